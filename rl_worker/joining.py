@@ -158,6 +158,7 @@ class _Work:
                 collector,
                 algorithm,
                 on_episodes=on_episodes,
+                on_unroll=self._hooks.unroll_learned,
                 adjusted=adjusted,
                 is_leaving=leaving,
             )

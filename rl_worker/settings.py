@@ -48,8 +48,8 @@ class WorkerSettings(CurveFlags):
     threads: Threads = 1
     """threads of the network; 1 is best with one worker a core"""
     hook: tuple[str, ...] = ()
-    """MODULE:NAME of hooks of yours, whose on_episode is called in this worker; python -m rl_cluster.hooks calls
-    on_checkpoint beside the server"""
+    """MODULE:NAME of hooks of yours, whose on_episode and on_unroll are called in this worker; python -m
+    rl_cluster.hooks calls on_checkpoint beside the server"""
     imports: Annotated[tuple[str, ...], arg(name="import")] = ()
     """modules to import first: they register environments, or have parts of the run; a run that needs another module
     is refused, unless the flag of a part names it or the server is authenticated by --curve-server-key"""

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from typing import Protocol
 
 import torch
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 
 from ps_client.shell.remote_parameters import Newest
 from ps_common.errors import SettingsError
-from ps_common.protocol.messages import Episode
+from ps_common.protocol.messages import MOST_METERS, Episode
 from ps_common.settings import run_spec
 from rl_agent.algorithms.algorithm import Algorithm, Loss
 from rl_agent.networks.flat_network import FlatNetwork
@@ -43,19 +44,18 @@ def train(
     algorithm: Algorithm,
     *,
     on_episodes: Callable[[Sequence[Episode], Newest], None] = lambda _episodes, _newest: None,
+    on_unroll: Callable[[Trajectory, Callable[[], dict[str, float]]], None] = lambda _unroll, _meters: None,
     adjusted: Callable[[], run_spec.Algorithm | None] = lambda: None,
     is_leaving: Callable[[], bool] = lambda: False,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
     """
-    Train until a call raises, or until `is_leaving` is true after an unroll.
-
-    `on_episodes` gets the episodes that ended in an unroll after the last of its pushes, and the newest version.
-    `adjusted` returns the settings of the algorithm if they were adjusted since its last call.
+    Train until a call raises, or `is_leaving` after an unroll. `adjusted` returns the algorithm's settings if they were
+    adjusted since its last call. After an unroll's last push `on_episodes` gets the episodes that ended in it and the
+    newest version, `on_unroll` the unroll and what computes the meters of that push.
     """
-    target = Target(parameters, algorithm.target_network)
+    target, reporter = Target(parameters, algorithm.target_network), Reporter(parameters, clock)
     newest = _load_newest(network, parameters.pull())
-    reporter = Reporter(parameters, clock)
     try:
         while not is_leaving():
             _adjust(algorithm, adjusted())
@@ -72,7 +72,8 @@ def train(
             finally:
                 if episodes:
                     on_episodes(episodes, newest)
-            reporter.report(pushed.loss, network, gradient_norm=pushed.norm, dropped=collector.dropped)
+            on_unroll(trajectory, pushed.meters)
+            reporter.report(pushed, network, collector)
     finally:
         reporter.report_rest()
     parameters.finish()
@@ -111,6 +112,11 @@ class Pushed:
     steps: int  # that it has added to T: those of the unroll with its first push, then 0
     loss: Loss
     norm: float  # of the gradient
+
+    def meters(self) -> dict[str, float]:
+        """Reading the values waits for the device."""
+        meters = {name: float(value) for name, value in self.loss.meters.items()}
+        return meters | {"loss": float(self.loss.total.detach()), "gradient_norm": self.norm}
 
 
 def _learn(
@@ -176,19 +182,18 @@ class Reporter:
         self._episodes += episodes
         self._steps += steps
 
-    def report(self, loss: Loss, network: FlatNetwork, *, gradient_norm: float, dropped: int) -> None:
+    def report(self, pushed: Pushed, network: FlatNetwork, collector: RolloutCollector) -> None:
         """After each unroll. Shares are of the time since the last report; they need not add up to 1."""
         elapsed = self._clock() - self._since
         if elapsed < REPORT_SECONDS:
             return
-        meters = {name: float(value) for name, value in loss.meters.items()}
-        meters["loss"] = float(loss.total.detach())
-        meters["gradient_norm"] = gradient_norm
+        meters = pushed.meters()
         meters["weight_norm"] = float(torch.linalg.vector_norm(network.weights[: network.schema.weights]))
         meters["steps_per_second"] = self._steps / elapsed
-        if dropped:
-            meters["dropped_unrolls"] = dropped
+        if collector.dropped:
+            meters["dropped_unrolls"] = collector.dropped
         meters |= {f"{part}_share": seconds / elapsed for part, seconds in self._seconds.items()}
+        meters = dict(islice((meters | collector.metrics).items(), MOST_METERS))
         self._parameters.report(self._episodes, meters)
         self._since += elapsed
         self._seconds = dict.fromkeys(self._seconds, 0.0)

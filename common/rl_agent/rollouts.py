@@ -12,7 +12,6 @@ from typing import Protocol
 import numpy as np
 import torch
 from msgspec.structs import replace
-from numpy.typing import NDArray
 from torch import Tensor
 
 from ps_common.errors import PsRlError
@@ -20,6 +19,7 @@ from ps_common.protocol.messages import Episode
 from rl_agent.environments.interface import Environments, Stepped
 from rl_agent.environments.spaces import BoxActions, DiscreteActions, MultiDiscreteActions, Observations
 from rl_agent.environments.unsound_numbers import sound_observations, unsound_observation
+from rl_agent.games import Games
 
 MOST_DROPPED = 20  # unrolls in a row; the environment has no sound game any more
 LOGGED = {10**power for power in range(12)}  # which of the dropped unrolls are in the log
@@ -134,7 +134,7 @@ class RolloutCollector:
         self._ended_at = T  # the row where the last unroll ended and the next one begins
         self._state = actor.initial_state(B)
         self._committed: Decision | None = None
-        self._games = _Games(B)
+        self._games = Games(B)
         self._observations[T] = torch.from_numpy(self._first(seed))
 
     def collect(self) -> Trajectory:
@@ -209,6 +209,11 @@ class RolloutCollector:
         began, steps = span[0], span[1] - span[0]
         return [replace(episode, global_steps=began + round(steps * t / self._ended_at)) for t, episode in episodes]
 
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Meters of the numbers that the environments give with their games: means over the newest games."""
+        return self._games.metrics
+
     def _first(self, seed: int) -> Observations:
         """The observations after a reset, with 0 for numbers that are not sound."""
         observations = self._environments.reset(seed)
@@ -245,40 +250,7 @@ class RolloutCollector:
         self._starts[t + 1] = torch.from_numpy(ended)
         self._discounts[t] = torch.from_numpy(np.where(stops, 0.0, self._discount))
         self._continues[t] = torch.from_numpy(np.where(stops | ended, 0.0, 1.0))
-        self._games.stepped(t, stepped.rewards, ended)
-
-
-class _Games:
-    """The games of B environments: those in progress, and those that ended since they were taken."""
-
-    def __init__(self, count: int) -> None:
-        self.returns = np.zeros(count)  # of the games in progress
-        self.lengths = np.zeros(count, dtype=np.int64)
-        self._counts = np.ones(count, dtype=np.bool_)  # no step of the game in progress was dropped
-        self._ended: list[tuple[int, Episode]] = []  # after so many steps of each environment in their unroll
-        self._before = 0  # games that ended before this unroll
-
-    def begin_unroll(self) -> None:
-        self._before = len(self._ended)
-
-    def stepped(self, t: int, rewards: NDArray[np.float32], ended: NDArray[np.bool_]) -> None:
-        """Step `t` of the unroll."""
-        self.returns += rewards
-        self.lengths += 1
-        for row in np.flatnonzero(ended):
-            if self._counts[row]:
-                self._ended.append((t + 1, Episode(float(self.returns[row]), int(self.lengths[row]))))
-            self.returns[row], self.lengths[row], self._counts[row] = 0.0, 0, True
-
-    def drop_unroll(self) -> None:
-        """Games that ended in this unroll, or go on after it, do not count: a part of them was dropped."""
-        del self._ended[self._before :]
-        self._counts[:] = False
-
-    def take(self) -> list[tuple[int, Episode]]:
-        """The games that ended since the last call."""
-        ended, self._ended, self._before = self._ended, [], 0
-        return ended
+        self._games.stepped(t, stepped.rewards, ended, stepped.metrics)
 
 
 def _empty_observations(environments: Environments, steps: int) -> Tensor:

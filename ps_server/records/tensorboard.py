@@ -32,6 +32,7 @@ GIF_MINUTES = 60.0  # between two GIFs, which take megabytes
 MOST_GIF_BYTES = 8 * 2**20
 MOST_VALUES = 10_000  # a histogram is of the newest values
 RETURNS, STALENESS, GAME = "Histograms/Returns", "Histograms/Staleness", "Game"
+MOST_CUSTOM = 64  # tags of meters that the style does not name
 BINS = 30  # of a histogram
 
 
@@ -43,7 +44,8 @@ class Style:
     names: Mapping[str, str]
 
 
-# Numbers: the meters of reports, and episode_return, episode_length and frames_per_second.
+# Numbers: the meters of reports, and episode_return, episode_length and frames_per_second. A meter whose name has a
+# slash is its own tag.
 STYLES = {
     "perf": Style(
         of_first=False,
@@ -88,6 +90,7 @@ class SummaryPoints:
         self._due: int | None = None  # at this number of updates
         self._due_minutes = 0.0
         self._seen: defaultdict[str, list[float]] = defaultdict(list)
+        self._custom: set[str] = set()  # tags that are no tags of the style
 
     def add(self, report: RecordReport) -> dict[str, float]:
         """Add a report. Returns the point, by tag, that it completes; else an empty one."""
@@ -96,8 +99,9 @@ class SummaryPoints:
         meters = dict(report.meters)
         if "steps_per_second" in meters:
             meters["frames_per_second"] = meters["steps_per_second"] * self._frames_per_step
-        for name in self._style.names.keys() & meters.keys():
-            self._seen[name].append(meters[name])
+        for name, value in meters.items():
+            if name in self._style.names or self._is_curve(name):
+                self._seen[name].append(value)
         self._seen["episode_return"] += [episode.episode_return for episode in report.episodes]
         self._seen["episode_length"] += [episode.length for episode in report.episodes]
         if self._due is None:
@@ -108,9 +112,15 @@ class SummaryPoints:
         self._due_minutes = report.minutes + SHORTEST_MINUTES
         return self.rest()
 
+    def _is_curve(self, meter: str) -> bool:
+        """Whether this meter is its own tag. There are so many at most, since any worker may report any name."""
+        if "/" in meter and len(self._custom) < MOST_CUSTOM:
+            self._custom.add(meter)
+        return meter in self._custom
+
     def rest(self) -> dict[str, float]:
         """The point of the reports since the last point; empty without any."""
-        point = {self._style.names[name]: sum(seen) / len(seen) for name, seen in self._seen.items() if seen}
+        point = {self._style.names.get(name, name): sum(seen) / len(seen) for name, seen in self._seen.items() if seen}
         self._seen.clear()
         return point
 

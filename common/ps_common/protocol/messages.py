@@ -27,6 +27,7 @@ Run = dict[str, Setting | Settings]
 NO_LIMIT = MOST  # bytes
 MOST_ENVIRONMENTS = 4096  # of one worker: they bound the steps that its pushes may count
 MOST_EPISODES = 500  # in one report
+MOST_METERS = 32  # likewise
 MOST_OWN_MODULES = 32
 MOST_ADJUSTED = 16  # settings in one message
 MOST_ADJUSTMENTS = 100  # of the history, the newest
@@ -147,7 +148,8 @@ class Report(Struct, frozen=True, kw_only=True, tag="REPORT"):
     request: Count
     sequence: Sequence  # 1, 2, 3, …, apart from those of pushes
     episodes: Annotated[tuple[Episode, ...], msgspec.Meta(max_length=MOST_EPISODES)] = ()
-    meters: Annotated[dict[Name, float], msgspec.Meta(max_length=32)] = {}  # newest losses and rates, by name
+    # Newest losses and rates, by name. One whose name has a slash is drawn as a curve of its own.
+    meters: Annotated[dict[Name, float], msgspec.Meta(max_length=MOST_METERS)] = {}
 
 
 class Heartbeat(Struct, frozen=True, kw_only=True, tag="HEARTBEAT"):

@@ -25,6 +25,7 @@ from rl_agent.environments.interface import DEFAULT_STEPS_PER_SECOND, Screen, St
 from rl_agent.environments.process_guard import guard_children
 from rl_agent.environments.spaces import Actions, Observations, ObservationSpace
 from rl_agent.environments.unsound_numbers import checked
+from rl_agent.games import MetricsReader
 
 NEEDED = "an environment is a function or class that returns a gymnasium.Env, or, called with num_envs, a VectorEnv"
 WRAPPER_NEEDED = "a wrapper takes a gymnasium.Env (or, around a vector environment, a VectorEnv) and returns another"
@@ -126,6 +127,7 @@ class VectorEnvironments:
             raise SettingsError(f"--max-episode-steps: {settings.id}, a vector environment, ends its games itself")
         screen = {"render_mode": "rgb_array"} if with_screen else {}
         self.count = count
+        self._metrics = MetricsReader()
         self._ignores_masks = settings.action_mask == "none"
         masks: Literal["none", "key"] = "none" if self._ignores_masks else "key"
         self._env: Any = made_vectors(settings.id, count, **screen) if made is None else made
@@ -156,6 +158,7 @@ class VectorEnvironments:
         rewards = np.asarray(rewards).reshape(self.count).astype(np.float32)
         terminated = np.asarray(terminated).reshape(self.count).astype(np.bool_)
         truncated = np.asarray(truncated).reshape(self.count).astype(np.bool_)
+        metrics = self._metrics.read_rows(info.get("final_info"), np.flatnonzero(terminated | truncated))
         observations, final = self._reader.arrays(self._env.observation_space, seen), None
         last, ended = info.get("final_obs", [None] * self.count), np.flatnonzero(terminated | truncated)
         if len(ended) and isinstance(last, np.ndarray) and last.dtype != np.object_:
@@ -169,7 +172,8 @@ class VectorEnvironments:
                     f"--environment {self.description['environment']}: a game was truncated, and its last observation "
                     "is missing in info['final_obs'] (one for each environment, None where no game ended)"
                 )
-        return checked(Stepped(observations, rewards, terminated, truncated, final), self.observations)
+        stepped = Stepped(observations, rewards, terminated, truncated, final, metrics=metrics)
+        return checked(stepped, self.observations)
 
     def screen(self) -> Screen:
         frames = self._env.render()

@@ -5,9 +5,9 @@ An environment whose episode ends is reset in the same step (SAME_STEP), so the 
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ps_common.program.reasons import reason_of
 from rl_agent.environments.spaces import Actions, ActionSpace, Observations, ObservationSpace
+from rl_agent.games import Metrics
 
 log = logging.getLogger("rl-worker")
 
@@ -51,6 +52,7 @@ class Stepped:
     return_ended: NDArray[np.bool_] | None = None
     learner_rewards: NDArray[np.float32] | None = None  # replace the true rewards in the loss; None: they do not
     unsound: Unsound | None = None  # such a number was shown, and is 0 here
+    metrics: Mapping[int, Metrics] = field(default_factory=dict)  # of games that ended, by row
 
 
 class Environments(Protocol):

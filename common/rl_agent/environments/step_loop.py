@@ -1,8 +1,8 @@
 """
 B single environments in one process, stepped one after another.
 
-The loop takes the observation, the reward, the two flags and the action mask, and copies them at once. An environment
-may reuse its arrays, and its `info` may hold anything.
+The loop takes the observation, the reward, the two flags, the action mask and the metrics of a game, and copies them at
+once. An environment may reuse its arrays, and its `info` may hold anything.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from rl_agent.environments.interface import Stepped
 from rl_agent.environments.spaces import Observations, ObservationSpace
 from rl_agent.environments.unsound_numbers import checked, unsound_games, unsound_step
+from rl_agent.games import Metrics, MetricsReader
 
 
 class Read(Protocol):
@@ -30,6 +31,7 @@ class StepLoop:
 
     def __init__(self, games: Sequence[tuple[gymnasium.Env[Any, Any], Read]], space: ObservationSpace) -> None:
         self.games = games
+        self._metrics = MetricsReader()
         self._space = space
         self._shape, self._dtype = (len(games), *space.shape), space.dtype
 
@@ -49,15 +51,17 @@ class StepLoop:
         count = len(self.games)
         observations, final = np.empty(self._shape, self._dtype), None
         rewards, (terminated, truncated) = np.empty(count, np.float32), np.empty((2, count), np.bool_)
+        metrics: dict[int, Metrics] = {}
         for row, ((environment, read), action) in enumerate(zip(self.games, actions, strict=True)):
             # An ellipsis lets an array that holds one number pass for the number.
             seen, rewards[row, ...], terminated[row, ...], truncated[row, ...], info = environment.step(action)
             if terminated[row] or truncated[row]:
                 final = np.zeros_like(observations) if final is None else final
                 final[row] = read(seen, info, is_last=True)
+                metrics[row] = self._metrics.read(info)
                 seen, info = environment.reset()
             observations[row] = read(seen, info)
-        stepped = Stepped(observations, rewards, terminated, truncated, final)
+        stepped = Stepped(observations, rewards, terminated, truncated, final, metrics=metrics)
         if (unsound := unsound_step(stepped, self._space)) is None:
             return stepped
         for row in unsound_games(stepped, self._space):

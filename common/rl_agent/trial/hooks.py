@@ -1,17 +1,17 @@
 """
 Custom hooks, `--hook my_pkg:MyHooks`: what they may have, and how they are called.
 
-A worker that has the flag calls `on_episode` in its own process, between two unrolls: a slow one slows that worker
-down. `on_checkpoint` is called in a process of its own on the host where the checkpoint appears. An error in a hook is
-logged, and training goes on.
+A worker that has the flag calls `on_episode` and `on_unroll` in its own process, between two unrolls: a slow one slows
+that worker down. `on_checkpoint` is called in a process of its own on the host where the checkpoint appears. An error
+in a hook is logged, and training goes on.
 """
 
 import inspect
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ps_common.errors import SettingsError
 from ps_common.program.reasons import place_of
@@ -19,7 +19,13 @@ from ps_common.protocol.messages import Episode
 from ps_common.protocol.names import is_import_path
 from rl_agent.environments.imports import custom_part
 
-NEEDED = "hooks are a class, made without arguments, that has on_episode(game) or on_checkpoint(path), or both"
+if TYPE_CHECKING:
+    from rl_agent.rollouts import Trajectory
+
+# The methods, each with its arguments.
+CALLED = {"on_episode": ("game",), "on_unroll": ("trajectory", "meters"), "on_checkpoint": ("path",)}
+METHODS = ", ".join(f"{name}({', '.join(arguments)})" for name, arguments in CALLED.items())
+NEEDED = f"hooks are a class, made without arguments, that has at least one of {METHODS}"
 LOGGED = {10**power for power in range(12)}  # which errors of a hook are in the log
 
 log = logging.getLogger("hooks")
@@ -41,6 +47,15 @@ class EpisodeHook(Protocol):
     def on_episode(self, game: Game) -> None: ...
 
 
+class UnrollHook(Protocol):
+    """
+    Hooks that are called when this worker has learned from an unroll. The tensors of the trajectory are views of
+    buffers that the next unroll overwrites: clone what is kept. `meters` are the losses, and the norm of the gradient.
+    """
+
+    def on_unroll(self, trajectory: "Trajectory", meters: dict[str, float]) -> None: ...
+
+
 class CheckpointHook(Protocol):
     """Hooks that are called when a checkpoint is complete; the server deletes it after `keep_checkpoints` newer."""
 
@@ -55,6 +70,7 @@ class Hooks:
         self._errors = 0
         self._made = [_made(path) for path in paths]
         self.has_checkpoints = any(hasattr(hook, "on_checkpoint") for hook in self._made)
+        self._has_unrolls = any(hasattr(hook, "on_unroll") for hook in self._made)
 
     def games_ended(self, episodes: Sequence[Episode], *, global_steps: int, worker: int) -> None:
         """Call each `on_episode`."""
@@ -62,17 +78,22 @@ class Hooks:
             steps = episode.global_steps or global_steps
             self._call("on_episode", Game(episode.episode_return, episode.length, steps, worker))
 
+    def unroll_learned(self, trajectory: "Trajectory", meters: Callable[[], dict[str, float]]) -> None:
+        """Call each `on_unroll`."""
+        if self._has_unrolls:
+            self._call("on_unroll", trajectory, meters())
+
     def checkpoint_appeared(self, path: Path) -> None:
         """Call each `on_checkpoint`."""
         self._call("on_checkpoint", path)
 
-    def _call(self, name: str, argument: Any) -> None:
+    def _call(self, name: str, *arguments: Any) -> None:
         for hook in self._made:
             called = getattr(hook, name, None)
             if called is None:
                 continue
             try:
-                called(argument)
+                called(*arguments)
             except (Exception, SystemExit) as error:
                 self._errors += 1
                 if self._errors in LOGGED:
@@ -90,14 +111,13 @@ def _made(path: str) -> Any:
         made = hook()
     except TypeError as error:
         raise SettingsError(f"--hook {path}: {error}; {NEEDED}") from error
-    called = [name for name in ("on_episode", "on_checkpoint") if hasattr(made, name)]
+    called = [name for name in CALLED if hasattr(made, name)]
     if not called:
-        raise SettingsError(f"--hook {path}: has neither on_episode nor on_checkpoint; {NEEDED}")
+        raise SettingsError(f"--hook {path}: has none of these methods; {NEEDED}")
     for name in called:
         try:
-            inspect.signature(getattr(made, name)).bind(None)
+            inspect.signature(getattr(made, name)).bind(*CALLED[name])
         except TypeError as error:
-            raise SettingsError(
-                f"--hook {path}: {name} cannot be called with one argument: {error}; {NEEDED}"
-            ) from error
+            given = ", ".join(CALLED[name])
+            raise SettingsError(f"--hook {path}: {name} cannot be called with ({given}): {error}; {NEEDED}") from error
     return made

@@ -3,6 +3,7 @@
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -114,6 +115,8 @@ class Failing(Good):
     def __init__(self): open("/nowhere/at/all")
 class TooFew:
     def on_checkpoint(self): ...
+class NoMeters:
+    def on_unroll(self, trajectory): ...
 class NoMethod(Good):
     on_checkpoint = 3
 number = 3
@@ -121,11 +124,12 @@ number = 3
 
 
 @pytest.mark.parametrize(("hook", "sentence"), [
-    ("Missing", "has neither on_episode nor on_checkpoint; hooks are a class"),
+    ("Missing", "has none of these methods; hooks are a class"),
     ("Arguments", ".*missing 1 required positional argument: 'folder'; hooks are a class"),
     ("Failing", "fails when it is tried: FileNotFoundError: .*own_hooks.py, line 8"),
-    ("TooFew", "on_checkpoint cannot be called with one argument: too many positional arguments"),
-    ("NoMethod", "on_checkpoint cannot be called with one argument: 3 is not a callable object"),
+    ("TooFew", r"on_checkpoint cannot be called with \(path\): too many positional arguments"),
+    ("NoMeters", r"on_unroll cannot be called with \(trajectory, meters\): too many positional arguments"),
+    ("NoMethod", r"on_checkpoint cannot be called with \(path\): 3 is not a callable object"),
     ("number", "is int, and cannot be called"),
     ("Other", "own_hooks has no Other"),
 ])  # fmt: skip
@@ -152,3 +156,12 @@ def test_a_hook_gets_a_game_with_the_steps_of_the_run_when_it_ended(folder: Path
     hooks = Hooks(["own_hooks:Keeps"])
     hooks.games_ended([Episode(1.0, 3, global_steps=40), Episode(1.0, 3)], global_steps=64, worker=0)
     assert sys.modules["own_hooks"].seen == [40, 64]
+
+
+def test_a_hook_gets_each_unroll_and_meters_that_are_read_for_it_alone(folder: Path) -> None:
+    text = "seen = []\nclass Keeps:\n    def on_unroll(self, *given):\n        seen.append(given)\n"
+    (folder / "own_hooks.py").write_text(text + "class Other:\n    def on_episode(self, game): ...\n")
+    unroll: Any = object()
+    Hooks(["own_hooks:Keeps"]).unroll_learned(unroll, lambda: {"loss": 2.0})
+    assert sys.modules["own_hooks"].seen == [(unroll, {"loss": 2.0})]
+    Hooks(["own_hooks:Other"]).unroll_learned(unroll, lambda: pytest.fail("nobody asked"))
