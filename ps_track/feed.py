@@ -1,23 +1,21 @@
 """
 The input of a tracker: points of numbers over T, and events, from the files of a run folder.
 
-A point is a row of metrics.jsonl, a game of episodes.jsonl, or the mean of the workers' meters in workers.jsonl. What
-was sent is remembered beside them, so that a resumed run goes on where the tracker is. No tracker is known here: their
-interface stands at the end.
+A point is a row of metrics.jsonl, with the means of the workers' meters, or a game of episodes.jsonl. What was sent is
+remembered beside them, so that a resumed run goes on where the tracker is. No tracker is known here: their interface
+stands at the end.
 """
 
-import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
-from ps_common.meters import mean_meters
 from ps_common.protocol.names import Count
-from ps_common.run_folder.paths import EPISODES, EVENTS, METRICS, WORKERS, replacement_of
-from ps_common.run_folder.run_rows import EpisodeRow, EventRow, MetricsRow, RowsTail, Time
+from ps_common.run_folder.paths import EPISODES, EVENTS, METRICS, replacement_of
+from ps_common.run_folder.run_rows import EpisodeRow, EventRow, MetricsRow, RowsTail
 from ps_common.settings.regular_file import content_of
 
 NUMBERS = (
@@ -32,21 +30,11 @@ SUMMARY = ("global_steps", "updates", "minutes", "episodes", "mean_return_100", 
 SUMMARY_TEXTS = ("ending", "environment", "preset")
 
 
-class MetersRow(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of a row of workers.jsonl that is sent."""
-
-    time: Time
-    global_steps: Count
-    alive: bool
-    meters: dict[str, float | None]  # None: not a number
-
-
 class Position(msgspec.Struct, kw_only=True):
     """The sent part of a run: everything up to these rows."""
 
     points: Count = 0
     time: float = 0.0  # of a row of metrics, in seconds since 1970
-    meters_time: float = 0.0  # likewise of workers
     episode: Count = 0
     epoch: int = 0
     event: int = 0  # of that epoch
@@ -76,7 +64,6 @@ class Feed:
         self._file = position
         self.position = _read(position)
         self._metrics = RowsTail(folder / METRICS, MetricsRow)
-        self._workers = RowsTail(folder / WORKERS, MetersRow)
         self._episodes = RowsTail(folder / EPISODES, EpisodeRow)
         self._events = RowsTail(folder / EVENTS, EventRow)
         self.newest: MetricsRow | None = None  # row of metrics
@@ -89,18 +76,15 @@ class Feed:
         if self.newest is None:
             return Batch((), ())
         metrics = [row for row in metrics if row.time > at.time]
-        meters = [row for row in self._workers.read()[0] if row.time > at.meters_time]
         games = [row for row in self._episodes.read()[0] if row.episode > at.episode]
         events = [row for row in self._events.read()[0] if (row.epoch, row.number) > (at.epoch, at.event)]
         if metrics:
             at.time = metrics[-1].time
-        if meters:
-            at.meters_time = meters[-1].time
         if games:
             at.episode = games[-1].episode
         if events:
             at.epoch, at.event = events[-1].epoch, events[-1].number
-        points = [*map(_of_run, metrics), *_of_workers(meters)]
+        points = [*map(_of_run, metrics)]
         return Batch([*points, *_of_games(games, points, fallback=at.time)], events)
 
     def save_position(self) -> None:
@@ -112,17 +96,8 @@ class Feed:
 
 def _of_run(row: MetricsRow) -> Point:
     values = {name: value for name in NUMBERS if (value := getattr(row, name)) is not None}
-    return Point(values, row.global_steps, row.time)
-
-
-def _of_workers(rows: Iterable[MetersRow]) -> list[Point]:
-    """The mean of each meter over the living workers: losses, entropy, shares of time."""
-    points = []
-    for (time, global_steps), together in itertools.groupby(rows, lambda row: (row.time, row.global_steps)):
-        means = sorted(mean_meters(row.meters for row in together if row.alive).items())
-        if values := {f"worker_{name}": mean for name, mean in means if name not in UNTRACKED_METERS}:
-            points.append(Point(values, global_steps, time))
-    return points
+    of_workers = {f"worker_{name}": mean for name, mean in row.meters.items() if name not in UNTRACKED_METERS}
+    return Point(values | of_workers, row.global_steps, row.time)
 
 
 def _of_games(rows: Sequence[EpisodeRow], timed: Sequence[Point], *, fallback: float) -> list[Point]:

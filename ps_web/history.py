@@ -6,14 +6,12 @@ to draw as one of a minute.
 """
 
 from collections import deque
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from ps_common.meters import mean_meters
 from ps_common.protocol.names import Count
-from ps_common.protocol.status import STALENESS_BOUNDS, Histogram, Status
+from ps_common.protocol.status import STALENESS_BOUNDS, Histogram, Status, mean_meters
 from ps_common.run_folder.run_rows import Time
 
 MOST_POINTS = 4000  # of a table; it is thinned to half of them
@@ -37,17 +35,19 @@ class MetricsPoint(msgspec.Struct):
     learning_rate: float = 0.0
     workers_alive: Count = 0
     staleness_counts: Histogram = ()
+    meters: dict[str, float] = {}
 
     @classmethod
     def of(cls, status: Status, *, time: float) -> "MetricsPoint":
         """The row that metrics.jsonl would have of this status."""
-        return cls(time, **{name: getattr(status, name) for name in cls.__struct_fields__ if name != "time"})
+        names = set(cls.__struct_fields__) - {"time", "meters"}
+        return cls(time=time, meters=mean_meters(status), **{name: getattr(status, name) for name in names})
 
     def drawn(self) -> dict[str, Any]:
-        """The numbers that are drawn as curves."""
+        """The numbers that are drawn as curves; of two with the same name, the run's."""
         row = msgspec.structs.asdict(self)
-        del row["time"], row["staleness_counts"]
-        return row
+        del row["time"], row["staleness_counts"], row["meters"]
+        return self.meters | row
 
 
 class EpisodePoint(msgspec.Struct):
@@ -58,16 +58,6 @@ class EpisodePoint(msgspec.Struct):
     minutes: float
     episode_return: float
     length: float
-
-
-class WorkerPoint(msgspec.Struct):
-    """A row of workers.jsonl, as far as it is drawn."""
-
-    time: Time
-    global_steps: Count
-    minutes: float
-    meters: dict[str, float | None] = {}
-    alive: bool = True
 
 
 class Table:
@@ -122,16 +112,3 @@ class StalenessHistogram:
         newest, oldest = (self._counts[-1], self._counts[0]) if self._counts else ((), ())
         recent = [after - before for after, before in zip(newest, oldest, strict=True)]
         return {"bounds": STALENESS_BOUNDS, "all": newest, "recent": recent if any(recent) else []}
-
-
-def rows_of_meters(points: Sequence[WorkerPoint]) -> list[dict[str, Any]]:
-    """One row for all workers of the same moment: means over those that were alive."""
-    moments: dict[float, list[WorkerPoint]] = {}
-    for point in points:
-        moments.setdefault(point.time, []).append(point)
-    rows = []
-    for together in moments.values():
-        meters = mean_meters(point.meters for point in together if point.alive)
-        if meters:
-            rows.append({"global_steps": together[0].global_steps, "minutes": together[0].minutes, **meters})
-    return rows

@@ -16,12 +16,11 @@ from typing import Any
 
 import msgspec
 
-from ps_common.meters import mean_meters
 from ps_common.protocol.messages import Event, WatchedFrame
 from ps_common.protocol.status import Status, how_it_ended
 from ps_common.run_folder.checkpoint_folder import checkpoints_of
 from ps_common.run_folder.endpoint_file import read_endpoint
-from ps_common.run_folder.paths import ENDPOINT, EPISODES, EVENTS, METRICS, WORKERS
+from ps_common.run_folder.paths import ENDPOINT, EPISODES, EVENTS, METRICS
 from ps_common.run_folder.run_rows import EventRow, MetricsRow, RowsTail, last_row
 from ps_common.settings.run_files import SETTINGS, settings_as_written
 from ps_common.sockets.curve import ClientKeys
@@ -31,8 +30,6 @@ from ps_web.history import (
     MetricsPoint,
     StalenessHistogram,
     Table,
-    WorkerPoint,
-    rows_of_meters,
 )
 from ps_web.link import ServerLink
 from ps_web.viewers import Viewers
@@ -66,7 +63,7 @@ class WatchedRun:
         self._last_status: Status | None = None  # the newest of all
         self._servers = list(servers)
         self._viewers = viewers
-        self._points, self._meters, self._episodes = Table("global_steps"), Table("global_steps"), Table("episode")
+        self._points, self._episodes = Table("global_steps"), Table("episode")
         self._staleness = StalenessHistogram()
         self._events: list[EventRow] = []
         self._newest_event = (0, 0)  # epoch and number
@@ -83,7 +80,6 @@ class WatchedRun:
         if folder is not None:
             self._metrics_file = RowsTail(folder / METRICS, MetricsPoint, most_rows=MOST_READ)
             self._episodes_file = RowsTail(folder / EPISODES, EpisodePoint, most_rows=MOST_READ)
-            self._workers_file = RowsTail(folder / WORKERS, WorkerPoint, most_rows=MOST_READ)
             self._events_file = RowsTail(folder / EVENTS, EventRow)
 
     # -- what a page is sent --------------------------------------------------------------------------------------
@@ -95,7 +91,6 @@ class WatchedRun:
             "name": self.name,
             "settings": self._settings(),
             "points": self._points.columns(most),
-            "meters": self._meters.columns(most),
             "episodes": self._episodes.columns(most),
             "events": self._events,
             **self._now(),
@@ -171,8 +166,6 @@ class WatchedRun:
                 self._staleness.add(points[-1].staleness_counts)
         games, anew = self._episodes_file.read()
         self._take(self._episodes, [msgspec.structs.asdict(game) for game in games], anew, "episodes")
-        workers, anew = self._workers_file.read()
-        self._take(self._meters, rows_of_meters(workers), anew, "meters")
         events, _ = self._events_file.read()
         self._add_events(events)
 
@@ -206,10 +199,6 @@ class WatchedRun:
             self._standby = status.standby.address
         if time.monotonic() - self._grown > STILL_SECONDS:
             self._take(self._points, [MetricsPoint.of(status, time=time.time()).drawn()], False, "points")
-        meters = mean_meters(worker.meters for worker in status.workers if worker.alive)
-        if meters:
-            row = {"global_steps": status.global_steps, "minutes": status.minutes, **meters}
-            self._take(self._meters, [row], False, "meters")
         self._viewers.send("now", self._now())
 
     def _take_frame(self, watched: WatchedFrame) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from benchmarks.page.chromium import chromium
 
 STEPS = 10_000_000
-EPISODES, METRICS, MOMENTS, WORKERS = 250_000, 50_000, 1_700, 4
+EPISODES, METRICS, WORKERS = 250_000, 50_000, 4
 PAGES = 5
 CURVE = "document.querySelectorAll('#chart-return canvas').length > 0"
 
@@ -29,14 +29,11 @@ def write_run(folder: Path) -> None:
     with (folder / "metrics.jsonl").open("w") as file:
         for k in range(1, METRICS + 1):
             where = f'"time":{2 * k},"minutes":{k / 30},"global_steps":{k * STEPS // METRICS}'
-            rest = f'"mean_return_100":{k % 500},"steps_per_second":99,"learning_rate":0.001,"pad":"{"x" * 500}"'
-            file.write(f"{{{where},{rest}}}\n")
-    with (folder / "workers.jsonl").open("w") as file:
-        for k in range(1, MOMENTS + 1):
-            where = f'"time":{60 * k},"minutes":{k},"global_steps":{k * STEPS // MOMENTS}'
             meters = '"meters":{"loss":1.0,"entropy":0.5,"policy_loss":0.1,"value_loss":0.4,"value":4.0}'
-            for worker in range(WORKERS):
-                file.write(f'{{{where},"worker_id":"worker-{worker}",{meters}}}\n')
+            rest = (
+                f'"mean_return_100":{k % 500},"steps_per_second":99,"learning_rate":0.001,{meters},"pad":"{"x" * 500}"'
+            )
+            file.write(f"{{{where},{rest}}}\n")
 
 
 def main() -> None:

@@ -1,7 +1,6 @@
 """Numbers over time: means, rates, a limit and a schedule. `now` is seconds of any monotonic clock."""
 
 from collections import deque
-from collections.abc import Iterable, Mapping
 
 
 class RollingMean:
@@ -67,13 +66,3 @@ def linear(global_steps: int, *, initial: float, final: float, over: int, start:
     if global_steps >= over:
         return final
     return initial + (final - initial) * (max(global_steps - start, 0) / (over - start)) if start < over else initial
-
-
-def mean_meters(meters: Iterable[Mapping[str, float | None]]) -> dict[str, float]:
-    """The mean of each meter over the workers that have it."""
-    values: dict[str, list[float]] = {}
-    for one in meters:
-        for name, value in one.items():
-            if value is not None:
-                values.setdefault(name, []).append(value)
-    return {name: sum(numbers) / len(numbers) for name, numbers in values.items()}

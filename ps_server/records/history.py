@@ -4,13 +4,15 @@ from pathlib import Path
 
 import msgspec
 
-from ps_common.protocol.status import Status
+from ps_common.protocol.status import Status, mean_meters
 from ps_common.run_folder.paths import EPISODES, METRICS, WORKERS
 from ps_common.run_folder.run_rows import EpisodeRow
 from ps_server.records.bounded_file import BoundedLinesFile, evenly_in_time, means_of_games
 from ps_server.state.effects import RecordReport
 
-EVERY_SECONDS = 2.0  # between two rows of the run
+# Seconds between two rows of the run grow with it, so that the curves of a short run have many points, too.
+FIRST_SECONDS, EVERY_SECONDS = 0.5, 2.0
+PARTS = 200  # rows are this part of the time trained apart, within those limits
 WORKERS_EVERY_SECONDS = 60.0  # between two rows of each worker
 METRICS_BYTES = 2**25  # the bound of each file: half of metrics.jsonl is the newest eleven hours
 EPISODES_BYTES = 2**25  # the bound: a quarter of a million lines, the newest games one a line, older ones as means
@@ -32,7 +34,7 @@ class MetricsFiles:
     def add(self, status: Status, *, now: float, time_of_day: float) -> None:
         """Add the rows that are due."""
         if now >= self._due:
-            self._due = now + EVERY_SECONDS
+            self._due = now + min(max(FIRST_SECONDS, 60 * status.minutes / PARTS), EVERY_SECONDS)
             self._add_run(status, time_of_day)
         if now >= self._workers_due and status.workers:
             self._workers_due = now + WORKERS_EVERY_SECONDS
@@ -46,7 +48,7 @@ class MetricsFiles:
         self._workers.close()
 
     def _add_run(self, status: Status, time_of_day: float) -> None:
-        row = msgspec.structs.asdict(status) | {"time": time_of_day}
+        row = msgspec.structs.asdict(status) | {"time": time_of_day, "meters": mean_meters(status)}
         del row["workers"], row["adjustments"], row["shard"]  # in files of their own; in the name of the folder
         self._run.add([row])
 

@@ -8,18 +8,18 @@ const DARK = matchMedia("(prefers-color-scheme: dark)");
 const MOST_POINTS = 3000; // of a table in this page, where it shows one run
 const ALL_POINTS = 12000; // of one table of all runs together
 
-// table: which of a run's tables; key: which column; names of meters differ between methods.
+// table: which of a run's tables; key: which column; losses differ between methods.
 const CHARTS = [
   { id: "rate", title: "Speed", unit: "steps/s", table: "points", keys: ["steps_per_second"] },
   { id: "updates", title: "Updates", unit: "updates/s", table: "points", keys: ["updates_per_second"] },
   { id: "staleness", title: "Staleness", unit: "updates", table: "points", keys: ["staleness_recent"] },
-  { id: "loss", title: "Loss", unit: "sum over an unroll", table: "meters", keys: ["loss"] },
-  { id: "losses", title: "Policy and value loss", unit: "mean of a step", table: "meters", keys: ["policy_loss", "value_loss"] },
-  { id: "entropy", title: "Entropy", unit: "nats", table: "meters", keys: ["entropy"] },
+  { id: "loss", title: "Loss", unit: "sum over an unroll", table: "points", keys: ["loss"] },
+  { id: "losses", title: "Policy and value loss", unit: "mean of a step", table: "points", keys: ["policy_loss", "value_loss"] },
+  { id: "entropy", title: "Entropy", unit: "nats", table: "points", keys: ["entropy"] },
   { id: "norm", title: "Gradient norm", unit: "L2, mean of recent pushes", table: "points", keys: ["gradient_norm"] },
   { id: "learning-rate", title: "Learning rate", unit: "of the next update", table: "points", keys: ["learning_rate"] },
-  { id: "epsilon", title: "ε", unit: "share of random actions", table: "meters", keys: ["epsilon"] },
-  { id: "value", title: "Value estimate", unit: "discounted return", table: "meters", keys: ["value"] },
+  { id: "epsilon", title: "ε", unit: "share of random actions", table: "points", keys: ["epsilon"] },
+  { id: "value", title: "Value estimate", unit: "discounted return", table: "points", keys: ["value"] },
   { id: "length", title: "Episode length", unit: "steps", table: "episodes", keys: ["length"], points: true },
   { id: "workers-alive", title: "Workers", unit: "alive", table: "points", keys: ["workers_alive"] },
 ];

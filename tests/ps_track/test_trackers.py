@@ -42,7 +42,7 @@ ROWS = [(100, 20.0), (200, 40.0)]  # T and return of the first part of the run, 
 
 
 def a_run(folder: Path, *, part: int) -> None:
-    """A part of a run: one game, three events, a row of metrics and one of a worker."""
+    """A part of a run: one game, three events, a row of metrics with the numbers of a worker."""
     steps, score = ROWS[part]
     records = RunRecords(folder, lambda: SPEC, endpoint="host:5555")
     records.add(a_report(global_steps=steps, first_episode=1 + part, episodes=(Episode(score, 9),)))
@@ -71,7 +71,7 @@ def sent_twice(folder: Path, tracker: str, **variables: str) -> None:
     """A run, and then its resumed part."""
     for part in range(2):
         a_run(folder, part=part)
-        assert f"{3 * (1 + part)} points sent" in sent(folder, tracker, **variables)
+        assert f"{2 * (1 + part)} points sent" in sent(folder, tracker, **variables)
 
 
 # -- Weights & Biases -------------------------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ def test_a_run_is_at_weights_and_biases(tmp_path: Path) -> None:
     assert games == ROWS
     assert [row["learning_rate"] for row in history if "learning_rate" in row] == [0.5, 0.5]
     assert [row["worker_entropy"] for row in history if "worker_entropy" in row] == [0.25, 0.25]
-    assert [row["_step"] for row in history] == list(range(6)), "no step twice, so that syncing drops none"
+    assert [row["_step"] for row in history] == list(range(4)), "no step twice, so that syncing drops none"
     config: dict[str, Any] = {}
     for record in records:
         config |= values_of(record.run.config.update) | values_of(record.config.update)
@@ -201,7 +201,7 @@ def test_a_service_that_never_replies_holds_nothing_up_and_gets_the_rows_later(
     assert lines[0].startswith("wandb: was not done within 0.5 s (its log: ")
     assert f"python -m ps_track {tmp_path} --track wandb" in lines[0]
     monkeypatch.delenv("WANDB_BASE_URL")
-    assert "6 points sent" in sent(tmp_path, "wandb", WANDB_MODE="offline")
+    assert "4 points sent" in sent(tmp_path, "wandb", WANDB_MODE="offline")
 
 
 def test_while_a_tracker_fails_the_rows_wait_in_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,11 +215,11 @@ def test_while_a_tracker_fails_the_rows_wait_in_the_files(tmp_path: Path, monkey
             sending.send()
         if not part:
             a_run(tmp_path, part=1)
-        assert [len(points) for (points, _), _ in tracker.add.call_args_list] == [3] * (1 + part)
+        assert [len(points) for (points, _), _ in tracker.add.call_args_list] == [2] * (1 + part)
     tracker.add = lambda points, events, *, first: sent_points.append(first + len(points))
     sending.send()
-    assert sent_points == [3, 6]
-    assert Feed(tmp_path, tracker_position(tmp_path, "wandb")).position.points == 6
+    assert sent_points == [2, 4]
+    assert Feed(tmp_path, tracker_position(tmp_path, "wandb")).position.points == 4
 
 
 def test_a_tracker_that_is_not_installed_is_an_error_before_the_start(monkeypatch: pytest.MonkeyPatch) -> None:

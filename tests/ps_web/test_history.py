@@ -2,8 +2,7 @@ import itertools
 
 import pytest
 
-from ps_common.meters import mean_meters
-from ps_web.history import MOST_POINTS, MOST_SENT, Table, WorkerPoint, rows_of_meters
+from ps_web.history import MOST_POINTS, MOST_SENT, MetricsPoint, Table
 
 
 def test_a_table_is_sent_as_columns_in_which_missing_values_are_none() -> None:
@@ -33,15 +32,10 @@ def test_a_long_run_is_thinned_and_keeps_its_first_and_newest_points(rows: int) 
     assert max(later - earlier for earlier, later in itertools.pairwise(sent)) <= rows / 100
 
 
-def test_meters_are_means_over_the_workers_that_have_them() -> None:
-    assert mean_meters([{"loss": 1.0, "entropy": 2.0}, {"loss": 3.0, "entropy": None}]) == {"loss": 2.0, "entropy": 2.0}
-
-
-def test_workers_of_one_moment_are_one_row_without_those_that_are_gone() -> None:
-    points = [
-        WorkerPoint(time=1.0, global_steps=5, minutes=0.1, meters={"loss": 1.0}),
-        WorkerPoint(time=1.0, global_steps=5, minutes=0.1, meters={"loss": 3.0}),
-        WorkerPoint(time=1.0, global_steps=5, minutes=0.1, meters={"loss": 9.0}, alive=False),
-        WorkerPoint(time=2.0, global_steps=8, minutes=0.2, meters={}),
-    ]
-    assert rows_of_meters(points) == [{"global_steps": 5, "minutes": 0.1, "loss": 2.0}]
+def test_the_meters_of_a_row_are_drawn_beside_its_numbers_and_never_in_their_place() -> None:
+    row = MetricsPoint(
+        time=1.0, minutes=0.5, global_steps=7, steps_per_second=99.0, meters={"loss": 2.0, "minutes": 8.0}
+    )
+    drawn = row.drawn()
+    assert (drawn["loss"], drawn["minutes"], drawn["steps_per_second"]) == (2.0, 0.5, 99.0)
+    assert not {"time", "meters", "staleness_counts"} & drawn.keys()

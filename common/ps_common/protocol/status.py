@@ -1,5 +1,6 @@
 """The status of a run, as one immutable value: ps-ctl prints it, metrics.jsonl keeps it, the progress line shows it."""
 
+import math
 from typing import Annotated
 
 import msgspec
@@ -114,6 +115,16 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     settings_version: Count = 0  # of the run's settings: one more with each adjustment
     adjustments: tuple[Adjustment, ...] = ()  # the newest, in order
     workers: tuple[WorkerStatus, ...] = ()  # up to 200, the living first
+
+
+def mean_meters(status: Status) -> dict[str, float]:
+    """The mean of each meter over the living workers, without values that are not finite."""
+    values: dict[str, list[float]] = {}
+    for worker in status.workers:
+        for name, value in worker.meters.items() if worker.alive else ():
+            if math.isfinite(value):
+                values.setdefault(name, []).append(value)
+    return {name: sum(numbers) / len(numbers) for name, numbers in values.items()}
 
 
 def how_it_ended(status: Status) -> str:

@@ -13,7 +13,7 @@ from typing import IO, Annotated, Generic, Protocol, TypeVar
 import msgspec
 
 from ps_common.protocol.messages import Event
-from ps_common.protocol.names import Count, Sequence
+from ps_common.protocol.names import Count, Name, Sequence
 from ps_common.protocol.status import Status
 from ps_common.run_folder.paths import EPISODES
 from ps_common.settings.regular_file import opened
@@ -32,6 +32,7 @@ class MetricsRow(Status, frozen=True, kw_only=True, forbid_unknown_fields=False)
     """The status of the run at one moment; workers have a file of their own."""
 
     time: Time
+    meters: dict[Name, float] = msgspec.field(default_factory=dict)  # losses, shares of time: means over living workers
 
 
 class Scored(Protocol):

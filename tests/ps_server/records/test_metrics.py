@@ -1,15 +1,17 @@
 """The history of a run and of its workers, one line after another."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from ps_common.protocol.status import Status, WorkerStatus
 from ps_common.run_folder.paths import METRICS, WORKERS
 from ps_common.run_folder.run_rows import MetricsRow, last_row
-from ps_server.records.history import EVERY_SECONDS, WORKERS_EVERY_SECONDS, MetricsFiles
+from ps_server.records.history import EVERY_SECONDS, FIRST_SECONDS, WORKERS_EVERY_SECONDS, MetricsFiles
 
 
 def a_status(**fields: Any) -> Status:
@@ -53,20 +55,34 @@ def add(folder: Path, *statuses: Status) -> None:
     metrics.close(statuses[-1], time_of_day=2.5)
 
 
-def test_a_row_is_written_every_two_seconds_and_at_the_end(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("minutes", "seconds"), [(0.0, FIRST_SECONDS), (4.0, 1.25), (60 * 24 * 30.0, EVERY_SECONDS)], ids=str
+)
+def test_rows_are_close_together_at_first_then_every_two_seconds_and_one_is_written_at_the_end(
+    tmp_path: Path, minutes: float, seconds: float
+) -> None:
     metrics = MetricsFiles(tmp_path)
     for tick in range(40):
-        metrics.add(a_status(global_steps=tick), now=500 + tick * 0.25, time_of_day=0.0)
-    metrics.close(a_status(global_steps=999), time_of_day=0.0)
-    assert EVERY_SECONDS == 2.0
-    assert [row["global_steps"] for row in rows(tmp_path)] == [0, 8, 16, 24, 32, 999]
+        metrics.add(a_status(minutes=minutes, global_steps=tick), now=500 + tick * 0.25, time_of_day=0.0)
+    metrics.close(a_status(minutes=minutes, global_steps=999), time_of_day=0.0)
+    assert [row["global_steps"] for row in rows(tmp_path)] == [*range(0, 40, round(4 * seconds)), 999]
+
+
+def test_the_rows_of_a_run_have_the_means_of_its_living_workers(tmp_path: Path) -> None:
+    """A number that is none is left out: JSON has no NaN."""
+    gone = msgspec.structs.replace(a_worker("c", loss=9.0), alive=False)
+    workers = (a_worker("a", loss=1.0, entropy=2.0), a_worker("b", loss=3.0, entropy=math.nan), gone)
+    add(tmp_path, a_status(workers=workers))
+    row = last_row(tmp_path / METRICS, MetricsRow)
+    assert row is not None
+    assert row.meters == {"loss": 2.0, "entropy": 2.0}
 
 
 def test_a_row_is_the_whole_status_without_workers_and_the_time_of_day(tmp_path: Path) -> None:
     add(tmp_path, a_status(mean_return_100=-3.5, preset="pong", workers=(a_worker("a"),)))
     row = rows(tmp_path)[0]
-    assert row.pop("time") == 1.5
-    assert row.keys() == set(Status.__struct_fields__) - {"workers", "adjustments", "shard"}
+    assert row["time"] == 1.5
+    assert row.keys() == set(MetricsRow.__struct_fields__) - {"workers", "adjustments", "shard"}
     assert (row["mean_return_100"], row["preset"], row["refused"]) == (-3.5, "pong", {"not_finite": 2})
 
 
