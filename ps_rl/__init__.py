@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ps_common.errors import SettingsError as SettingsError
     from ps_rl.run import Run as Run
     from ps_rl.training import train as train
+    from ps_rl.updates import Update as Update
     from rl_eval.policy import load_policy as load_policy
 
     __version__: str
@@ -27,6 +28,7 @@ PLACES = {
     "RunEnded": "ps_common.errors",
     "Run": "ps_rl.run",
     "SettingsError": "ps_common.errors",
+    "Update": "ps_rl.updates",
     "load_policy": "rl_eval.policy",
     "train": "ps_rl.training",
 }

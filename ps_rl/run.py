@@ -6,54 +6,57 @@ a child when the thread that started it ends, and a notebook's threads come and 
 """
 
 import atexit
-import io
+import contextlib
 import os
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from ps_common.errors import PsRlError, SettingsError
 from ps_common.program.child_processes import Child
+from ps_common.program.reasons import reason_of
+from ps_common.protocol.messages import StopRequest
+from ps_common.protocol.names import as_text
 from ps_common.run_folder.checkpoint_folder import checkpoints_of
 from ps_common.run_folder.endpoint_file import read_endpoint
 from ps_common.run_folder.paths import ENDPOINT, METRICS, check_whole_run, records_folder, shard_folder, shards_in
-from ps_common.run_folder.run_rows import MetricsRow, RowsTail, last_row, rows_in, scored_rows
+from ps_common.run_folder.run_rows import MetricsRow, last_row, rows_in, scored_rows
 from ps_common.settings.run_files import SETTINGS, load_config
 from ps_common.settings.run_settings import keywords_of
+from ps_common.sockets.request import ask_run
+from ps_rl.curve import Curve
+from ps_rl.updates import LoggedCurves, Update, Updates
 from rl_eval.games import Result
 
 if TYPE_CHECKING:
     import pandas
 
+Callback = Callable[["Run", Update], object]
+
 LOG = "cluster.log"
 LOOK_SECONDS = 0.2  # between two looks at files
 START_SECONDS = 300.0  # for the server to listen
 STOP_SECONDS = 30.0  # for a run to end in order
-
-
-@dataclass(frozen=True)
-class Curve:
-    """The mean return of the last 100 games over steps and minutes of training: float64 arrays, all [N]."""
-
-    steps: NDArray[np.float64]
-    minutes: NDArray[np.float64]
-    returns: NDArray[np.float64]
+REPLY_SECONDS = 5.0  # of a server that is asked to end its run
 
 
 class Run:
-    """A run, live or over: `train` starts one, `Run.open` reads a folder. Iterating yields its status, row by row."""
+    """A run, live or over: `train` starts one, `Run.open` reads a folder. Iterating yields its updates."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._newest: MetricsRow | None = None  # update that a callback or an iteration has had
+        self._curves: LoggedCurves | None = None  # that this program adds
+        self._follower: threading.Thread | None = None  # calls callbacks
+        self._failure: BaseException | None = None  # of a callback
         self._child: Child | None = None  # of a run that this process has started
         self._pid = os.getpid()
 
@@ -67,7 +70,7 @@ class Run:
         return cls(path)
 
     @classmethod
-    def started(cls, folder: Path, flags: Sequence[str]) -> "Run":
+    def started(cls, folder: Path, flags: Sequence[str], callbacks: Sequence[Callback] = ()) -> "Run":
         """A new process of rl-cluster with these flags, once its server listens. Raises SettingsError."""
         run = cls(folder)
         begun = threading.Event()
@@ -79,6 +82,9 @@ class Run:
         except BaseException:
             run.stop()
             raise
+        if callbacks:
+            run._follower = threading.Thread(target=run._call, args=(callbacks,), name="callbacks", daemon=True)
+            run._follower.start()
         return run
 
     @property
@@ -102,28 +108,24 @@ class Run:
         path = records_folder(self.folder) / METRICS
         return last_row(path, MetricsRow) if path.is_file() else None
 
-    def __iter__(self) -> Iterator[MetricsRow]:
-        """Each row of the metrics so far, then each as it comes, until the run is over."""
-        tail: RowsTail[MetricsRow] | None = None
+    def __iter__(self) -> Iterator[Update]:
+        """Each update so far, then each as it comes, until the run is over. Raises PsRlError if it failed."""
         try:
-            while True:
-                was_live = self.is_live
-                path = records_folder(self.folder) / METRICS
-                tail = tail or (RowsTail(path, MetricsRow) if path.is_file() else None)
-                yield from tail.read()[0] if tail else ()
-                if not was_live:
-                    break
-                time.sleep(LOOK_SECONDS)
+            yield from self._updates()
         except KeyboardInterrupt:
             self.stop()
             raise
         self._check()
 
     def wait(self, timeout: float | None = None) -> MetricsRow | None:
-        """Wait until the run is over, and return its last status. Raises TimeoutError, and PsRlError if it failed."""
+        """
+        Wait until the run is over and callbacks have had all of it, and return its last status.
+
+        Raises TimeoutError, PsRlError if it failed, and what a callback has raised.
+        """
         end = None if timeout is None else time.monotonic() + timeout
         try:
-            while self.is_live:
+            while self.is_live or (self._follower is not None and self._follower.is_alive()):
                 if end is not None and time.monotonic() > end:
                     raise TimeoutError(f"{self.folder}: the run goes on")
                 time.sleep(LOOK_SECONDS)
@@ -133,11 +135,38 @@ class Run:
         self._check()
         return self.status
 
-    def stop(self) -> None:
-        """End a run that this process has started, in order: workers leave, the server saves. Safe to repeat."""
-        if self._child is not None and self._pid == os.getpid():  # not in a forked process
+    def stop(self, reason: str = "") -> None:
+        """
+        End a run that this process has started, in order: workers leave, the server saves. Safe to repeat.
+
+        The `reason` is shown as that of the run's end. With a reason a run of others is asked to end, too: raises
+        PsRlError when its server does not reply, or refuses.
+        """
+        is_ours = self._child is not None and self._pid == os.getpid()  # not in a forked process
+        if reason and (endpoint := self.endpoint):
+            with contextlib.suppress(*([PsRlError] if is_ours else [])):
+                ask_run(endpoint, StopRequest(request=1, reason=as_text(reason)), timeout_seconds=REPLY_SECONDS)
+                if is_ours and self._child is not None:
+                    self._child.wait(within_seconds=STOP_SECONDS)
+        if is_ours and self._child is not None:
             self._child.end(within_seconds=STOP_SECONDS)
             atexit.unregister(self.stop)
+
+    def log(self, name: str, value: float) -> None:
+        """
+        Add a point to the curve NAME of the run, at the T of the newest update: on the page, in TensorBoard and at
+        trackers; `logged/NAME` unless the name has a slash. Up to 64 names, 20 points a second.
+
+        Raises SettingsError for what is no name, and when the folder cannot be written.
+        """
+        if self._curves is None:
+            try:
+                self._curves = LoggedCurves(records_folder(self.folder))
+            except OSError as error:
+                raise SettingsError(f"{self.folder}: curves cannot be kept there: {error.strerror}") from error
+            weakref.finalize(self, self._curves.close)
+        at = self._newest or self.status
+        self._curves.add(name, value, global_steps=at.global_steps if at else 0, minutes=at.minutes if at else 0.0)
 
     def __enter__(self) -> "Run":
         return self
@@ -207,11 +236,34 @@ class Run:
         far = "" if status is None else f", {status.global_steps:,} steps, {status.minutes:.1f} minutes"
         best = "" if status is None or status.mean_return_100 is None else f", mean return {status.mean_return_100:.2f}"
         state = "live" if self.is_live else "over"
-        return f"<p><code>{escape(str(self.folder))}</code>: {state}{far}{best}</p>{_svg(self.curve())}"
+        return f"<p><code>{escape(str(self.folder))}</code>: {state}{far}{best}</p>{self.curve().svg()}"
 
     def _rows(self) -> Iterator[MetricsRow]:
         path = records_folder(self.folder) / METRICS
         return rows_in(path, MetricsRow) if path.is_file() else iter(())
+
+    def _updates(self) -> Iterator[Update]:
+        updates: Updates | None = None
+        was_live = True
+        while was_live:
+            was_live = self.is_live
+            folder = records_folder(self.folder)
+            updates = updates or (Updates(folder) if (folder / METRICS).is_file() else None)
+            for update in updates.read() if updates else ():
+                self._newest = update
+                yield update
+            if was_live:
+                time.sleep(LOOK_SECONDS)
+
+    def _call(self, callbacks: Sequence[Callback]) -> None:
+        """The thread of callbacks. An error in one ends the run."""
+        try:
+            for update in self._updates():
+                for callback in callbacks:
+                    callback(self, update)
+        except BaseException as error:
+            self._failure = error
+            self.stop(f"a callback has failed: {reason_of(error)}")
 
     def _keep(self, flags: Sequence[str], begun: threading.Event) -> None:
         """The thread of a started run."""
@@ -232,23 +284,8 @@ class Run:
         self._check()
 
     def _check(self) -> None:
-        """Raises PsRlError when the run has failed."""
+        """Raises PsRlError when the run has failed, and what a callback has raised."""
+        if self._failure is not None:
+            raise self._failure
         if self._child is not None and self._child.has_died:
             raise PsRlError(self._child.cause_of_death())
-
-
-def _svg(curve: Curve) -> str:
-    """A picture of the curve; "" without games."""
-    if not len(curve.steps):
-        return ""
-    from matplotlib.figure import Figure  # takes a second; without pyplot, which would change a notebook's backend
-
-    figure = Figure(figsize=(6, 2.5), layout="constrained")
-    axes = figure.subplots()
-    axes.plot(curve.steps, curve.returns)
-    axes.set(xlabel="environment steps of all workers", ylabel="mean return of 100 games")
-    axes.grid(alpha=0.3)
-    text = io.StringIO()
-    figure.savefig(text, format="svg")
-    _, beginning, rest = text.getvalue().partition("<svg")  # without the head of a file
-    return beginning + rest

@@ -4,7 +4,7 @@
 The run is a process of `rl-cluster`, with the same flags, checks and supervision. It ends with this process.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -12,14 +12,14 @@ from typing import Any
 from ps_common.program.flags import starting_run, typed_flags
 from ps_common.run_folder.paths import make_run_folder
 from ps_common.settings.run_settings import flags_for, plain, with_keywords
-from ps_rl.run import Run
+from ps_rl.run import Callback, Run
 from rl_cluster.settings import ClusterSettings
 
 OF_THE_TERMINAL = {"list", "json", "web", "web_port"}  # flags of rl-cluster that train does not take
 OF_THE_START = ("preset", "config")
 
 
-def train(preset: str | None = None, *, workers: int = 2, **settings: Any) -> Run:
+def train(preset: str | None = None, *, workers: int = 2, callbacks: Sequence[Callback] = (), **settings: Any) -> Run:
     """
     Start a server and workers on this machine; returns when the server listens.
 
@@ -30,6 +30,9 @@ def train(preset: str | None = None, *, workers: int = 2, **settings: Any) -> Ru
 
     `settings` are the flags of `rl-cluster` by their names: `environment="CartPole-v1"`, `learning_rate=1e-3`,
     `config="run.toml"`, `resume=folder`, `run_dir=folder`, `imports=["my_games"]`, `shards=2`, `device="cuda"`.
+
+    Each of `callbacks` is called with the run and each update, as an iteration yields them, in a thread of their own.
+    It may `run.log("name", value)` and `run.stop("why")`. An error in one ends the run, and `wait` raises it.
 
     The run ends at its own limit, with `stop`, at the end of a `with` block, by a KeyboardInterrupt in an iteration or
     `wait`, and with this process. Raises SettingsError that names what makes no sense.
@@ -49,7 +52,7 @@ def train(preset: str | None = None, *, workers: int = 2, **settings: Any) -> Ru
     place = {"resume": folder} if cluster.resume else {"run_dir": folder}
     rest = {name: value for name, value in given.items() if name not in ("run_dir", "resume")}
     flags = [*_flags(start | place | rest), "--no-web", *flags_for(changed)]
-    return Run.started(folder.absolute(), flags)
+    return Run.started(folder.absolute(), flags, callbacks)
 
 
 def _typed(name: str, value: Any) -> Any:

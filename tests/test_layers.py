@@ -24,7 +24,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "rl_eval": {"ps_common", "rl_agent"},
     "rl_cluster": {"ps_common", "rl_agent"},
     "ps_bench": {"ps_common", "ps_client"},
-    "ps_rl": {"ps_common", "ps_client", "rl_agent", "rl_eval", "rl_cluster"},
+    "ps_rl": {"ps_common", "ps_client", "rl_agent", "ps_server", "rl_worker", "rl_eval", "rl_cluster"},
     "examples": {"ps_rl", "ps_common", "rl_agent"},
 }
 FOLDERS = {package: ROOT / package for package in MAY_IMPORT} | {

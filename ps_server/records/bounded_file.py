@@ -115,22 +115,27 @@ def _end_line(file: IO[bytes]) -> None:
 class _Stamp(msgspec.Struct):
     minutes: float
     worker_id: str = ""
+    name: str = ""
+
+    @property
+    def series(self) -> str:
+        return self.worker_id or self.name
 
 
 def evenly_in_time(lines: Sequence[bytes]) -> list[bytes]:
-    """About half of the lines: for each worker, or for the run, the first line of each interval."""
+    """About half of the lines: for each worker, each curve, or the run, the first line of each interval."""
     stamps = [(line, stamp) for line in lines for stamp in rows_of([line], _Stamp)]
     if not stamps:
         return []
     start = min(stamp.minutes for _, stamp in stamps)
     span = max(stamp.minutes for _, stamp in stamps) - start
-    series = len({stamp.worker_id for _, stamp in stamps})
+    series = len({stamp.series for _, stamp in stamps})
     intervals = max(1, len(stamps) // (2 * series))
     kept, newest = [], dict[str, int]()
     for line, stamp in stamps:
         interval = min(intervals - 1, int((stamp.minutes - start) / span * intervals)) if span else 0
-        if newest.get(stamp.worker_id) != interval:
-            newest[stamp.worker_id] = interval
+        if newest.get(stamp.series) != interval:
+            newest[stamp.series] = interval
             kept.append(line)
     return kept
 

@@ -195,14 +195,15 @@ class Point:
 
 class EventFile:
     """
-    An event file in RUN_DIR/tensorboard; a resumed run begins another, which TensorBoard joins to the first.
+    An event file in RUN_DIR/tensorboard, or in the folder `within` it; a resumed run begins another, which TensorBoard
+    joins to the first.
 
     A full disk is reported once and does not end the run.
     """
 
-    def __init__(self, run_folder: Path) -> None:
+    def __init__(self, run_folder: Path, within: str = "") -> None:
         """Raises OSError."""
-        folder = run_folder / TENSORBOARD
+        folder = run_folder / TENSORBOARD / within
         folder.mkdir(exist_ok=True)
         # TensorBoard recognises its files by the middle of the name, and orders them by the time at its end.
         path = folder / f"events.out.tfevents.{time.time_ns()}"

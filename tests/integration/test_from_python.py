@@ -4,12 +4,17 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
 import pytest
 
+from ps_common.run_folder.paths import LOGGED
+from ps_common.run_folder.run_rows import LoggedRow, rows_in
+from ps_common.sockets.request import status_of
 from ps_rl import PsRlError, Run, SettingsError, load_policy, train
+from ps_rl.updates import Update
 from tests.integration.processes import Programs, wait_for
 from tests.rl_agent.custom_environments import line_with
 from tests.rows import nightly
@@ -57,6 +62,50 @@ def test_a_run_is_started_watched_evaluated_and_read(tmp_path: Path) -> None:
         read.evaluate(episodes="many")  # type: ignore[arg-type]
     for policy in filter(None, (live, load_policy(read.folder), load_policy(read.checkpoints()[0]))):
         assert policy.act(np.zeros(4, np.float32)).shape == ()
+
+
+METRICS = """self.t == 20, False, {"metrics": {"half": self.t / 2, "bad": "x"}, "is_success": self.t == 20}"""
+
+
+def test_callbacks_log_and_stop_while_an_environments_metrics_become_curves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "measured_line.py").write_text(line_with("self.t == 20, False, {}", METRICS))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    meters: list[dict[str, float]] = []
+    games: list[int] = []
+
+    def callback(run: Run, update: Update) -> None:
+        games.extend(game.episode for game in update.games)
+        run.log("games", len(games))
+        workers = status_of(run.endpoint, timeout_seconds=10).status.workers if run.endpoint else ()
+        meters[:] = [worker.meters for worker in workers if "metrics/half" in worker.meters] or meters
+        if len(meters) == 2:
+            run.stop("both have reported")
+
+    settings: dict[str, Any] = {"environment": "measured_line:Line", "workers": 2, "run_dir": tmp_path / "run"}
+    with train(callbacks=[callback], **settings) as run:
+        last = run.wait(120)
+    assert last is not None
+    assert last.ending == "both have reported"
+    assert all((one["metrics/half"], one["metrics/is_success"]) == (10.0, 1.0) for one in meters)
+    assert "metrics/bad" not in meters[0] | meters[1]
+    assert games == list(range(1, last.episodes + 1))
+    logged = list(rows_in(run.folder / LOGGED, LoggedRow))
+    assert {row.name for row in logged} == {"logged/games"}
+    assert logged[-1].value == last.episodes
+
+
+def test_an_error_in_a_callback_ends_the_run_and_is_raised(tmp_path: Path) -> None:
+    def callback(run: Run, update: Update) -> None:
+        raise KeyError("mine")
+
+    with train("cartpole-a3c", workers=1, callbacks=[callback], run_dir=tmp_path / "run") as run:
+        with pytest.raises(KeyError, match="mine"):
+            run.wait(120)
+        assert not run.is_live
+    assert run.status is not None
+    assert "a callback has failed: KeyError: 'mine'" in run.status.ending
 
 
 ASCII_LOCALE = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}

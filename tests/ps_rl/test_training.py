@@ -19,7 +19,7 @@ def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Sequence[st
     """The flags of each run that would start."""
     flags: list[Sequence[str]] = []
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(Run, "started", lambda folder, given: flags.append(given) or Run(folder))
+    monkeypatch.setattr(Run, "started", lambda folder, given, _: flags.append(given) or Run(folder))
     return flags
 
 

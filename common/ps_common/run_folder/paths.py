@@ -30,6 +30,7 @@ METRICS = "metrics.jsonl"
 WORKERS = "workers.jsonl"
 EPISODES = "episodes.jsonl"
 EVENTS = "events.jsonl"
+LOGGED = "logged.jsonl"  # curves that a Python program has added
 TENSORBOARD = "tensorboard"
 CHECKPOINTS = "checkpoints"
 BEST = "best.safetensors"

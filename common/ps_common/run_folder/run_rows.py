@@ -95,6 +95,16 @@ class EpisodeRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     games: Sequence = 1
 
 
+class LoggedRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A point of a curve that a Python program has added to the run."""
+
+    time: Time
+    global_steps: Count  # T, as far as the program knew
+    minutes: float
+    name: Name  # has a slash
+    value: float
+
+
 def played_once(rows: Iterable[EpisodeRow]) -> list[EpisodeRow]:
     """
     The games of a run, in order, each number once.

@@ -1,0 +1,104 @@
+"""What a Python program sees of a run, by the files that the server writes: updates; and the curves that it adds."""
+
+import logging
+import math
+import threading
+import time
+from collections import deque
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from ps_common.errors import SettingsError
+from ps_common.meters import RateLimit
+from ps_common.protocol.names import is_name
+from ps_common.run_folder.paths import EPISODES, LOGGED, METRICS, TENSORBOARD
+from ps_common.run_folder.run_rows import EpisodeRow, LoggedRow, MetricsRow, RowsTail
+from ps_server.records.bounded_file import BoundedLinesFile, evenly_in_time
+from ps_server.records.tensorboard import EventFile, Point
+
+MOST_NAMES, LONGEST_CURVE = 64, 60  # curves of one program, and characters of a name
+VALUES_AT_ONCE, VALUES_PER_SECOND = 2000, 20.0
+LOGGED_BYTES = 2**24  # the bound of logged.jsonl
+
+log = logging.getLogger("ps_rl")
+
+
+class Update(MetricsRow, frozen=True, kw_only=True):
+    """A row of metrics, with the games that were reported since the row before it."""
+
+    games: tuple[EpisodeRow, ...] = ()
+
+
+class Updates:
+    """The updates of a run that one reader has not had yet."""
+
+    def __init__(self, folder: Path) -> None:
+        """`folder` has the records of the run; its files need not exist yet."""
+        self._metrics, self._episodes = RowsTail(folder / METRICS, Update), RowsTail(folder / EPISODES, EpisodeRow)
+        self._games: deque[EpisodeRow] = deque()
+        self._time, self._episode = 0.0, 0  # of the newest row of each file; a thinned file is read again
+
+    def read(self) -> list[Update]:
+        """The new ones, in order."""
+        rows = [row for row in self._metrics.read()[0] if row.time > self._time]
+        games, is_new = self._episodes.read()
+        self._games += [game for game in games if not is_new or game.episode > self._episode]
+        self._episode = games[-1].episode if games else self._episode
+        return [replace(row, games=tuple(self._games_until(row))) for row in rows]
+
+    def _games_until(self, row: Update) -> list[EpisodeRow]:
+        self._time, games = row.time, []
+        while self._games and self._games[0].minutes <= row.minutes:
+            games.append(self._games.popleft())
+        return games
+
+
+class LoggedCurves:
+    """Curves that a program adds to a run: rows of logged.jsonl, and points for TensorBoard where the run has them."""
+
+    def __init__(self, folder: Path) -> None:
+        """`folder` has the records of the run. Raises OSError."""
+        self._file = BoundedLinesFile(folder / LOGGED, most_bytes=LOGGED_BYTES, thin=evenly_in_time)
+        self._events: EventFile | None = None
+        if (folder / TENSORBOARD).is_dir():
+            # TensorBoard leaves a file for good when a newer one is beside it.
+            self._events = EventFile(folder, LOGGED.partition(".")[0])
+        self._lock = threading.Lock()
+        self._limit = RateLimit(at_once=VALUES_AT_ONCE, per_second=VALUES_PER_SECOND)
+        self._names: set[str] = set()
+        self._has_warned = False
+
+    def add(self, name: str, value: float, *, global_steps: int, minutes: float) -> None:
+        """Add a point. One that is no number, or beyond the rate, is left out, which the log says once."""
+        with self._lock:
+            curve = self._curve(name)
+            is_number = math.isfinite(value := float(value))
+            if not is_number or not self._limit.allows(now=time.monotonic()):
+                why = f"beyond {VALUES_PER_SECOND:g} points a second" if is_number else "no finite number"
+                self._leave_out(f"{name} = {value}, {why}")
+                return
+            row = LoggedRow(time=time.time(), global_steps=global_steps, minutes=minutes, name=curve, value=value)
+            self._file.add([row])
+            if self._events is not None:
+                self._events.add(Point({curve: value}), global_steps=global_steps)
+
+    def close(self) -> None:
+        self._file.close()
+        if self._events is not None:
+            self._events.close()
+
+    def _curve(self, name: str) -> str:
+        """The name of the curve, which has a slash as all custom ones have. Raises SettingsError."""
+        if not isinstance(name, str) or len(name) > LONGEST_CURVE or not is_name(name):
+            rule = f"1 to {LONGEST_CURVE} letters, digits and _.:@/+-, and begins with a letter or digit"
+            raise SettingsError(f"run.log: {name!r}: the name of a curve has {rule}")
+        if len(self._names | {name}) > MOST_NAMES:
+            raise SettingsError(f"run.log: {name}: there are {MOST_NAMES} curves already")
+        self._names.add(name)
+        return name if "/" in name else f"logged/{name}"
+
+    def _leave_out(self, what: str) -> None:
+        if not self._has_warned:
+            log.warning("run.log: %s, is left out; further ones are left out in silence", what)
+        self._has_warned = True

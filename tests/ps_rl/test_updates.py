@@ -1,0 +1,118 @@
+"""What callbacks and iterations see of a run's files, and the curves that a program adds; no process is started."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from ps_common.errors import SettingsError
+from ps_common.protocol.status import Status
+from ps_common.run_folder.paths import EPISODES, LOGGED, METRICS, TENSORBOARD
+from ps_common.run_folder.run_rows import EpisodeRow, LoggedRow, rows_in
+from ps_rl import Run
+from ps_rl.updates import MOST_NAMES, VALUES_AT_ONCE, LoggedCurves, Updates
+from tests.ps_server.records.test_event_file import loaded
+
+
+def add_row(folder: Path, minutes: float, *, time: float | None = None) -> None:
+    status = Status(
+        phase="serving", epoch=1, refused={}, not_modified=0, checkpoint_version=0, checkpoint_failures=0,
+        workers_alive=1, minutes=minutes, global_steps=round(100 * minutes),
+    )  # fmt: skip
+    row = msgspec.structs.asdict(status) | {"time": time or 1e9 + 60 * minutes}
+    with (folder / METRICS).open("ab") as file:
+        file.write(msgspec.json.encode(row) + b"\n")
+
+
+def add_game(folder: Path, episode: int, minutes: float) -> None:
+    row = EpisodeRow(episode=episode, global_steps=0, minutes=minutes, worker="w", episode_return=1.0, length=1)
+    with (folder / EPISODES).open("ab") as file:
+        file.write(msgspec.json.encode(row) + b"\n")
+
+
+def seen(updates: Updates) -> list[tuple[float, list[int]]]:
+    return [(update.minutes, [game.episode for game in update.games]) for update in updates.read()]
+
+
+def test_an_update_has_the_games_since_the_one_before(tmp_path: Path) -> None:
+    updates = Updates(tmp_path)
+    assert seen(updates) == []
+    for episode, minutes in enumerate((0.5, 0.9, 1.0, 1.5, 2.5), 1):
+        add_game(tmp_path, episode, minutes)
+    for minutes in (1.0, 2.0):
+        add_row(tmp_path, minutes)
+    assert seen(updates) == [(1.0, [1, 2, 3]), (2.0, [4])]
+    assert seen(updates) == []
+    add_row(tmp_path, 3.0)
+    assert seen(updates) == [(3.0, [5])]
+
+
+def test_a_file_that_is_thinned_gives_no_update_twice(tmp_path: Path) -> None:
+    updates = Updates(tmp_path)
+    for name in (METRICS, EPISODES):
+        for minutes in (1, 2, 3):
+            add_row(tmp_path, minutes) if name == METRICS else add_game(tmp_path, minutes, minutes)
+    assert len(seen(updates)) == 3
+    for name in (METRICS, EPISODES):
+        lines = (tmp_path / name).read_bytes().splitlines(keepends=True)
+        (tmp_path / "thinned").write_bytes(b"".join(lines[1:]))
+        (tmp_path / "thinned").replace(tmp_path / name)
+    add_row(tmp_path, 4.0)
+    add_game(tmp_path, 4, 4.0)
+    assert seen(updates) == [(4.0, [4])]
+
+
+def test_a_run_that_is_resumed_at_a_checkpoint_shows_the_games_that_are_played_again(tmp_path: Path) -> None:
+    updates = Updates(tmp_path)
+    for minutes in (1, 2):
+        add_row(tmp_path, minutes)
+        add_game(tmp_path, minutes, minutes)
+    assert len(seen(updates)) == 2
+    add_game(tmp_path, 2, 1.5)
+    add_row(tmp_path, 1.5, time=2e9)
+    assert seen(updates) == [(1.5, [2])]
+
+
+def test_a_logged_value_is_a_point_of_the_folder_and_of_tensorboard(tmp_path: Path) -> None:
+    (tmp_path / TENSORBOARD).mkdir()
+    add_row(tmp_path, 2.0)
+    run = Run.open(tmp_path)
+    run.log("gap", 3)
+    run.log("my/gap", 0.5)
+    rows = list(rows_in(tmp_path / LOGGED, LoggedRow))
+    assert [(row.name, row.value, row.global_steps, row.minutes) for row in rows] == [
+        ("logged/gap", 3.0, 200, 2.0),
+        ("my/gap", 0.5, 200, 2.0),
+    ]
+    (tmp_path / TENSORBOARD / "logged").rename(tmp_path / "logged")
+    (tmp_path / TENSORBOARD).rmdir()
+    (tmp_path / "logged").rename(tmp_path / TENSORBOARD)
+    events = loaded(tmp_path)
+    assert set(events.Tags()["scalars"]) == {"logged/gap", "my/gap"}
+
+
+def test_names_of_curves_are_checked_and_bounded(tmp_path: Path) -> None:
+    curves = LoggedCurves(tmp_path)
+    bad: list[Any] = ["", "two words", "x" * 61, "ü", 3, None]
+    for name in bad:
+        with pytest.raises(SettingsError, match=r"^run.log: .* the name of a curve has"):
+            curves.add(name, 1.0, global_steps=0, minutes=0.0)
+    for number in range(MOST_NAMES):
+        curves.add(f"curve{number}", 1.0, global_steps=0, minutes=0.0)
+    with pytest.raises(SettingsError, match="there are 64 curves already"):
+        curves.add("more", 1.0, global_steps=0, minutes=0.0)
+    curves.close()
+    assert not (tmp_path / TENSORBOARD).exists()
+
+
+def test_points_that_are_no_numbers_or_too_many_are_left_out_and_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    curves = LoggedCurves(tmp_path)
+    for value in (math.nan, math.inf, *[1.0] * (2 * VALUES_AT_ONCE)):
+        curves.add("x", value, global_steps=0, minutes=0.0)
+    curves.close()
+    assert len(caplog.records) == 1
+    assert VALUES_AT_ONCE <= len(list(rows_in(tmp_path / LOGGED, LoggedRow))) < 2 * VALUES_AT_ONCE
