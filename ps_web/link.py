@@ -13,7 +13,17 @@ import zmq
 import zmq.asyncio
 
 from ps_common.errors import WireError
-from ps_common.protocol.messages import Event, Refused, StatusUpdate, ToWorker, Watch, WatchedFrame, Watching
+from ps_common.protocol.messages import (
+    Event,
+    Refused,
+    StatusReply,
+    StatusRequest,
+    StatusUpdate,
+    ToWorker,
+    Watch,
+    WatchedFrame,
+    Watching,
+)
 from ps_common.protocol.status import Status
 from ps_common.protocol.wire import read_to_worker, to_frames
 from ps_common.sockets.curve import ClientKeys
@@ -61,14 +71,14 @@ class ServerLink:
         try:
             while True:
                 places = list(dict.fromkeys(self._addresses())) or [""]
-                await self._subscribe(context, places[turn % len(places)])
+                await self._subscribe(context, places[turn % len(places)], is_only_one=len(places) == 1)
                 turn += 1
         finally:
             self.address = ""
             context.destroy(linger=0)
 
-    async def _subscribe(self, context: zmq.asyncio.Context, address: str) -> None:
-        """As long as the server at this address answers."""
+    async def _subscribe(self, context: zmq.asyncio.Context, address: str, *, is_only_one: bool) -> None:
+        """As long as the server at this address answers. A standby has no subscribers: it is asked for its status."""
         with cast(zmq.asyncio.Socket, dealer(context, self._keys)) as socket:
             if address:
                 connect(socket, address)
@@ -89,7 +99,10 @@ class ServerLink:
                 except WireError:
                     break
                 if isinstance(message, Refused) and message.request < FIRST_WATCH:  # it does not serve, or not us
-                    break
+                    if message.code != "standby" or not is_only_one:
+                        break
+                    await socket.send_multipart(to_frames(StatusRequest(request=message.request)))
+                    continue
                 heard, self.address = time.monotonic(), address
                 self._take(message, heard)
             self.address = ""
@@ -100,6 +113,8 @@ class ServerLink:
                 self._watch_due = now + message.lease_seconds / RENEWALS_IN_A_LEASE
             case WatchedFrame():
                 self._take_frame(message)
+            case StatusReply():
+                self._take_status(message.status)
         match self._subscriber.take(message, now=now):
             case StatusUpdate() as update:
                 self._take_status(update.status)

@@ -95,7 +95,7 @@ function drawRuns() {
   [...runs.values()].forEach((run, k) => nav.children[k].setAttribute("aria-pressed", run.run === chosen));
 }
 
-const PHASES = { empty: "waiting for its first worker", serving: "training", draining: "ending" };
+const PHASES = { empty: "waiting for its first worker", serving: "training", draining: "ending", standby: "following as the standby" };
 
 function drawLink(run) {
   document.title = `${run.name} · ps-rl`;

@@ -72,6 +72,7 @@ def test_a_new_run_has_a_page_with_its_name_and_its_curve(
 ) -> None:
     page = open_page(printed_address(start(programs, tmp_path / "my-run")))
     until(page, "document.title === 'my-run · ps-rl'")
+    until(page, "document.getElementById('link').dataset.state === 'live'")
     until(page, "document.getElementById('link').textContent.startsWith('my-run: CartPole-v1')")
     until(page, "last(runs.get(0).points.global_steps) > 0")
     until(page, "document.querySelector('#chart-return canvas')?.checkVisibility()")
