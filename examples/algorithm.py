@@ -12,11 +12,7 @@ from typing import Annotated
 import msgspec
 from torch import device
 
-from ps_common.settings.run_spec import A3CSettings
-from rl_agent.algorithms.a3c import A3C, PolicyBatch
-from rl_agent.algorithms.algorithm import Loss
-from rl_agent.networks.networks import PolicyValueNetwork
-from rl_agent.networks.policies import Policy
+from ps_rl import A3C, A3CSettings, ActionDistribution, Loss, PolicyBatch, PolicyValueNetwork
 
 
 class EntropySettings(A3CSettings, frozen=True, kw_only=True):
@@ -34,7 +30,13 @@ class EntropyA3C(A3C):
     settings = EntropySettings
 
     def __init__(
-        self, network: PolicyValueNetwork, policy: Policy, settings: EntropySettings, *, device: device, seed: int
+        self,
+        network: PolicyValueNetwork,
+        policy: ActionDistribution,
+        settings: EntropySettings,
+        *,
+        device: device,
+        seed: int,
     ) -> None:
         super().__init__(network, policy, settings, device=device, seed=seed)
         self.weight = settings.entropy_weight  # of the entropy bonus; each worker finds its own

@@ -8,7 +8,7 @@ import logging
 import os
 from pathlib import Path
 
-from rl_agent.trial.hooks import Game
+from ps_rl import Game
 
 log = logging.getLogger("notes")
 

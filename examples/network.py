@@ -8,8 +8,7 @@ import math
 
 from torch import Tensor, nn
 
-from ps_common.settings.run_spec import Network
-from rl_agent.environments.spaces import ObservationSpace
+from ps_rl import NetworkSettings, ObservationSpace
 
 DEFAULT_WIDTH, BLOCKS = 64, 2
 
@@ -17,7 +16,7 @@ DEFAULT_WIDTH, BLOCKS = 64, 2
 class ResidualTorso(nn.Module):
     """Two blocks x + f(x) after a first layer. LSTM and heads are ps-rl's, and follow it."""
 
-    def __init__(self, observations: ObservationSpace, settings: Network) -> None:
+    def __init__(self, observations: ObservationSpace, settings: NetworkSettings) -> None:
         super().__init__()
         width = settings.hidden[0] if settings.hidden else DEFAULT_WIDTH  # --hidden 128 makes it wider
         self.features = width  # ps-rl needs to know the width of the output

@@ -4,8 +4,9 @@ The Python interface of ps-rl.
     from ps_rl import train, Run, load_policy, ParameterServerClient
 
 `train` starts a server and workers on this machine and returns a `Run`; `Run.open` reads a run folder; `load_policy`
-makes a trained policy a Python object; `ParameterServerClient` is a worker for anything that has parameters. Errors are
-`PsRlError`s. A name is imported when it is used: `import ps_rl` loads nothing else.
+makes a trained policy a Python object; `ParameterServerClient` is a worker for anything that has parameters. The
+classes that custom algorithms, networks and hooks build on are here, too. Errors are `PsRlError`s. A name is imported
+when it is used: `import ps_rl` loads nothing else.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -15,23 +16,68 @@ if TYPE_CHECKING:
     from ps_common.errors import PsRlError as PsRlError
     from ps_common.errors import RunEnded as RunEnded
     from ps_common.errors import SettingsError as SettingsError
+    from ps_common.protocol.messages import Settlement as Settlement
+    from ps_common.run_folder.run_rows import MetricsRow as MetricsRow
+    from ps_common.settings.run_spec import A3CSettings as A3CSettings
+    from ps_common.settings.run_spec import ActionValuesSettings as ActionValuesSettings
+    from ps_common.settings.run_spec import NetworkSettings as NetworkSettings
+    from ps_rl.curve import Curve as Curve
     from ps_rl.run import Run as Run
     from ps_rl.training import train as train
     from ps_rl.updates import Update as Update
+    from rl_agent.algorithms.a3c import A3C as A3C
+    from rl_agent.algorithms.a3c import PolicyBatch as PolicyBatch
+    from rl_agent.algorithms.action_values import ActionValueLearner as ActionValueLearner
+    from rl_agent.algorithms.action_values import ValueBatch as ValueBatch
+    from rl_agent.algorithms.algorithm import Algorithm as Algorithm
+    from rl_agent.algorithms.algorithm import Loss as Loss
+    from rl_agent.environments.spaces import ObservationSpace as ObservationSpace
+    from rl_agent.networks.networks import ActionValueNetwork as ActionValueNetwork
+    from rl_agent.networks.networks import PolicyValueNetwork as PolicyValueNetwork
+    from rl_agent.networks.policies import ActionDistribution as ActionDistribution
+    from rl_agent.rollouts import Trajectory as Trajectory
+    from rl_agent.trial.hooks import Game as Game
+    from rl_eval.games import Result as Result
+    from rl_eval.policy import Policy as Policy
     from rl_eval.policy import load_policy as load_policy
 
     __version__: str
 
-PLACES = {
+TO_TRAIN_AND_PLAY = {
+    "train": "ps_rl.training",
+    "Run": "ps_rl.run",
+    "Update": "ps_rl.updates",
+    "MetricsRow": "ps_common.run_folder.run_rows",
+    "Curve": "ps_rl.curve",
+    "Result": "rl_eval.games",
+    "load_policy": "rl_eval.policy",
+    "Policy": "rl_eval.policy",
     "ParameterServerClient": "ps_client.client",
+    "Settlement": "ps_common.protocol.messages",
+}
+FOR_CUSTOM_PARTS = {
+    "Algorithm": "rl_agent.algorithms.algorithm",
+    "A3C": "rl_agent.algorithms.a3c",
+    "A3CSettings": "ps_common.settings.run_spec",
+    "PolicyBatch": "rl_agent.algorithms.a3c",
+    "ActionDistribution": "rl_agent.networks.policies",
+    "ActionValueLearner": "rl_agent.algorithms.action_values",
+    "ActionValuesSettings": "ps_common.settings.run_spec",
+    "ValueBatch": "rl_agent.algorithms.action_values",
+    "Loss": "rl_agent.algorithms.algorithm",
+    "Trajectory": "rl_agent.rollouts",
+    "PolicyValueNetwork": "rl_agent.networks.networks",
+    "ActionValueNetwork": "rl_agent.networks.networks",
+    "NetworkSettings": "ps_common.settings.run_spec",
+    "ObservationSpace": "rl_agent.environments.spaces",
+    "Game": "rl_agent.trial.hooks",
+}
+ERRORS = {
     "PsRlError": "ps_common.errors",
     "RunEnded": "ps_common.errors",
-    "Run": "ps_rl.run",
     "SettingsError": "ps_common.errors",
-    "Update": "ps_rl.updates",
-    "load_policy": "rl_eval.policy",
-    "train": "ps_rl.training",
 }
+PLACES = TO_TRAIN_AND_PLAY | FOR_CUSTOM_PARTS | ERRORS
 __all__ = [*PLACES]
 
 if not TYPE_CHECKING:  # a type checker would take every name for one of ours

@@ -58,7 +58,7 @@ def score(age: int, learning_rate: float, seed: int) -> dict[str, Any]:
         algorithm=run_spec.A3CSettings(
             unroll_length=5, reward_clip=0.0, reward_scale=0.1, gradient_clip=0.5, loss="mean"
         ),
-        network=run_spec.Network(name="mlp", hidden=(64,), separate=True),
+        network=run_spec.NetworkSettings(name="mlp", hidden=(64,), separate=True),
         optimizer=run_spec.AdamSettings(),
         schedule=run_spec.Schedule(learning_rate=learning_rate, anneal_steps=2 * STEPS),
         budget=run_spec.Budget(max_steps=STEPS),

@@ -5,23 +5,41 @@ import re
 import textwrap
 from collections.abc import Iterator
 from itertools import groupby
-from typing import Any
+from types import UnionType
+from typing import Any, get_args
 
 import ps_rl
 
 
 def names() -> str:
-    """A section for each public name; errors, which have a sentence each, in one at the end."""
-    found = {name: getattr(ps_rl, name) for name in ps_rl.__all__}
-    errors = {name: value for name, value in found.items() if inspect.isclass(value) and issubclass(value, Exception)}
-    sections = [_section(name, value) for name, value in found.items() if name not in errors]
-    lines = [f"- `{name}`: {_markdown(inspect.getdoc(value) or '')}" for name, value in sorted(errors.items())]
-    return "\n\n".join([*sections, "## Errors\n\n" + "\n".join(lines) if lines else ""])
+    """A section for each public name, in three chapters; errors have a sentence each."""
+    chapters = [
+        f"## {title}\n\n" + "\n\n".join(_section(name, getattr(ps_rl, name)) for name in places)
+        for title, places in (
+            ("To train and play", ps_rl.TO_TRAIN_AND_PLAY),
+            ("For custom parts", ps_rl.FOR_CUSTOM_PARTS),
+        )
+    ]
+    lines = [f"- `{name}`: {_markdown(inspect.getdoc(getattr(ps_rl, name)) or '')}" for name in ps_rl.ERRORS]
+    return "\n\n".join([*chapters, "## Errors\n\n" + "\n".join(lines)])
 
 
 def _section(name: str, value: Any) -> str:
-    text = f"## {name}\n\n{_signature(name, value)}\n\n{_markdown(inspect.getdoc(value) or '')}\n\n"
-    return text + "\n\n".join(_members(name, value)) if inspect.isclass(value) else text
+    if isinstance(value, UnionType):  # of classes with the same methods, which the first explains
+        kinds = get_args(value)
+        listed = ", ".join(f"`{kind.__name__}`" for kind in kinds)
+        return f"### {name}\n\nOne of {listed}.\n\n" + _described(kinds[0].__name__, kinds[0])
+    return f"### {name}\n\n" + _described(name, value)
+
+
+def _described(name: str, value: Any) -> str:
+    """The signature, the docstring, the fields and the methods. A record has its fields in place of a signature."""
+    fields = getattr(value, "__struct_fields__", None) or tuple(getattr(value, "__dataclass_fields__", ()))
+    about = _markdown(inspect.getdoc(value) or "")
+    if not inspect.isclass(value):
+        return f"{_signature(name, value)}\n\n{about}"
+    head = f"Fields: {', '.join(f'`{field}`' for field in fields)}." if fields else _signature(name, value)
+    return "\n\n".join([head, about, *_members(name, value)])
 
 
 def _members(owner: str, kind: type) -> Iterator[str]:
@@ -29,11 +47,11 @@ def _members(owner: str, kind: type) -> Iterator[str]:
         if name.startswith("_") or not inspect.getdoc(value):
             continue
         if isinstance(value, property):
-            yield f"### {owner}.{name}\n\n{_markdown(inspect.getdoc(value) or '')}"
+            yield f"#### {owner}.{name}\n\n{_markdown(inspect.getdoc(value) or '')}"
         elif isinstance(value, classmethod | staticmethod) or inspect.isfunction(value):
             method = getattr(kind, name)
             about = _markdown(inspect.getdoc(method) or "")
-            yield f"### {owner}.{name}\n\n{_signature(f'{owner}.{name}', method)}\n\n{about}"
+            yield f"#### {owner}.{name}\n\n{_signature(f'{owner}.{name}', method)}\n\n{about}"
 
 
 def _signature(name: str, value: Any) -> str:

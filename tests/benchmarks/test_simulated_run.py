@@ -28,7 +28,7 @@ def a_run(**settings: object) -> RunSpec:
         seed=3,
         environment=run_spec.Environment(id="CartPole-v1", envs=2),
         algorithm=run_spec.A3CSettings(unroll_length=5),
-        network=run_spec.Network(name="mlp", hidden=(4,)),
+        network=run_spec.NetworkSettings(name="mlp", hidden=(4,)),
         budget=run_spec.Budget(max_steps=600),
         **settings,  # type: ignore[arg-type]
     )
@@ -60,7 +60,7 @@ def test_the_seed_decides_a_run_bit_for_bit() -> None:
 
 
 def test_the_first_weights_have_the_statistics_of_random_play_as_in_a_real_run() -> None:
-    spec = structs.replace(a_run(), network=run_spec.Network(name="mlp", hidden=(4,), normalization="running"))
+    spec = structs.replace(a_run(), network=run_spec.NetworkSettings(name="mlp", hidden=(4,), normalization="running"))
     simulated = SimulatedRun(spec, workers=2)
     simulated.to_the_end()
     with closing(make_environments(spec.environment, count=2)) as environments:

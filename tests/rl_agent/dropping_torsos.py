@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from ps_common.settings.run_spec import Network
+from ps_common.settings.run_spec import NetworkSettings
 from rl_agent.environments.spaces import ObservationSpace
 
 
@@ -12,7 +12,7 @@ class Dropping(nn.Module):
 
     features = 16
 
-    def __init__(self, observations: ObservationSpace, settings: Network) -> None:
+    def __init__(self, observations: ObservationSpace, settings: NetworkSettings) -> None:
         super().__init__()
         self.layers = nn.Sequential(nn.Linear(observations.shape[0], 16), nn.Tanh(), nn.Dropout(0.5))
 
@@ -26,7 +26,7 @@ class Attending(nn.Module):
 
     features = 8
 
-    def __init__(self, observations: ObservationSpace, settings: Network) -> None:
+    def __init__(self, observations: ObservationSpace, settings: NetworkSettings) -> None:
         super().__init__()
         self.first = nn.Linear(1, 8)
         self.layer = nn.TransformerEncoderLayer(8, nhead=2, dim_feedforward=16, batch_first=True)
@@ -41,7 +41,7 @@ class Noisy(nn.Module):
 
     features = 4
 
-    def __init__(self, observations: ObservationSpace, settings: Network) -> None:
+    def __init__(self, observations: ObservationSpace, settings: NetworkSettings) -> None:
         super().__init__()
         self.layer = nn.Linear(observations.shape[0], 4)
 

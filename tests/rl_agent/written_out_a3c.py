@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from ps_common.settings.run_spec import Network
+from ps_common.settings.run_spec import NetworkSettings
 from rl_agent.networks.networks import PolicyValueNetwork
 from tests.rl_agent.experience import ACTIONS, DISCOUNT, FEATURES, Array, Experience
 from tests.rl_agent.observation_spaces import numbers
@@ -47,7 +47,9 @@ class LinearActorCritic:
 
     def as_network(self) -> PolicyValueNetwork:
         """The same function in torch."""
-        network = PolicyValueNetwork(Network(hidden=(FEATURES,)), numbers(FEATURES), policy_parameters=ACTIONS).double()
+        network = PolicyValueNetwork(
+            NetworkSettings(hidden=(FEATURES,)), numbers(FEATURES), policy_parameters=ACTIONS
+        ).double()
         network.branch.torso = nn.Sequential()
         assert isinstance(network.policy, nn.Linear)
         assert isinstance(network.value, nn.Linear)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from ps_common.settings.run_spec import Network
+from ps_common.settings.run_spec import NetworkSettings
 from rl_agent.networks.networks import ActionValueNetwork
 from tests.rl_agent.experience import ACTIONS, DISCOUNT, FEATURES, Array, Experience
 from tests.rl_agent.observation_spaces import numbers
@@ -32,7 +32,7 @@ class LinearActionValues:
 
     def as_network(self) -> ActionValueNetwork:
         """The same function in torch."""
-        network = ActionValueNetwork(Network(hidden=(FEATURES,)), numbers(FEATURES), actions=ACTIONS).double()
+        network = ActionValueNetwork(NetworkSettings(hidden=(FEATURES,)), numbers(FEATURES), actions=ACTIONS).double()
         network.torso = nn.Sequential()
         assert isinstance(network.values, nn.Linear)
         network.values.weight.data = torch.from_numpy(self.weight.copy())

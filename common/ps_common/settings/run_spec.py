@@ -285,7 +285,7 @@ class CustomAlgorithmSettings(msgspec.Struct, frozen=True, kw_only=True, tag_fie
 NETWORKS = ("auto", "conv84", "nature84", "conv42", "shallow40", "universe42", "conv10", "conv", "mlp")
 
 
-class Network(Section, frozen=True, kw_only=True):
+class NetworkSettings(Section, frozen=True, kw_only=True):
     """The function that is trained."""
 
     name: Annotated[
@@ -477,7 +477,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     ] = None
     environment: Annotated[Environment, KEPT, BUILT_IN] = Environment()
     algorithm: Annotated[Algorithm, BUILT_IN] = A3CSettings()
-    network: Annotated[Network, KEPT, BUILT_IN] = Network()
+    network: Annotated[NetworkSettings, KEPT, BUILT_IN] = NetworkSettings()
     optimizer: Optimizer = RmsPropSettings()
     schedule: Schedule = Schedule()
     consistency: Consistency = Consistency()

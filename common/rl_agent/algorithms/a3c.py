@@ -28,7 +28,7 @@ from rl_agent.algorithms.self_imitation import VALUE_WEIGHT, Remembered, SelfImi
 from rl_agent.environments.spaces import Spaces, mirrored_actions
 from rl_agent.networks.compatibility import check_a3c
 from rl_agent.networks.networks import PolicyValueNetwork
-from rl_agent.networks.policies import Policy, policy_for
+from rl_agent.networks.policies import ActionDistribution, policy_for
 from rl_agent.networks.running_statistics import return_normalization, reward_unit
 from rl_agent.rollouts import Decision, State, Trajectory, learner_rewards
 
@@ -59,7 +59,7 @@ class A3C:
     def __init__(
         self,
         network: PolicyValueNetwork,
-        policy: Policy,
+        policy: ActionDistribution,
         settings: run_spec.A3CSettings,
         *,
         device: torch.device,
@@ -84,7 +84,7 @@ class A3C:
     def build(
         cls,
         settings: run_spec.A3CSettings,
-        network: run_spec.Network,
+        network: run_spec.NetworkSettings,
         spaces: Spaces,
         *,
         device: torch.device,

@@ -111,7 +111,7 @@ class ActionValueLearner:
     def build(
         cls,
         settings: run_spec.ActionValuesSettings,
-        network: run_spec.Network,
+        network: run_spec.NetworkSettings,
         spaces: Spaces,
         *,
         device: torch.device,

@@ -16,7 +16,7 @@ from msgspec import NODEFAULT
 from ps_common.errors import SettingsError
 from ps_common.settings.custom_algorithm import KNOWN_TO_THE_SERVER
 from ps_common.settings.run_settings import flag_of, problem_and_place
-from ps_common.settings.run_spec import Network, RunSpec
+from ps_common.settings.run_spec import NetworkSettings, RunSpec
 from rl_agent.algorithms.algorithm import Algorithm
 from rl_agent.environments.imports import custom_part
 from rl_agent.environments.spaces import Spaces
@@ -37,7 +37,9 @@ class CustomAlgorithm(Protocol):
 
     settings: type[Any]  # a msgspec.Struct; its fields are flags and keys of [algorithm], each with a default
 
-    def build(self, settings: Any, network: Network, spaces: Spaces, *, device: torch.device, seed: int) -> Algorithm:
+    def build(
+        self, settings: Any, network: NetworkSettings, spaces: Spaces, *, device: torch.device, seed: int
+    ) -> Algorithm:
         """
         The algorithm with a freshly initialised network on `device`; `seed` is for sampling.
 

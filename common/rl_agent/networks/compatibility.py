@@ -12,7 +12,7 @@ import numpy as np
 from ps_common.errors import SettingsError
 from ps_common.protocol.names import is_import_path
 from ps_common.settings import run_spec
-from ps_common.settings.run_spec import Network, RunSpec
+from ps_common.settings.run_spec import NetworkSettings, RunSpec
 from rl_agent.environments.spaces import BoxActions, DiscreteActions, ObservationSpace, Spaces, mirrored_actions
 
 # The frame size of each convolutional torso.
@@ -62,7 +62,7 @@ def check_algorithm(run: RunSpec, spaces: Spaces) -> None:
         )
 
 
-def check_a3c(algorithm: run_spec.A3CSettings, network: Network, spaces: Spaces) -> None:
+def check_a3c(algorithm: run_spec.A3CSettings, network: NetworkSettings, spaces: Spaces) -> None:
     """Raises SettingsError if an option of A3C, or of an algorithm derived from it, does not fit network or spaces."""
     if algorithm.epochs > 1 and algorithm.surrogate == "none" and algorithm.off_policy == "none":
         raise SettingsError(
@@ -80,7 +80,7 @@ def check_a3c(algorithm: run_spec.A3CSettings, network: Network, spaces: Spaces)
     mirrored_actions(spaces.actions)
 
 
-def check_network(settings: Network, observations: ObservationSpace) -> None:
+def check_network(settings: NetworkSettings, observations: ObservationSpace) -> None:
     """Raises SettingsError if the network does not take these observations."""
     kinds = {part.kind for part in observations.parts}
     shapes = [part.shape for part in observations.parts if part.kind == "image"] if kinds else [observations.shape]
@@ -101,7 +101,7 @@ def check_network(settings: Network, observations: ObservationSpace) -> None:
         raise SettingsError(f"--normalization running: needs numbers, and observations are {observations}")
 
 
-def torso_name(settings: Network, shape: Sequence[int]) -> str:
+def torso_name(settings: NetworkSettings, shape: Sequence[int]) -> str:
     """The torso that the settings name, or the default for the shape."""
     if settings.name != "auto":
         return settings.name

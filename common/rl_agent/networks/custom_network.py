@@ -8,7 +8,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from ps_common.errors import SettingsError
 from ps_common.protocol.tensors import ABSURD_NORM
-from ps_common.settings.run_spec import Network
+from ps_common.settings.run_spec import NetworkSettings
 from rl_agent.environments.imports import custom_part
 from rl_agent.environments.spaces import ObservationSpace
 
@@ -51,7 +51,7 @@ class CustomTorso(Protocol):
         ...
 
 
-def custom_torso(settings: Network, observations: ObservationSpace) -> tuple[nn.Module, int]:
+def custom_torso(settings: NetworkSettings, observations: ObservationSpace) -> tuple[nn.Module, int]:
     """The torso that the settings name, and the width of its output. Raises SettingsError."""
     flag = f"--network {settings.name}"
     make = custom_part(settings.name, flag="--network", kind=NEEDED)

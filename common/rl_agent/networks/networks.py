@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from ps_common.settings.run_spec import Network
+from ps_common.settings.run_spec import NetworkSettings
 from rl_agent.environments.spaces import ObservationSpace
 from rl_agent.networks.packed_parts import part_of
 from rl_agent.networks.policies import FORBIDDEN
@@ -22,7 +22,7 @@ from rl_agent.rollouts import State
 class Branch(nn.Module):
     """A torso and an optional LSTM."""
 
-    def __init__(self, settings: Network, observations: ObservationSpace, hidden: Sequence[int]) -> None:
+    def __init__(self, settings: NetworkSettings, observations: ObservationSpace, hidden: Sequence[int]) -> None:
         super().__init__()
         self.torso, self.features = torso_for(settings, observations, hidden)
         self.lstm: nn.LSTMCell | None = None
@@ -58,7 +58,7 @@ class Branch(nn.Module):
 class PolicyValueNetwork(nn.Module):
     """A policy head and a value head on one branch (Mnih et al. 2016, section 4.4), or on one each (section 9)."""
 
-    def __init__(self, settings: Network, observations: ObservationSpace, *, policy_parameters: int) -> None:
+    def __init__(self, settings: NetworkSettings, observations: ObservationSpace, *, policy_parameters: int) -> None:
         super().__init__()
         self.returns: ReturnNormalization | None = None  # of the rewards that it learns from
         self._mask = observations.mask
@@ -97,7 +97,7 @@ class PolicyValueNetwork(nn.Module):
 class ActionValueNetwork(nn.Module):
     """Q(s, ·): one number for each action; FORBIDDEN for those that a mask does not allow."""
 
-    def __init__(self, settings: Network, observations: ObservationSpace, *, actions: int) -> None:
+    def __init__(self, settings: NetworkSettings, observations: ObservationSpace, *, actions: int) -> None:
         super().__init__()
         self.returns: ReturnNormalization | None = None  # of the rewards that it learns from
         self._mask = observations.mask

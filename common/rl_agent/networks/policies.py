@@ -131,10 +131,10 @@ class Gaussian:
         return mean, functional.softplus(variance) + SMALLEST_VARIANCE, mask
 
 
-Policy = Categorical | Categoricals | Gaussian
+ActionDistribution = Categorical | Categoricals | Gaussian
 
 
-def policy_for(actions: ActionSpace, *, masked: bool = False) -> Policy:
+def policy_for(actions: ActionSpace, *, masked: bool = False) -> ActionDistribution:
     """The policy for an action space; `masked`: the network's outputs end with a mask."""
     match actions:
         case BoxActions():

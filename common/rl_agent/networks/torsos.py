@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ps_common.protocol.names import is_import_path
-from ps_common.settings.run_spec import Network
+from ps_common.settings.run_spec import NetworkSettings
 from rl_agent.environments.spaces import ObservationSpace
 from rl_agent.networks.compatibility import check_network, torso_name
 from rl_agent.networks.custom_network import custom_torso
@@ -43,7 +43,9 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
 NORMAL_DEVIATION = 0.1
 
 
-def torso_for(settings: Network, observations: ObservationSpace, hidden: Sequence[int]) -> tuple[nn.Sequential, int]:
+def torso_for(
+    settings: NetworkSettings, observations: ObservationSpace, hidden: Sequence[int]
+) -> tuple[nn.Sequential, int]:
     """
     A network from observations [N, ...] to features [N, F], and F. An empty `hidden` means the torso's own layers.
 
@@ -71,7 +73,7 @@ def torso_for(settings: Network, observations: ObservationSpace, hidden: Sequenc
 class PartsEncoder(nn.Module):
     """Packed observations [N, bytes] → features of all images and of the vector, in one row [N, F]."""
 
-    def __init__(self, settings: Network, observations: ObservationSpace) -> None:
+    def __init__(self, settings: NetworkSettings, observations: ObservationSpace) -> None:
         super().__init__()
         self._parts = [part for part in observations.parts if part.kind != "mask"]
         self.encoders = nn.ModuleList()
@@ -94,7 +96,7 @@ class PartsEncoder(nn.Module):
         return torch.cat([encoder(part_of(packed, part)) for encoder, part in read], dim=-1)
 
 
-def _plain(settings: Network, observations: ObservationSpace, name: str) -> tuple[list[nn.Module], int]:
+def _plain(settings: NetworkSettings, observations: ObservationSpace, name: str) -> tuple[list[nn.Module], int]:
     """The layers before the hidden ones for observations of one array, and the number of features after them."""
     shape = observations.shape
     layers = _normalization(settings, observations)
@@ -120,7 +122,7 @@ def _convolutions(name: str, height: int, width: int) -> list[Convolution]:
     return [(32, 3, 2, 1)] * halvings if halvings < 3 else [(16, 7, 4, 3), *[(32, 3, 2, 1)] * (halvings - 2)]
 
 
-def head(features: int, outputs: int, settings: Network, *, gain: float) -> nn.Module:
+def head(features: int, outputs: int, settings: NetworkSettings, *, gain: float) -> nn.Module:
     """The last layer: parameters of a policy, a value, or action values."""
     layer = nn.Linear(features, outputs, bias=settings.head_bias)
     if settings.initialization == "normalized_columns":
@@ -133,7 +135,7 @@ def head(features: int, outputs: int, settings: Network, *, gain: float) -> nn.M
     return initialized(layer, settings, gain=gain)
 
 
-def initialized(layer: nn.Linear | nn.Conv2d, settings: Network, *, gain: float) -> nn.Module:
+def initialized(layer: nn.Linear | nn.Conv2d, settings: NetworkSettings, *, gain: float) -> nn.Module:
     """The layer with weights drawn from torch's random generator as the settings say, and zero bias."""
     match settings.initialization:
         case "orthogonal":  # Saxe et al. 2014
@@ -147,7 +149,7 @@ def initialized(layer: nn.Linear | nn.Conv2d, settings: Network, *, gain: float)
     return layer
 
 
-def _normalization(settings: Network, observations: ObservationSpace) -> list[nn.Module]:
+def _normalization(settings: NetworkSettings, observations: ObservationSpace) -> list[nn.Module]:
     if settings.normalization == "random_play":
         return [RandomPlayNormalization(*observations.shape[1:])]
     if observations.pixels:
@@ -155,11 +157,11 @@ def _normalization(settings: Network, observations: ObservationSpace) -> list[nn
     return [RunningNormalization(observations.shape)] if settings.normalization in ("auto", "running") else []
 
 
-def _activation(settings: Network, name: str) -> Callable[[], nn.Module]:
+def _activation(settings: NetworkSettings, name: str) -> Callable[[], nn.Module]:
     return ACTIVATIONS[("tanh" if name == "mlp" else "relu") if settings.activation == "auto" else settings.activation]
 
 
-def _after(settings: Network, activation: Callable[[], nn.Module], shape: tuple[int, ...]) -> list[nn.Module]:
+def _after(settings: NetworkSettings, activation: Callable[[], nn.Module], shape: tuple[int, ...]) -> list[nn.Module]:
     """The modules after a linear or convolutional layer: layer norm if it is on, then the activation."""
     return [*([nn.LayerNorm(shape)] if settings.layer_norm else []), activation()]
 

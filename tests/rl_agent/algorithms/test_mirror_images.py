@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ps_common.errors import SettingsError
-from ps_common.settings.run_spec import A3CSettings, Environment, Network, RunSpec
+from ps_common.settings.run_spec import A3CSettings, Environment, NetworkSettings, RunSpec
 from rl_agent.algorithms.a3c import A3C
 from rl_agent.algorithms.mirror_images import MirrorImages
 from rl_agent.environments.spaces import ActionSpace, BoxActions, DiscreteActions, ObservationSpace, mirrored_actions
@@ -74,9 +74,9 @@ def test_each_pass_has_every_step_once_with_its_estimates_some_in_a_mirror(minib
     settings = A3CSettings(surrogate="clip", epochs=2, minibatches=minibatches)
     mirroring = msgspec.structs.replace(settings, mirror_images=True)
     torch.manual_seed(0)
-    plain = A3C.build(settings, Network(), PolicySpaces(pixels(*SHAPE), BREAKOUT), device=CPU, seed=0)
+    plain = A3C.build(settings, NetworkSettings(), PolicySpaces(pixels(*SHAPE), BREAKOUT), device=CPU, seed=0)
     torch.manual_seed(0)
-    mirrored = A3C.build(mirroring, Network(), PolicySpaces(pixels(*SHAPE), BREAKOUT), device=CPU, seed=0)
+    mirrored = A3C.build(mirroring, NetworkSettings(), PolicySpaces(pixels(*SHAPE), BREAKOUT), device=CPU, seed=0)
     steps, passes = 30, []
     for expected, batch in zip(plain.batches(unroll(steps)), mirrored.batches(unroll(steps)), strict=True):
         for part in ("starts", "log_probabilities", "weights", "advantages", "value_targets"):
@@ -109,7 +109,7 @@ def test_a_game_that_has_no_mirror_image_is_refused(
     run = RunSpec(
         environment=Environment(id="ALE/Breakout-v5"),
         algorithm=A3CSettings(mirror_images=True),
-        network=Network(lstm=lstm),
+        network=NetworkSettings(lstm=lstm),
     )
     spaces = PolicySpaces(observations, actions)
     with pytest.raises(SettingsError, match=f"--mirror-images: {words}"):
@@ -122,14 +122,14 @@ def test_an_algorithm_derived_from_a3c_is_refused_likewise() -> None:
 
     spaces = PolicySpaces(pixels(*SHAPE), BREAKOUT)
     with pytest.raises(SettingsError, match="--mirror-images: an LSTM's state"):
-        Derived.build(A3CSettings(mirror_images=True), Network(lstm=8), spaces, device=CPU, seed=0)
+        Derived.build(A3CSettings(mirror_images=True), NetworkSettings(lstm=8), spaces, device=CPU, seed=0)
     with pytest.raises(SettingsError, match="--imitation-weight: remembered steps have no LSTM state"):
-        Derived.build(A3CSettings(imitation_weight=0.1), Network(lstm=8), spaces, device=CPU, seed=0)
+        Derived.build(A3CSettings(imitation_weight=0.1), NetworkSettings(lstm=8), spaces, device=CPU, seed=0)
 
 
 def test_remembered_steps_are_imitated_in_a_mirror_too() -> None:
     settings = A3CSettings(mirror_images=True, imitation_weight=1.0, imitation_samples=40)
-    mirroring = A3C.build(settings, Network(), PolicySpaces(pixels(*SHAPE), BREAKOUT), device=CPU, seed=0)
+    mirroring = A3C.build(settings, NetworkSettings(), PolicySpaces(pixels(*SHAPE), BREAKOUT), device=CPU, seed=0)
     played = replace(unroll(40), rewards=torch.ones(40, 2))
     original = [bytes(image) for image in played.observations.flatten(0, 1).numpy()]
     list(mirroring.batches(played))

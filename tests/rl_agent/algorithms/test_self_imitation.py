@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ps_common.errors import SettingsError
-from ps_common.settings.run_spec import A3CSettings, Environment, Network, RunSpec
+from ps_common.settings.run_spec import A3CSettings, Environment, NetworkSettings, RunSpec
 from rl_agent.algorithms.a3c import A3C
 from rl_agent.algorithms.self_imitation import PRIORITY_EXPONENT, VALUE_WEIGHT, Remembered, SelfImitation
 from rl_agent.environments.spaces import DiscreteActions
@@ -215,7 +215,7 @@ def test_with_an_lstm_it_is_refused() -> None:
     run = RunSpec(
         environment=Environment(id="CartPole-v1"),
         algorithm=A3CSettings(imitation_weight=0.1),
-        network=Network(lstm=8),
+        network=NetworkSettings(lstm=8),
     )
     with pytest.raises(SettingsError, match="--imitation-weight: remembered steps have no LSTM state"):
         check_agent(run, PolicySpaces(numbers(4), DiscreteActions(2, ("left", "right"))))

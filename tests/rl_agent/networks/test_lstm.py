@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ps_common.settings.run_settings import run_from_dict
-from ps_common.settings.run_spec import Network, RunSpec
+from ps_common.settings.run_spec import NetworkSettings, RunSpec
 from rl_agent.agent import build_agent
 from rl_agent.algorithms import a3c
 from rl_agent.networks.networks import PolicyValueNetwork
@@ -19,12 +19,12 @@ from tests.rl_agent.scripted_environments import Game, OneState, ScriptedEnviron
 
 CPU = torch.device("cpu")
 T, F, H = 7, 3, 6
-SHARED, SEPARATE = Network(hidden=(8,), lstm=H), Network(hidden=(8,), lstm=H, separate=True)
+SHARED, SEPARATE = NetworkSettings(hidden=(8,), lstm=H), NetworkSettings(hidden=(8,), lstm=H, separate=True)
 both_trunks = pytest.mark.parametrize("settings", [SHARED, SEPARATE], ids=["shared", "separate"])
 ENDLESS = [Game((1.0,) * 1000, "terminated")]
 
 
-def network_of(settings: Network) -> PolicyValueNetwork:
+def network_of(settings: NetworkSettings) -> PolicyValueNetwork:
     torch.manual_seed(0)
     return PolicyValueNetwork(settings, numbers(F), policy_parameters=4)
 
@@ -61,7 +61,7 @@ def scripts() -> ScriptedEnvironments:
 
 
 @both_trunks
-def test_a_start_inside_a_sequence_makes_two_sequences_of_it(settings: Network) -> None:
+def test_a_start_inside_a_sequence_makes_two_sequences_of_it(settings: NetworkSettings) -> None:
     network, seen = network_of(settings), observations(2)
     starts = torch.zeros(T, 2, dtype=torch.bool)
     starts[3, 0] = True
@@ -80,7 +80,7 @@ def test_a_start_inside_a_sequence_makes_two_sequences_of_it(settings: Network) 
 
 
 @both_trunks
-def test_a_sequence_at_once_is_the_same_as_step_by_step(settings: Network) -> None:
+def test_a_sequence_at_once_is_the_same_as_step_by_step(settings: NetworkSettings) -> None:
     network, seen = network_of(settings), observations(2)
     starts = torch.zeros(T, 2, dtype=torch.bool)
     state = network.initial_state(2, CPU)

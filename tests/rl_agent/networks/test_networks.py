@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ps_common.errors import SettingsError
 from ps_common.settings.run_settings import run_from_dict
-from ps_common.settings.run_spec import Network, RunSpec
+from ps_common.settings.run_spec import NetworkSettings, RunSpec
 from rl_agent.agent import build_agent
 from rl_agent.networks.networks import ActionValueNetwork, PolicyValueNetwork
 from rl_agent.networks.normalization import PixelsToUnit
@@ -20,7 +20,7 @@ from tests.rows import row
 
 
 def network_for(shape: tuple[int, ...], *, name: str = "auto", hidden: tuple[int, ...] = (), **more: Any) -> nn.Module:
-    settings = Network(name=name, hidden=hidden, **more)  # type: ignore[arg-type]
+    settings = NetworkSettings(name=name, hidden=hidden, **more)  # type: ignore[arg-type]
     return PolicyValueNetwork(settings, (pixels if len(shape) == 3 else numbers)(*shape), policy_parameters=5)
 
 
@@ -116,9 +116,9 @@ def test_pixels_are_scaled_to_the_unit_interval_and_left_as_they_were() -> None:
 
 def test_a_network_of_pixels_sees_them_scaled() -> None:
     torch.manual_seed(0)
-    of_pixels = PolicyValueNetwork(Network(hidden=(8,)), pixels(6), policy_parameters=5)
+    of_pixels = PolicyValueNetwork(NetworkSettings(hidden=(8,)), pixels(6), policy_parameters=5)
     torch.manual_seed(0)
-    of_numbers = PolicyValueNetwork(Network(hidden=(8,)), numbers(6), policy_parameters=5)
+    of_numbers = PolicyValueNetwork(NetworkSettings(hidden=(8,)), numbers(6), policy_parameters=5)
     seen_bytes = torch.randint(256, (10, 6), dtype=torch.uint8)
     for seen, expected in zip(outputs_of(of_pixels, seen_bytes), outputs_of(of_numbers, seen_bytes / 255), strict=True):
         torch.testing.assert_close(seen, expected)
@@ -233,7 +233,7 @@ def test_heads_go_without_a_bias_when_asked(initialization: str) -> None:
 @pytest.mark.parametrize("shape", [(4,), (4, 10, 10)])
 def test_layer_norm_makes_the_sums_of_each_layer_alike_whatever_their_scale(shape: tuple[int, ...]) -> None:
     torch.manual_seed(0)
-    network = ActionValueNetwork(Network(layer_norm=True), numbers(*shape), actions=3)
+    network = ActionValueNetwork(NetworkSettings(layer_norm=True), numbers(*shape), actions=3)
     observations = torch.randn(6, *shape)
     torch.testing.assert_close(network(observations), network(1000 * observations), rtol=1e-3, atol=1e-3)
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from ps_common.errors import SettingsError
-from ps_common.settings.run_spec import Environment, Network
+from ps_common.settings.run_spec import Environment, NetworkSettings
 from rl_agent.environments.make import make_environments
 from rl_agent.networks.flat_network import FlatNetwork
 from rl_agent.networks.networks import PolicyValueNetwork
@@ -56,7 +56,7 @@ def test_pixels_become_deviations_from_the_mean_and_are_clipped(measured: Random
 
 
 def test_it_travels_with_the_weights_and_is_never_trained() -> None:
-    settings = Network(name="conv42", normalization="random_play")
+    settings = NetworkSettings(name="conv42", normalization="random_play")
     network = PolicyValueNetwork(settings, pixels(4, 42, 42), policy_parameters=3)
     flat = FlatNetwork(network)
     statistics = [spec.name for spec in flat.schema.specs if spec.role == "statistic"]
@@ -70,4 +70,4 @@ def test_it_travels_with_the_weights_and_is_never_trained() -> None:
 
 def test_what_has_no_pixels_cannot_be_normalised_by_random_play() -> None:
     with pytest.raises(SettingsError, match="--normalization random_play"):
-        PolicyValueNetwork(Network(normalization="random_play"), numbers(4), policy_parameters=2)
+        PolicyValueNetwork(NetworkSettings(normalization="random_play"), numbers(4), policy_parameters=2)

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from ps_common.settings.run_spec import Network
+from ps_common.settings.run_spec import NetworkSettings
 from rl_agent.networks.networks import PolicyValueNetwork
 from rl_agent.networks.torsos import torso_for
 from tests.rl_agent.observation_spaces import numbers, pixels
@@ -37,7 +37,7 @@ def same(images: Images, weights: Images, biases: Images, stride: int) -> Images
 def test_same_padding_is_tensorflow_s() -> None:
     """84 → 21 → 11: 3,872 features. The second convolution has three more pixels: one before, two after."""
     torch.manual_seed(0)
-    torso, _ = torso_for(Network(name="conv84", same_padding=True), pixels(1, 84, 84), ())
+    torso, _ = torso_for(NetworkSettings(name="conv84", same_padding=True), pixels(1, 84, 84), ())
     image = torch.randint(256, (1, 1, 84, 84), dtype=torch.uint8)
     convolutions = [module for module in torso if isinstance(module, nn.Conv2d)]
     seen: Images = image[0].double().numpy() / 255
@@ -55,7 +55,7 @@ def test_same_padding_is_tensorflow_s() -> None:
 
 @pytest.mark.parametrize(("is_same", "features"), [(False, 2592), (True, 3872)])
 def test_conv84_has_as_many_features_as_published(is_same: bool, features: int) -> None:
-    torso, _ = torso_for(Network(name="conv84", same_padding=is_same), pixels(4, 84, 84), ())
+    torso, _ = torso_for(NetworkSettings(name="conv84", same_padding=is_same), pixels(4, 84, 84), ())
     (first, *_) = [module for module in torso if isinstance(module, nn.Linear)]
     assert first.in_features == features
 
@@ -65,7 +65,9 @@ def test_the_forget_bias_is_added_to_the_forget_gate_alone() -> None:
 
     def network(bias: float) -> PolicyValueNetwork:
         torch.manual_seed(0)
-        return PolicyValueNetwork(Network(hidden=(4,), lstm=3, lstm_forget_bias=bias), numbers(2), policy_parameters=2)
+        return PolicyValueNetwork(
+            NetworkSettings(hidden=(4,), lstm=3, lstm_forget_bias=bias), numbers(2), policy_parameters=2
+        )
 
     plain, biased = network(0.0), network(1.5)
     for (name, before), after in zip(plain.named_parameters(), biased.parameters(), strict=True):

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ps_common.errors import SettingsError
 from ps_common.settings.run_settings import run_from_dict
-from ps_common.settings.run_spec import Network, SgdSettings
+from ps_common.settings.run_spec import NetworkSettings, SgdSettings
 from ps_server.state.optimizers import optimizer_for
 from ps_server.state.weight_store import WeightStore
 from rl_agent.agent import build_agent, collector_for
@@ -131,7 +131,7 @@ def test_the_worker_that_seeds_measures_random_play() -> None:
 
 def test_frames_have_no_running_scale() -> None:
     with pytest.raises(SettingsError, match="--normalization running: needs numbers"):
-        PolicyValueNetwork(Network(normalization="running"), pixels(4, 42, 42), policy_parameters=2)
+        PolicyValueNetwork(NetworkSettings(normalization="running"), pixels(4, 42, 42), policy_parameters=2)
 
 
 def test_images_of_numbers_have_one_scale_for_each_channel() -> None:
