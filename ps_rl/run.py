@@ -1,8 +1,5 @@
 """
 `Run`: a run as a Python object, from its folder; live or over.
-
-A run that this process has started is a child process, `rl-cluster`, which a thread of its own starts: the kernel ends
-a child when the thread that started it ends, and a notebook's threads come and go.
 """
 
 import atexit
@@ -32,6 +29,7 @@ from ps_common.run_folder.run_rows import MetricsRow, last_row, rows_in, scored_
 from ps_common.settings.run_files import SETTINGS, load_config
 from ps_common.settings.run_settings import keywords_of
 from ps_common.sockets.request import ask_run
+from ps_rl.cluster_process import ClusterProcess
 from ps_rl.curve import Curve
 from ps_rl.updates import LoggedCurves, Update, Updates
 from rl_eval.games import Result
@@ -43,7 +41,6 @@ Callback = Callable[["Run", Update], object]
 
 LOG = "cluster.log"
 LOOK_SECONDS = 0.2  # between two looks at files
-START_SECONDS = 300.0  # for the server to listen
 STOP_SECONDS = 30.0  # for a run to end in order
 REPLY_SECONDS = 5.0  # of a server that is asked to end its run
 
@@ -58,6 +55,7 @@ class Run:
         self._follower: threading.Thread | None = None  # calls callbacks
         self._failure: BaseException | None = None  # of a callback
         self._child: Child | None = None  # of a run that this process has started
+        self.stop_here: Callable[[str], None] | None = None  # ends a run in this process, while it goes on
         self._pid = os.getpid()
 
     @classmethod
@@ -73,17 +71,17 @@ class Run:
     def started(cls, folder: Path, flags: Sequence[str], callbacks: Sequence[Callback] = ()) -> "Run":
         """A new process of rl-cluster with these flags, once its server listens. Raises SettingsError."""
         run = cls(folder)
-        begun = threading.Event()
-        threading.Thread(target=run._keep, args=(flags, begun), name="run", daemon=True).start()
-        begun.wait()
+        process = ClusterProcess(flags, folder / LOG)
+        run._child = process.child
         atexit.register(run.stop)
         try:
-            run._wait_for_server()
+            process.wait_for_server(lambda: run.endpoint)
+            run._check()
         except BaseException:
             run.stop()
             raise
         if callbacks:
-            run._follower = threading.Thread(target=run._call, args=(callbacks,), name="callbacks", daemon=True)
+            run._follower = threading.Thread(target=run._follow, args=(callbacks,), name="callbacks", daemon=True)
             run._follower.start()
         return run
 
@@ -95,7 +93,9 @@ class Run:
     @property
     def is_live(self) -> bool:
         """Whether the run goes on: for a run of others, whether its server says where it listens."""
-        return bool(self.endpoint) if self._child is None else self._child.exit_status is None
+        if self._child is None:
+            return self.stop_here is not None or bool(self.endpoint)
+        return self._child.exit_status is None
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -111,7 +111,9 @@ class Run:
     def __iter__(self) -> Iterator[Update]:
         """Each update so far, then each as it comes, until the run is over. Raises PsRlError if it failed."""
         try:
-            yield from self._updates()
+            for update in self._updates():
+                self._newest = update
+                yield update
         except KeyboardInterrupt:
             self.stop()
             raise
@@ -142,6 +144,9 @@ class Run:
         The `reason` is shown as that of the run's end. With a reason a run of others is asked to end, too: raises
         PsRlError when its server does not reply, or refuses.
         """
+        if self.stop_here is not None:
+            self.stop_here(reason or "stopped")
+            return
         is_ours = self._child is not None and self._pid == os.getpid()  # not in a forked process
         if reason and (endpoint := self.endpoint):
             with contextlib.suppress(*([PsRlError] if is_ours else [])):
@@ -249,39 +254,24 @@ class Run:
             was_live = self.is_live
             folder = records_folder(self.folder)
             updates = updates or (Updates(folder) if (folder / METRICS).is_file() else None)
-            for update in updates.read() if updates else ():
-                self._newest = update
-                yield update
+            yield from updates.read() if updates else ()
             if was_live:
                 time.sleep(LOOK_SECONDS)
 
-    def _call(self, callbacks: Sequence[Callback]) -> None:
+    def call(self, callbacks: Sequence[Callback], update: Update) -> None:
+        """Call each with an update."""
+        self._newest = update
+        for callback in callbacks:
+            callback(self, update)
+
+    def _follow(self, callbacks: Sequence[Callback]) -> None:
         """The thread of callbacks. An error in one ends the run."""
         try:
             for update in self._updates():
-                for callback in callbacks:
-                    callback(self, update)
+                self.call(callbacks, update)
         except BaseException as error:
             self._failure = error
             self.stop(f"a callback has failed: {reason_of(error)}")
-
-    def _keep(self, flags: Sequence[str], begun: threading.Event) -> None:
-        """The thread of a started run."""
-        try:
-            self._child = Child("rl_cluster", flags, self.folder / LOG)
-        finally:
-            begun.set()
-        while self._child.exit_status is None:
-            self._child.wait(within_seconds=LOOK_SECONDS)
-
-    def _wait_for_server(self) -> None:
-        if self._child is None:
-            raise SettingsError(f"{self.folder / LOG}: cannot be written")
-        while not self.endpoint and self._child.exit_status is None:
-            if self._child.age_seconds > START_SECONDS:
-                raise PsRlError(f"the server did not come up within {START_SECONDS:.0f} s; see {self.folder / LOG}")
-            time.sleep(LOOK_SECONDS)
-        self._check()
 
     def _check(self) -> None:
         """Raises PsRlError when the run has failed, and what a callback has raised."""

@@ -1,7 +1,8 @@
 """
 `train`: a run on this machine, started from Python.
 
-The run is a process of `rl-cluster`, with the same flags, checks and supervision. It ends with this process.
+The run is a process of `rl-cluster`, with the same flags, checks and supervision. It ends with this process. With
+`workers=0` it is no process of its own (one_process.py).
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,6 +10,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from ps_common.errors import SettingsError
 from ps_common.program.flags import starting_run, typed_flags
 from ps_common.run_folder.paths import make_run_folder
 from ps_common.settings.run_settings import flags_for, plain, with_keywords
@@ -16,6 +18,7 @@ from ps_rl.run import Callback, Run
 from rl_cluster.settings import ClusterSettings
 
 OF_THE_TERMINAL = {"list", "json", "web", "web_port"}  # flags of rl-cluster that train does not take
+NEEDS_PROCESSES = {"host", "port", "shards", "stall_seconds", "track"}
 OF_THE_START = ("preset", "config")
 
 
@@ -34,10 +37,25 @@ def train(preset: str | None = None, *, workers: int = 2, callbacks: Sequence[Ca
     Each of `callbacks` is called with the run and each update, as an iteration yields them, in a thread of their own.
     It may `run.log("name", value)` and `run.stop("why")`. An error in one ends the run, and `wait` raises it.
 
+    `workers=0` trains in this process and thread, until the run is over: for breakpoints, and a first look at a custom
+    environment. An error of the environment is raised as it is.
+
     The run ends at its own limit, with `stop`, at the end of a `with` block, by a KeyboardInterrupt in an iteration or
     `wait`, and with this process. Raises SettingsError that names what makes no sense.
     """
-    settings = plain(settings | {"preset": preset, "workers": workers}, source="train")
+    if workers == 0 and (idle := NEEDS_PROCESSES & {name for name, value in settings.items() if value is not None}):
+        raise SettingsError(f"train: {min(idle)} has no effect with workers=0, which starts no process; leave it out")
+    folder, flags = _start_of(settings | {"preset": preset, "workers": workers or 1})
+    if workers == 0:
+        from ps_rl.one_process import train_here  # with torch, which no other run needs in this process
+
+        return train_here(Run(folder), flags, callbacks)
+    return Run.started(folder, flags, callbacks)
+
+
+def _start_of(settings: Mapping[str, Any]) -> tuple[Path, list[str]]:
+    """The run folder, and the flags of rl-cluster. Raises SettingsError."""
+    settings = plain(settings, source="train")
     program = {field.name for field in fields(ClusterSettings)} - OF_THE_TERMINAL
     given = {name: _typed(name, value) for name, value in settings.items() if name in program and value is not None}
     start = {name: settings[name] for name in OF_THE_START if settings.get(name) is not None}
@@ -52,7 +70,7 @@ def train(preset: str | None = None, *, workers: int = 2, callbacks: Sequence[Ca
     place = {"resume": folder} if cluster.resume else {"run_dir": folder}
     rest = {name: value for name, value in given.items() if name not in ("run_dir", "resume")}
     flags = [*_flags(start | place | rest), "--no-web", *flags_for(changed)]
-    return Run.started(folder.absolute(), flags, callbacks)
+    return folder.absolute(), flags
 
 
 def _typed(name: str, value: Any) -> Any:

@@ -70,7 +70,7 @@ def serve_run(flags: Parsed[ServerSettings]) -> Parsed[ServerSettings] | None:
         access_control = None
         if settings.curve_secret is not None and settings.authorized_keys is not None:  # they go together
             access_control = AccessControl(read_pair("--curve-secret", settings.curve_secret), settings.authorized_keys)
-        storage = locked.enter_context(contextlib.closing(_storage(flags, new)))
+        storage = locked.enter_context(contextlib.closing(storage_for(flags, new)))
         keys = access_control.server_keys if access_control is not None else None
         machine = machine_for(flags, storage, keys=keys, now=time.monotonic())
         with followers_of(
@@ -117,7 +117,7 @@ def _serve(
         (storage.folder / LINEAGE).unlink()  # the lineage of the run that is not begun
         return settings.following(primary, storage.folder, port=shell.port)
     if shell.served is not None:
-        _check_saved(shell.served, storage)
+        check_saved(shell.served, storage)
     return None
 
 
@@ -161,7 +161,7 @@ def _records(machine: ParameterServer | Standby, shell: ZmqServer, folder: Path,
         raise SettingsError(f"{folder}: the run's records cannot be kept there: {error}") from error
 
 
-def _storage(flags: Parsed[ServerSettings], new: NewPaths) -> RunStorage:
+def storage_for(flags: Parsed[ServerSettings], new: NewPaths) -> RunStorage:
     """The run's folders, created and locked, which are `new`. Raises SettingsError."""
     settings, run = flags.program, flags.run
     _check_standby(flags)
@@ -211,7 +211,7 @@ def _usual_folder(settings: ServerSettings) -> Path | None:
     return folder_from_store(settings.resume) if settings.resume is not None else None
 
 
-def _check_saved(server: ParameterServer, storage: RunStorage) -> None:
+def check_saved(server: ParameterServer, storage: RunStorage) -> None:
     """Raises Fenced when another server has taken the run, CheckpointError when the last version was not saved."""
     if server.ending.fenced:
         write_lineage(storage.folder, server.lineage)

@@ -1,9 +1,9 @@
 """
 The input of a tracker: points of numbers over T, and events, from the files of a run folder.
 
-A point is a row of metrics.jsonl, with the means of the workers' meters, or a game of episodes.jsonl. What was sent is
-remembered beside them, so that a resumed run goes on where the tracker is. No tracker is known here: their interface
-stands at the end.
+A point is a row of metrics.jsonl, with the means of the workers' meters, a game of episodes.jsonl, or a row of
+logged.jsonl. What was sent is remembered beside them, so that a resumed run goes on where the tracker is. No tracker is
+known here: their interface stands at the end.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,8 +14,8 @@ from typing import Any, Protocol
 import msgspec
 
 from ps_common.protocol.names import Count
-from ps_common.run_folder.paths import EPISODES, EVENTS, METRICS, replacement_of
-from ps_common.run_folder.run_rows import EpisodeRow, EventRow, MetricsRow, RowsTail
+from ps_common.run_folder.paths import EPISODES, EVENTS, LOGGED, METRICS, replacement_of
+from ps_common.run_folder.run_rows import EpisodeRow, EventRow, LoggedRow, MetricsRow, RowsTail
 from ps_common.settings.regular_file import content_of
 
 NUMBERS = (
@@ -35,6 +35,7 @@ class Position(msgspec.Struct, kw_only=True):
 
     points: Count = 0
     time: float = 0.0  # of a row of metrics, in seconds since 1970
+    logged_time: float = 0.0  # likewise of curves that a program has added
     episode: Count = 0
     epoch: int = 0
     event: int = 0  # of that epoch
@@ -64,6 +65,7 @@ class Feed:
         self._file = position
         self.position = _read(position)
         self._metrics = RowsTail(folder / METRICS, MetricsRow)
+        self._logged = RowsTail(folder / LOGGED, LoggedRow)
         self._episodes = RowsTail(folder / EPISODES, EpisodeRow)
         self._events = RowsTail(folder / EVENTS, EventRow)
         self.newest: MetricsRow | None = None  # row of metrics
@@ -76,16 +78,20 @@ class Feed:
         if self.newest is None:
             return Batch((), ())
         metrics = [row for row in metrics if row.time > at.time]
+        logged = [row for row in self._logged.read()[0] if row.time > at.logged_time]
         games = [row for row in self._episodes.read()[0] if row.episode > at.episode]
         events = [row for row in self._events.read()[0] if (row.epoch, row.number) > (at.epoch, at.event)]
         if metrics:
             at.time = metrics[-1].time
+        if logged:
+            at.logged_time = logged[-1].time
         if games:
             at.episode = games[-1].episode
         if events:
             at.epoch, at.event = events[-1].epoch, events[-1].number
         points = [*map(_of_run, metrics)]
-        return Batch([*points, *_of_games(games, points, fallback=at.time)], events)
+        of_program = [Point({row.name: row.value}, row.global_steps, row.time) for row in logged]
+        return Batch([*points, *_of_games(games, points, fallback=at.time), *of_program], events)
 
     def save_position(self) -> None:
         """All that was read was sent. Raises OSError."""
@@ -96,7 +102,8 @@ class Feed:
 
 def _of_run(row: MetricsRow) -> Point:
     values = {name: value for name in NUMBERS if (value := getattr(row, name)) is not None}
-    of_workers = {f"worker_{name}": mean for name, mean in row.meters.items() if name not in UNTRACKED_METERS}
+    meters = {name: mean for name, mean in row.meters.items() if name not in UNTRACKED_METERS}
+    of_workers = {name if "/" in name else f"worker_{name}": mean for name, mean in meters.items()}
     return Point(values | of_workers, row.global_steps, row.time)
 
 

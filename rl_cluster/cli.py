@@ -76,7 +76,7 @@ def _train(flags: Parsed[ClusterSettings]) -> int:
     stop = StopSignal(second=kill_all)
     is_named = flags.names_a_run or flags.program.resume is not None
     print(*filter(None, [flags.remark if is_named else NO_RUN_NAMED]), *card, sep="\n")
-    folder, server_flags = _prepare(flags)
+    folder, server_flags = prepare(flags)
     shards = flags.program.shards or shards_in(folder)
     shown = shard_folder(folder, 1, shards)
     shown.mkdir(exist_ok=True)
@@ -131,7 +131,7 @@ def _check(flags: Parsed[ClusterSettings]) -> list[str]:
     return check_apart(flags.run, imports=settings.imports, hooks=settings.hook, device=settings.device)
 
 
-def _prepare(flags: Parsed[ClusterSettings]) -> tuple[Path, list[str]]:
+def prepare(flags: Parsed[ClusterSettings]) -> tuple[Path, list[str]]:
     """The run folder, with the settings of a new run in it, and the flags that the server gets."""
     settings, run = flags.program, flags.run
     if settings.resume is not None:

@@ -3,7 +3,7 @@
 import logging
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch import nn
 from ps_client.machine.stall_watch import StallWatch
 from ps_client.shell.remote_parameters import Newest
 from ps_client.shell.shard_connections import ShardConnections
+from ps_client.shell.zmq_client import ZmqClient
 from ps_common.denormals import flush_denormals
 from ps_common.errors import RunEnded
 from ps_common.program.flags import Parsed
@@ -64,20 +65,27 @@ def work_for_server(flags: Parsed[WorkerSettings], name: str) -> None:
     torch.set_num_threads(settings.threads)
     _check(flags)
     if not settings.check:
-        _Work(flags, name, stop).until_the_end()
+        Work(flags, name, stop).until_the_end()
 
 
-class _Work:
+class Work:
     """The work of one worker, from its first HELLO to its GOODBYE."""
 
-    def __init__(self, flags: Parsed[WorkerSettings], name: str, stop: StopSignal) -> None:
-        """Joining begins at once."""
+    def __init__(
+        self,
+        flags: Parsed[WorkerSettings],
+        name: str,
+        stop: StopSignal,
+        *,
+        connection: Callable[..., Any] = ZmqClient,
+    ) -> None:
+        """Joining begins at once. `connection` makes that to the server, or to each shard."""
         settings = flags.program
         self._flags, self._stop = flags, stop
-        self._hooks = Hooks(settings.hook)
+        self.hooks = Hooks(settings.hook)
         self._watch = StallWatch(settings.stall_seconds, now=time.monotonic())
-        self._environments = ExitStack()  # closed last: nobody waits for that
-        self._connections = ShardConnections(
+        self.environments = ExitStack()  # closed last: nobody waits for that
+        self.connections = ShardConnections(
             name,
             settings.server,
             proposed_run=flags.run.to_dict(),
@@ -88,14 +96,14 @@ class _Work:
             resend_mib=settings.resend_mib,
             postponing_signals=stop.postponed,
             watch=self._watch,
+            connection=connection,
         )
 
     def until_the_end(self) -> None:
         """Work until the run ends or a signal comes. GOODBYE is said in any case."""
         ending = Reason("left", "interrupted")
         try:
-            run, welcome = self._join()
-            self._train(run, welcome)
+            self.work()
             log.info("asked to leave: everything is pushed")
         except RunEnded as ended:
             ending = Reason("over", str(ended))
@@ -106,10 +114,15 @@ class _Work:
             ending = Reason("failed", reason_of(error))
             raise
         finally:
-            self._connections.close(ending.text)
+            self.connections.close(ending.text)
             say(ending.how, ending.text)
             with bounded("close() of the environments", PROGRAM, seconds=CLOSE_SECONDS):
-                self._environments.close()
+                self.environments.close()
+
+    def work(self) -> None:
+        """Join, and train until something is raised, as RunEnded is, or a signal comes."""
+        run, welcome = self._join()
+        self._train(run, welcome)
 
     def _join(self) -> tuple[RunSpec, Welcome]:
         """The server's run, whose modules are imported, and its WELCOME."""
@@ -117,21 +130,21 @@ class _Work:
         log.info("joining %s", settings.server)
         for why in filter(None, map(why_no_address, settings.addresses)):
             log.warning("%s; trying on", why)
-        welcome = self._connections.join()
+        welcome = self.connections.join()
         source = f"the server at {settings.server}"
         run = run_from_dict(welcome.run, source=source)
         is_trusted = settings.curve_server_key is not None
         import_modules(self._flags.modules, run, source=source, is_trusted=is_trusted)
-        return run, self._connections.join_with(code_of_parts(run.parts)) if run.parts else welcome
+        return run, self.connections.join_with(code_of_parts(run.parts)) if run.parts else welcome
 
     def _train(self, run: RunSpec, welcome: Welcome) -> None:
         """Build what the run needs, and train until something is raised or a signal comes."""
-        flags, connections = self._flags, self._connections
+        flags, connections = self._flags, self.connections
         count = flags.run.environment.envs if "environment.envs" in flags.overrides else run.environment.envs
         seed = flags.run.seed if "seed" in flags.overrides else run.seed
         first_seed = secrets.randbelow(10**9) if seed is None else seed
         seed = seed_of_worker(first_seed, welcome.number)
-        environments = self._environments.enter_context(closing(make_environments(run.environment, count=count)))
+        environments = self.environments.enter_context(closing(make_environments(run.environment, count=count)))
         algorithm = build_agent(run, environments, device=torch.device(flags.program.device), seed=seed)
         if not welcome.schema:
             self._measure(algorithm.network, environments, first_seed)
@@ -147,7 +160,7 @@ class _Work:
             live.decided(*decision)
 
         def on_episodes(episodes: Sequence[Episode], newest: Newest) -> None:
-            self._hooks.games_ended(episodes, global_steps=newest.global_steps, worker=welcome.number)
+            self.hooks.games_ended(episodes, global_steps=newest.global_steps, worker=welcome.number)
 
         collector = collector_for(algorithm, environments, seed=seed, watcher=decided, warn=log.warning)
         adjusted, leaving = parameters.adjusted_algorithm, self._stop.is_set
@@ -158,7 +171,7 @@ class _Work:
                 collector,
                 algorithm,
                 on_episodes=on_episodes,
-                on_unroll=self._hooks.unroll_learned,
+                on_unroll=self.hooks.unroll_learned,
                 adjusted=adjusted,
                 is_leaving=leaving,
             )
@@ -172,14 +185,14 @@ class _Work:
 
         def played() -> None:
             self._progressed()
-            self._connections.check_drain()
+            self.connections.check_drain()
 
         measure_normalization(network, environments, seed=seed, played=played, say=log.info, clock=time.monotonic)
 
     def _progressed(self) -> None:
         """At each step of the environments. Raises RunEnded when the run is over."""
         self._watch.progressed(now=time.monotonic())
-        self._connections.check()
+        self.connections.check()
 
 
 def _check(flags: Parsed[WorkerSettings]) -> None:

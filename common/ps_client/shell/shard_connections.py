@@ -67,8 +67,9 @@ class ShardConnections:
         keys: ClientKeys | None = None,
         postponing_signals: Callable[[], AbstractContextManager[None]] = postponed_interrupt,
         watch: StallWatch | None = None,
+        connection: Callable[..., Any] = ZmqClient,
     ) -> None:
-        """Begins to join at once; with 0 `environments` the run decides their number."""
+        """Begins to join at once; with 0 `environments` the run decides their number. `connection` makes each."""
         identity = partial(
             Identity,
             worker_id=name,
@@ -88,10 +89,10 @@ class ShardConnections:
                 resend_bytes=int(resend_mib * 2**20) // (shard.of if shard else 1),
                 now=time.monotonic(),
             )
-            return ZmqClient(server, machine, keys=keys, postponing_signals=postponing_signals, watch=watch)
+            made: ZmqClient = connection(server, machine, keys=keys, postponing_signals=postponing_signals, watch=watch)
+            return made
 
-        self._server = server
-        self._connect = connect
+        self._server, self._connect = server, connect
         self._all = [connect(server)]
 
     def join_with(self, code: Mapping[str, Code]) -> Welcome:

@@ -30,8 +30,13 @@ class Interrupted(BaseException):
 class StopSignal:
     """Whether a stop signal came since this was made. All methods belong to the main thread."""
 
-    def __init__(self, *, raises: bool = False, second: Callable[[], None] = lambda: None) -> None:
-        """`raises`: the first signal raises Interrupted too. `second` is called by each further one."""
+    def __init__(
+        self, *, raises: bool = False, second: Callable[[], None] = lambda: None, listens: bool = True
+    ) -> None:
+        """
+        `raises`: the first signal raises Interrupted too. `second` is called by each further one. Without `listens`
+        none ever comes: the process is another's.
+        """
         self._raises = raises
         self._second = second
         self._came = False
@@ -41,7 +46,7 @@ class StopSignal:
         self._grace_seconds = 0.0  # inside of `grace`
         self._grace: threading.Timer | None = None  # since a signal came there
         self._is_overdue = False  # the grace period is over
-        for number in (signal.SIGTERM, *IGNORABLE):
+        for number in (signal.SIGTERM, *IGNORABLE) if listens else ():
             if number not in IGNORABLE or signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self._handle)
 

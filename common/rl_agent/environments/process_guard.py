@@ -41,6 +41,11 @@ def guard_children() -> None:
     os.environ[MARK] = mark
 
 
+def leave_children_alone() -> None:
+    """The process is a user's own, and so are its children: it gets no guard."""
+    _guarded.add(os.getpid())
+
+
 def main(parent: int, mark: str) -> None:
     """Run the guard: wait for the end of the parent, then kill the marked processes."""
     while os.getppid() == parent:

@@ -1,0 +1,46 @@
+"""
+`rl-cluster` as a child of this process, which a thread of its own starts: the kernel ends a child when the thread that
+started it ends, and a notebook's threads come and go.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ps_common.errors import PsRlError, SettingsError
+from ps_common.program.child_processes import Child
+
+LOOK_SECONDS = 0.2  # between two looks at it
+START_SECONDS = 300.0  # for the server to listen
+
+
+class ClusterProcess:
+    """The process; `child` is what there is to ask of it."""
+
+    child: Child
+
+    def __init__(self, flags: Sequence[str], log: Path) -> None:
+        """Raises SettingsError when the log cannot be written."""
+        self._log = log
+        begun = threading.Event()
+        threading.Thread(target=self._keep, args=(flags, begun), name="run", daemon=True).start()
+        begun.wait()
+        if not hasattr(self, "child"):
+            raise SettingsError(f"{log}: cannot be written")
+
+    def wait_for_server(self, listens: Callable[[], str]) -> None:
+        """Until the server `listens`, or the process has ended. Raises PsRlError after long without."""
+        while not listens() and self.child.exit_status is None:
+            if self.child.age_seconds > START_SECONDS:
+                raise PsRlError(f"the server did not come up within {START_SECONDS:.0f} s; see {self._log}")
+            time.sleep(LOOK_SECONDS)
+
+    def _keep(self, flags: Sequence[str], begun: threading.Event) -> None:
+        """The thread."""
+        try:
+            self.child = Child("rl_cluster", flags, self._log)
+        finally:
+            begun.set()
+        while self.child.exit_status is None:
+            self.child.wait(within_seconds=LOOK_SECONDS)

@@ -1,0 +1,162 @@
+"""`train(workers=0)`: a whole run in the thread of the test, where a debugger stops and errors arrive."""
+
+import os
+import socket
+import sys
+import threading
+import traceback
+from pathlib import Path
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+import psutil
+import pytest
+
+from ps_common.errors import PsRlError, SettingsError
+from ps_common.run_folder.run_rows import read_episodes
+from ps_rl import Run, train
+from ps_rl.updates import Update
+from tests.rows import row
+
+LINE: dict[str, Any] = {"environment": f"{__name__}:Line", "algorithm": "a3c", "envs": 2, "seed": 1, "workers": 0}
+
+
+class Line(gymnasium.Env[Any, Any]):
+    """Twenty steps; `each_step` is called in each of them."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+    each_step: ClassVar[Any] = None
+    closed: ClassVar[int] = 0
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.t = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.t = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        if Line.each_step is not None:
+            Line.each_step()
+        self.t += 1
+        info = {"metrics": {"half": self.t / 2}} if self.t == 20 else {}
+        return np.array([self.t / 20, 0], np.float32), float(action), self.t == 20, False, info
+
+    def close(self) -> None:
+        Line.closed += 1
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Line, "each_step", None)
+    monkeypatch.setattr(Line, "closed", 0)
+
+
+def test_a_run_in_one_process_learns_is_recorded_and_can_be_evaluated_and_resumed(tmp_path: Path) -> None:
+    seen: list[Update] = []
+    run = train(
+        "cartpole-a3c",
+        workers=0,
+        seed=1,
+        max_steps=6000,
+        run_dir=tmp_path / "run",
+        callbacks=[lambda _, update: seen.append(update)],
+    )
+    assert not run.is_live
+    read = Run.open(tmp_path / "run")
+    assert read.status is not None
+    assert read.status.ending == "max_steps 6000 reached"
+    assert read.settings["seed"] == 1
+    assert [update.time for update in seen] == [update.time for update in read]
+    games = [game.episode for update in seen for game in update.games]
+    assert games == [game.episode for game in read_episodes(run.folder)] == list(range(1, read.status.episodes + 1))
+    returns = read.curve().returns
+    assert returns[-1] > 1.3 * returns[0], "it has learned something"
+    assert f"{read.status.global_steps}.safetensors" in read.checkpoints()[0].name
+    assert read.evaluate(episodes=2).episodes == 2
+    resumed = train(workers=0, resume=tmp_path / "run", max_steps=7000)
+    assert resumed.status is not None
+    assert resumed.status.ending == "max_steps 7000 reached"
+    assert resumed.status.global_steps >= 7000
+
+
+def test_the_environment_is_stepped_in_the_callers_thread_where_a_debugger_stops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped: list[tuple[int, threading.Thread, str]] = []
+
+    def debugger(*_: Any) -> None:
+        frame = sys._getframe(2)  # of the line with breakpoint()
+        stopped.append((os.getpid(), threading.current_thread(), frame.f_code.co_name))
+
+    monkeypatch.setattr(sys, "breakpointhook", debugger)
+    monkeypatch.setattr(Line, "each_step", lambda: breakpoint())  # noqa: T100
+    monkeypatch.setattr(socket.socket, "connect", lambda *_: pytest.fail("a socket"))
+    children = psutil.Process().children()
+    train(**LINE, max_steps=200, run_dir=tmp_path / "run")
+    assert {(pid, thread) for pid, thread, _ in stopped} == {(os.getpid(), threading.current_thread())}
+    assert len(stopped) >= 200
+    assert stopped[0][2] == "step"
+    assert psutil.Process().children() == children
+    assert Line.closed
+
+
+def test_an_error_of_the_environment_is_raised_with_its_own_traceback_and_the_run_is_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = iter(range(400))  # of training: before it, random play measures the observations
+
+    def fails() -> None:
+        if any((tmp_path / "run").glob("checkpoints/*.safetensors")) and next(steps, None) is None:
+            raise ZeroDivisionError("of the user")
+
+    monkeypatch.setattr(Line, "each_step", fails)
+    with pytest.raises(ZeroDivisionError, match="of the user") as raised:
+        train(**LINE, run_dir=tmp_path / "run")
+    frames = traceback.extract_tb(raised.value.__traceback__)
+    assert [frame.name for frame in frames[-2:]] == ["step", "fails"]
+    run = Run.open(tmp_path / "run")
+    assert not run.is_live
+    assert run.status is not None
+    assert "ZeroDivisionError: of the user" in run.status.ending
+    assert len(run.checkpoints()) == 2
+    assert Line.closed == 2
+    monkeypatch.setattr(Line, "each_step", None)
+    resumed = train(workers=0, resume=tmp_path / "run", imports=__name__, max_steps=3000)
+    assert resumed.status is not None
+    assert resumed.status.ending == "max_steps 3000 reached"
+
+
+def test_callbacks_are_called_in_the_loop_and_log_stop_and_raise(tmp_path: Path) -> None:
+    threads = set()
+
+    def stops(run: Run, update: Update) -> None:
+        threads.add(threading.current_thread())
+        assert run.is_live or update.ending
+        if "metrics/half" in update.meters:
+            run.log("half", update.meters["metrics/half"])
+            run.stop("seen enough")
+
+    run = train(**LINE, callbacks=[stops], run_dir=tmp_path / "run")
+    assert threads == {threading.current_thread()}
+    assert run.status is not None
+    assert run.status.ending == "seen enough"
+    assert '"name":"logged/half","value":10.0' in (run.folder / "logged.jsonl").read_text()
+
+    def raises(run: Run, update: Update) -> None:
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        train(**LINE, callbacks=[raises], run_dir=tmp_path / "other")
+
+
+def test_what_makes_no_sense_in_one_process_is_named(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"shards": 2, "track": "wandb", "port": 5555}
+    for name, value in given.items():
+        with row(name), pytest.raises(SettingsError, match=f"train: {name} has no effect with workers=0"):
+            train(**LINE, **{name: value}, run_dir=tmp_path / name)
+    with pytest.raises(PsRlError, match=r"Missing"):
+        train(**LINE | {"environment": f"{__name__}:Missing"}, run_dir=tmp_path / "run")
