@@ -73,8 +73,9 @@ def test_a_run_in_one_process_learns_is_recorded_and_can_be_evaluated_and_resume
     assert [update.time for update in seen] == [update.time for update in read]
     games = [game.episode for update in seen for game in update.games]
     assert games == [game.episode for game in read_episodes(run.folder)] == list(range(1, read.status.episodes + 1))
-    returns = read.curve().returns
-    assert returns[-1] > 1.3 * returns[0], "it has learned something"
+    returns = [game.episode_return for game in read_episodes(run.folder)]
+    assert sum(returns[-50:]) > 1.5 * sum(returns[:50]), "it has learned something"
+    assert len(read.curve().steps) > 0
     assert f"{read.status.global_steps}.safetensors" in read.checkpoints()[0].name
     assert read.evaluate(episodes=2).episodes == 2
     resumed = train(workers=0, resume=tmp_path / "run", max_steps=7000)
