@@ -136,11 +136,7 @@ class Link:
     def call(self, method: Callable[..., Any]) -> ReplyFuture[Reply]:
         """Mostly the reply is there when this returns."""
         self._server.pass_time()
-        reply: ReplyFuture[Reply] = ReplyFuture(self._drive)
-        ticket, todo = method(now=time.monotonic())
-        self._pending[ticket] = reply
-        self._do(todo)
-        return reply
+        return self._call(method)
 
     def receive(self, send: Send) -> None:
         frames = to_frames(send.message, [send.snapshot.buffer] if send.snapshot else [])
@@ -153,10 +149,17 @@ class Link:
         """Nothing is copied anyway."""
 
     def say_goodbye(self, reason: str = "") -> None:
-        self.call(lambda now: self.machine.leave(reason, now=now))
+        self._call(lambda now: self.machine.leave(reason, now=now))
 
     def close(self) -> None:
         del self._server.links[self._peer]
+
+    def _call(self, method: Callable[..., Any]) -> ReplyFuture[Reply]:
+        reply: ReplyFuture[Reply] = ReplyFuture(self._drive)
+        ticket, todo = method(now=time.monotonic())
+        self._pending[ticket] = reply
+        self._do(todo)
+        return reply
 
     def _drive(self, reply: Any, timeout: float | None) -> None:
         while not reply.done() and timeout != 0:
@@ -225,7 +228,9 @@ def _serve(run: Run, flags: Sequence[str], on_tick: Callable[[], None]) -> None:
 
 def _work(server: LocalServer, cluster: Parsed[ClusterSettings]) -> None:
     name, hooks, device = name_of_this_process(), cluster.program.hook, cluster.program.device
-    settings = WorkerSettings(server=NOWHERE, name=name, hook=hooks, device=device, imports=cluster.modules)
+    settings = WorkerSettings(
+        server=NOWHERE, name=name, hook=hooks, device=device, imports=cluster.modules, resend_mib=0
+    )
     flags = Parsed(settings, cluster.run, overrides={}, modules=cluster.modules)
     work = Work(flags, name, StopSignal(listens=False), connection=lambda _, machine, **__: Link(server, machine))
     server.on_checkpoint = work.hooks.checkpoint_appeared

@@ -80,7 +80,7 @@ def test_callbacks_log_and_stop_while_an_environments_metrics_become_curves(
         run.log("games", len(games))
         workers = status_of(run.endpoint, timeout_seconds=10).status.workers if run.endpoint else ()
         meters[:] = [worker.meters for worker in workers if "metrics/half" in worker.meters] or meters
-        if len(meters) == 2:
+        if len(meters) == 2 and update.meters.get("metrics/half") == 10.0:
             run.stop("both have reported")
 
     settings: dict[str, Any] = {"environment": "measured_line:Line", "workers": 2, "run_dir": tmp_path / "run"}
