@@ -13,6 +13,8 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from ps_client.machine.effects import Fail, Joined, Resolve, Transmit
 from ps_client.machine.parameter_client import ParameterClient
 from ps_client.shell.shard_connections import name_of_this_process
@@ -193,6 +195,8 @@ def train_here(run: Run, flags: Sequence[str], callbacks: Sequence[Callback]) ->
     raises, with its own traceback; the run is saved first.
     """
     leave_children_alone()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as in a worker: several wait for each other longer than small networks take
     updates = Updates(run.folder)
 
     def look() -> None:
@@ -203,6 +207,7 @@ def train_here(run: Run, flags: Sequence[str], callbacks: Sequence[Callback]) ->
         _serve(run, flags, look)
     finally:
         run.stop_here = None
+        torch.set_num_threads(threads)
     look()
     return run
 

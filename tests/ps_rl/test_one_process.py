@@ -12,6 +12,7 @@ import gymnasium
 import numpy as np
 import psutil
 import pytest
+import torch
 
 from ps_common.errors import PsRlError, SettingsError
 from ps_common.run_folder.run_rows import read_episodes
@@ -57,6 +58,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_run_in_one_process_learns_is_recorded_and_can_be_evaluated_and_resumed(tmp_path: Path) -> None:
     seen: list[Update] = []
+    threads = torch.get_num_threads()
     run = train(
         "cartpole-a3c",
         workers=0,
@@ -66,6 +68,7 @@ def test_a_run_in_one_process_learns_is_recorded_and_can_be_evaluated_and_resume
         callbacks=[lambda _, update: seen.append(update)],
     )
     assert not run.is_live
+    assert torch.get_num_threads() == threads
     read = Run.open(tmp_path / "run")
     assert read.status is not None
     assert read.status.ending == "max_steps 6000 reached"
