@@ -170,8 +170,7 @@ class Run:
             except OSError as error:
                 raise SettingsError(f"{self.folder}: curves cannot be kept there: {error.strerror}") from error
             weakref.finalize(self, self._curves.close)
-        at = self._newest or self.status
-        self._curves.add(name, value, global_steps=at.global_steps if at else 0, minutes=at.minutes if at else 0.0)
+        self._curves.add(name, value, at=self._newest or self.status)
 
     def __enter__(self) -> "Run":
         return self

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import deque
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -19,6 +20,7 @@ from ps_server.records.tensorboard import EventFile, Point
 
 MOST_NAMES, LONGEST_CURVE = 64, 60  # curves of one program, and characters of a name
 VALUES_AT_ONCE, VALUES_PER_SECOND = 2000, 20.0
+PLACE = ("global_steps", "minutes", "episodes")  # fields of a point, on whichever x axis
 LOGGED_BYTES = 2**24  # the bound of logged.jsonl
 
 log = logging.getLogger("ps_rl")
@@ -69,8 +71,8 @@ class LoggedCurves:
         self._names: set[str] = set()
         self._has_warned = False
 
-    def add(self, name: str, value: float, *, global_steps: int, minutes: float) -> None:
-        """Add a point. One that is no number, or beyond the rate, is left out, which the log says once."""
+    def add(self, name: str, value: float, *, at: MetricsRow | None = None) -> None:
+        """Add a point at the T of this row. One that is no number, or beyond the rate, is left out, and said once."""
         with self._lock:
             curve = self._curve(name)
             is_number = math.isfinite(value := float(value))
@@ -78,10 +80,11 @@ class LoggedCurves:
                 why = f"beyond {VALUES_PER_SECOND:g} points a second" if is_number else "no finite number"
                 self._leave_out(f"{name} = {value}, {why}")
                 return
-            row = LoggedRow(time=time.time(), global_steps=global_steps, minutes=minutes, name=curve, value=value)
+            place: dict[str, Any] = {field: getattr(at, field) for field in PLACE} if at else {}
+            row = LoggedRow(time=time.time(), name=curve, value=value, **place)
             self._file.add([row])
             if self._events is not None:
-                self._events.add(Point({curve: value}), global_steps=global_steps)
+                self._events.add(Point({curve: value}), global_steps=row.global_steps)
 
     def close(self) -> None:
         self._file.close()

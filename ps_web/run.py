@@ -20,8 +20,8 @@ from ps_common.protocol.messages import Event, WatchedFrame
 from ps_common.protocol.status import Status, how_it_ended
 from ps_common.run_folder.checkpoint_folder import checkpoints_of
 from ps_common.run_folder.endpoint_file import read_endpoint
-from ps_common.run_folder.paths import ENDPOINT, EPISODES, EVENTS, METRICS
-from ps_common.run_folder.run_rows import EventRow, MetricsRow, RowsTail, last_row
+from ps_common.run_folder.paths import ENDPOINT, EPISODES, EVENTS, LOGGED, METRICS
+from ps_common.run_folder.run_rows import EventRow, LoggedRow, MetricsRow, RowsTail, last_row
 from ps_common.settings.run_files import SETTINGS, settings_as_written
 from ps_common.sockets.curve import ClientKeys
 from ps_web.history import (
@@ -63,7 +63,7 @@ class WatchedRun:
         self._last_status: Status | None = None  # the newest of all
         self._servers = list(servers)
         self._viewers = viewers
-        self._points, self._episodes = Table("global_steps"), Table("episode")
+        self._points, self._episodes, self._logged = Table("global_steps"), Table("episode"), Table("global_steps")
         self._staleness = StalenessHistogram()
         self._events: list[EventRow] = []
         self._newest_event = (0, 0)  # epoch and number
@@ -80,6 +80,7 @@ class WatchedRun:
         if folder is not None:
             self._metrics_file = RowsTail(folder / METRICS, MetricsPoint, most_rows=MOST_READ)
             self._episodes_file = RowsTail(folder / EPISODES, EpisodePoint, most_rows=MOST_READ)
+            self._logged_file = RowsTail(folder / LOGGED, LoggedRow, most_rows=MOST_READ)
             self._events_file = RowsTail(folder / EVENTS, EventRow)
 
     # -- what a page is sent --------------------------------------------------------------------------------------
@@ -92,6 +93,7 @@ class WatchedRun:
             "settings": self._settings(),
             "points": self._points.columns(most),
             "episodes": self._episodes.columns(most),
+            "logged": self._logged.columns(most),
             "events": self._events,
             **self._now(),
         }
@@ -166,6 +168,8 @@ class WatchedRun:
                 self._staleness.add(points[-1].staleness_counts)
         games, anew = self._episodes_file.read()
         self._take(self._episodes, [msgspec.structs.asdict(game) for game in games], anew, "episodes")
+        logged, anew = self._logged_file.read()
+        self._take(self._logged, [row.drawn() for row in logged], anew, "logged")
         events, _ = self._events_file.read()
         self._add_events(events)
 

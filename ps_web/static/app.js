@@ -1,8 +1,8 @@
 "use strict";
 // The page: one stream of server-sent events in, charts and tables out. Everything shown comes from `runs`.
 
-const runs = new Map(); // by number: {name, settings, points, episodes, events, status, address, checkpoints}
-const ORDER = { points: "global_steps", episodes: "episode" };
+const runs = new Map(); // by number: {name, settings, points, episodes, logged, events, status, address, checkpoints}
+const ORDER = { points: "global_steps", episodes: "episode", logged: "global_steps" };
 let chosen = 0, x = "global_steps", steering = false, drawn = 0, source = null;
 let gone = ""; // why nothing new comes from ps-web; "" while it answers
 

@@ -98,11 +98,11 @@ def test_names_of_curves_are_checked_and_bounded(tmp_path: Path) -> None:
     bad: list[Any] = ["", "two words", "x" * 61, "ü", 3, None]
     for name in bad:
         with pytest.raises(SettingsError, match=r"^run.log: .* the name of a curve has"):
-            curves.add(name, 1.0, global_steps=0, minutes=0.0)
+            curves.add(name, 1.0)
     for number in range(MOST_NAMES):
-        curves.add(f"curve{number}", 1.0, global_steps=0, minutes=0.0)
+        curves.add(f"curve{number}", 1.0)
     with pytest.raises(SettingsError, match="there are 64 curves already"):
-        curves.add("more", 1.0, global_steps=0, minutes=0.0)
+        curves.add("more", 1.0)
     curves.close()
     assert not (tmp_path / TENSORBOARD).exists()
 
@@ -112,7 +112,7 @@ def test_points_that_are_no_numbers_or_too_many_are_left_out_and_said_once(
 ) -> None:
     curves = LoggedCurves(tmp_path)
     for value in (math.nan, math.inf, *[1.0] * (2 * VALUES_AT_ONCE)):
-        curves.add("x", value, global_steps=0, minutes=0.0)
+        curves.add("x", value)
     curves.close()
     assert len(caplog.records) == 1
     assert VALUES_AT_ONCE <= len(list(rows_in(tmp_path / LOGGED, LoggedRow))) < 2 * VALUES_AT_ONCE

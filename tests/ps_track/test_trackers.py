@@ -25,6 +25,7 @@ from ps_common.run_folder import followers
 from ps_common.run_folder.followers import followers_of
 from ps_common.run_folder.paths import tracker_position
 from ps_common.settings.run_spec import RunSpec
+from ps_rl import Run
 from ps_rl.updates import LoggedCurves
 from ps_server.records.run_records import RunRecords
 from ps_server.settings import ServerSettings
@@ -228,15 +229,15 @@ def test_custom_curves_are_sent_once_under_their_own_names(tmp_path: Path) -> No
     lines = (tmp_path / "metrics.jsonl").read_text()
     (tmp_path / "metrics.jsonl").write_text(lines.replace('"loss":', '"metrics/fuel":'))
     curves = LoggedCurves(tmp_path)
-    curves.add("gap", 0.5, global_steps=90, minutes=1.0)
+    curves.add("gap", 0.5, at=Run.open(tmp_path).status)
     feed = Feed(tmp_path, tmp_path / "position")
     sent = feed.read().points
     assert [point.values["metrics/fuel"] for point in sent if "metrics/fuel" in point.values] == [1.5]
     assert [(point.values, point.global_steps) for point in sent if "logged/gap" in point.values] == [
-        ({"logged/gap": 0.5}, 90)
+        ({"logged/gap": 0.5}, 100)
     ]
     feed.save_position()
-    curves.add("gap", 0.25, global_steps=95, minutes=1.0)
+    curves.add("gap", 0.25)
     curves.close()
     assert [point.values for point in Feed(tmp_path, tmp_path / "position").read().points] == [{"logged/gap": 0.25}]
 

@@ -9,7 +9,7 @@ import pytest
 
 from ps_common.protocol.messages import Event
 from ps_common.protocol.status import STALENESS_BOUNDS, Status
-from ps_common.run_folder.run_rows import EventRow
+from ps_common.run_folder.run_rows import EventRow, LoggedRow
 from ps_web import run
 from ps_web.run import MOST_EVENTS, MOST_SAVED, WatchedRun, newest_events
 from ps_web.viewers import Viewers
@@ -50,6 +50,18 @@ def test_curves_go_on_where_a_standby_has_taken_over_and_the_folder_no_longer_gr
     now += run.STILL_SECONDS
     found._take_status(a_status(global_steps=300))
     assert found.whole()["points"]["global_steps"] == [100, 300]
+
+
+def test_curves_that_a_program_has_added_are_columns_over_every_x(folder: Path) -> None:
+    rows = [
+        LoggedRow(time=1.0, global_steps=100, minutes=0.1, episodes=7, name="logged/gap", value=2.0),
+        LoggedRow(time=2.0, global_steps=100, minutes=0.1, episodes=7, name="my/gap", value=3.0),
+    ]
+    (folder / "logged.jsonl").write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in rows))
+    assert watched(folder).whole()["logged"] == {
+        "global_steps": [100, 100], "minutes": [0.1, 0.1], "episodes": [7, 7],
+        "logged/gap": [2.0, None], "my/gap": [None, 3.0],
+    }  # fmt: skip
 
 
 def test_an_event_of_the_folder_and_of_the_server_is_sent_once(folder: Path) -> None:

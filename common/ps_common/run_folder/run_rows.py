@@ -99,10 +99,16 @@ class LoggedRow(msgspec.Struct, frozen=True, kw_only=True):
     """A point of a curve that a Python program has added to the run."""
 
     time: Time
-    global_steps: Count  # T, as far as the program knew
-    minutes: float
+    global_steps: Count = 0  # T, as far as the program knew; minutes and games likewise
+    minutes: float = 0.0
+    episodes: Count = 0
     name: Name  # has a slash
     value: float
+
+    def drawn(self) -> dict[str, float]:
+        """As a row of a table that has a column for each curve."""
+        place = {"global_steps": self.global_steps, "minutes": self.minutes, "episodes": self.episodes}
+        return place | {self.name: self.value}
 
 
 def played_once(rows: Iterable[EpisodeRow]) -> list[EpisodeRow]:
