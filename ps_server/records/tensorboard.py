@@ -32,7 +32,6 @@ GIF_MINUTES = 60.0  # between two GIFs, which take megabytes
 MOST_GIF_BYTES = 8 * 2**20
 MOST_VALUES = 10_000  # a histogram is of the newest values
 RETURNS, STALENESS, GAME = "Histograms/Returns", "Histograms/Staleness", "Game"
-MOST_CUSTOM = 64  # tags of meters that the style does not name
 BINS = 30  # of a histogram
 
 
@@ -90,7 +89,6 @@ class SummaryPoints:
         self._due: int | None = None  # at this number of updates
         self._due_minutes = 0.0
         self._seen: defaultdict[str, list[float]] = defaultdict(list)
-        self._custom: set[str] = set()  # tags that are no tags of the style
 
     def add(self, report: RecordReport) -> dict[str, float]:
         """Add a report. Returns the point, by tag, that it completes; else an empty one."""
@@ -100,7 +98,7 @@ class SummaryPoints:
         if "steps_per_second" in meters:
             meters["frames_per_second"] = meters["steps_per_second"] * self._frames_per_step
         for name, value in meters.items():
-            if name in self._style.names or self._is_curve(name):
+            if name in self._style.names or "/" in name:
                 self._seen[name].append(value)
         self._seen["episode_return"] += [episode.episode_return for episode in report.episodes]
         self._seen["episode_length"] += [episode.length for episode in report.episodes]
@@ -111,12 +109,6 @@ class SummaryPoints:
         self._due = report.updates + self._every_updates
         self._due_minutes = report.minutes + SHORTEST_MINUTES
         return self.rest()
-
-    def _is_curve(self, meter: str) -> bool:
-        """Whether this meter is its own tag. There are so many at most, since any worker may report any name."""
-        if "/" in meter and len(self._custom) < MOST_CUSTOM:
-            self._custom.add(meter)
-        return meter in self._custom
 
     def rest(self) -> dict[str, float]:
         """The point of the reports since the last point; empty without any."""

@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 from collections import deque
+from collections.abc import Mapping
 
 from ps_common.meters import Rate, RollingMean
 from ps_common.protocol.messages import Episode
@@ -9,6 +10,7 @@ from ps_common.protocol.record import EPISODES_IN_MEAN, ProgressRecord
 from ps_common.protocol.status import STALENESS_BOUNDS
 from ps_common.settings.run_spec import Budget
 
+MOST_METER_NAMES = 128  # of all workers, while this server lives
 MOST_STALENESS = 256  # values between two reports
 # What a checkpoint keeps as it is; it keeps returns, counts of staleness and minutes, too.
 KEPT = ("global_steps", "updates", "episodes", "best_mean", "best_saved", "staleness_sum", "minutes_to_target")
@@ -154,6 +156,20 @@ class Progress:
 
 
 LATE_SECONDS = 30.0  # without a report, after which the first reporter is taken for gone or stalled
+
+
+class MeterNames:
+    """The names of the meters of a run. The first so many count: any worker may report any name, each a curve."""
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+
+    def known(self, meters: Mapping[str, float]) -> dict[str, float]:
+        """Those of a report that count."""
+        for name in meters:
+            if len(self._names) < MOST_METER_NAMES:
+                self._names.add(name)
+        return {name: value for name, value in meters.items() if name in self._names}
 
 
 class FirstReporter:

@@ -28,7 +28,7 @@ from ps_server.state.effects import RecordReport
 from ps_server.state.guards import Denied, check_steps, gradient_of
 from ps_server.state.ledger import Ledger
 from ps_server.state.optimizers import optimizer_for
-from ps_server.state.progress import FirstReporter, Progress
+from ps_server.state.progress import FirstReporter, MeterNames, Progress
 from ps_server.state.weight_store import WeightStore
 
 PUSH_WINDOW = 64  # how far a push may be beyond its worker's oldest unsettled one
@@ -81,7 +81,7 @@ class TrainingRun:
         self.first_shard = lineage.run_id if lineage.shard.number == 1 else ""
         self.ledger = Ledger(PUSH_WINDOW)
         self.progress = Progress()
-        self.first_reporter = FirstReporter()
+        self.first_reporter, self._meters = FirstReporter(), MeterNames()
         self.adjustments = Adjustments()
         self.store: WeightStore | None = None
         # Hashes of the modules of custom parts: the first worker that states one decides, others must have the same.
@@ -240,7 +240,7 @@ class TrainingRun:
             minutes=self.progress.minutes(now=now),
             first_episode=self.progress.episodes - len(report.episodes) + 1,
             episodes=report.episodes,
-            meters=dict(report.meters),
+            meters=self._meters.known(report.meters),
             staleness=self.progress.take_staleness(),
         )
 

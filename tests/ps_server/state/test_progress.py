@@ -4,7 +4,7 @@ import pytest
 
 from ps_common.protocol.messages import Episode
 from ps_common.settings.run_spec import Budget
-from ps_server.state.progress import EPISODES_IN_MEAN, Progress
+from ps_server.state.progress import EPISODES_IN_MEAN, MOST_METER_NAMES, MeterNames, Progress
 
 START = 1000.0
 NO_LIMIT = Budget()
@@ -196,3 +196,11 @@ def test_minutes_stand_still_until_they_count_and_whenever_they_do_not() -> None
         progress.count_minutes(False, now=START + ends)
         progress.count_minutes(False, now=START + ends + 1)
     assert progress.minutes(now=START + 6000) == 1.5
+
+
+def test_the_names_of_meters_are_bounded_whoever_reports_them() -> None:
+    names = MeterNames()
+    assert names.known({"loss": 1.0, "metrics/fuel": 2.0}) == {"loss": 1.0, "metrics/fuel": 2.0}
+    counted = {name for k in range(50) for name in names.known({f"{k}/{number}": 1.0 for number in range(32)})}
+    assert len(counted) == MOST_METER_NAMES - 2
+    assert names.known({"loss": 3.0, "late": 4.0}) == {"loss": 3.0}
