@@ -286,9 +286,12 @@ def test_the_newest_meters_are_kept_and_no_others(server: Transcript) -> None:
     """Names are the worker's own: kept for ever, they would fill the memory and the status."""
     for sequence in range(1, 1000):
         server.now += 0.25
-        server.report("a", sequence, **{f"meter {sequence} {number}": 1.0 for number in range(32)})
+        server.report("a", sequence, **{f"meter {sequence % 4} {number}": sequence for number in range(32)})
     (worker, _) = server.machine.status(now=server.now).workers
-    assert worker.meters == {f"meter 999 {number}": 1.0 for number in range(32)}
+    assert worker.meters == {f"meter 3 {number}": 999 for number in range(32)}
+    server.report("a", 1000, **{f"another {number}": 1.0 for number in range(31)}, **{"meter 0 0": 2.0})
+    (worker, _) = server.machine.status(now=server.now).workers
+    assert worker.meters == {"meter 0 0": 2.0}
 
 
 def test_the_vector_in_a_message_is_not_kept(server: Transcript) -> None:
