@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ps_common.errors import PsRlError, SettingsError
 from ps_common.program.child_processes import Child
+from ps_common.program.objects import handed
 
 LOOK_SECONDS = 0.2  # between two looks at it
 START_SECONDS = 300.0  # for the server to listen
@@ -20,11 +21,11 @@ class ClusterProcess:
 
     child: Child
 
-    def __init__(self, flags: Sequence[str], log: Path) -> None:
-        """Raises SettingsError when the log cannot be written."""
+    def __init__(self, flags: Sequence[str], log: Path, objects: bytes) -> None:
+        """`objects`: pickled, for all processes of the run. Raises SettingsError when the log cannot be written."""
         self._log = log
         begun = threading.Event()
-        threading.Thread(target=self._keep, args=(flags, begun), name="run", daemon=True).start()
+        threading.Thread(target=self._keep, args=(flags, objects, begun), name="run", daemon=True).start()
         begun.wait()
         if not hasattr(self, "child"):
             raise SettingsError(f"{log}: cannot be written")
@@ -36,11 +37,12 @@ class ClusterProcess:
                 raise PsRlError(f"the server did not come up within {START_SECONDS:.0f} s; see {self._log}")
             time.sleep(LOOK_SECONDS)
 
-    def _keep(self, flags: Sequence[str], begun: threading.Event) -> None:
+    def _keep(self, flags: Sequence[str], objects: bytes, begun: threading.Event) -> None:
         """The thread."""
-        try:
-            self.child = Child("rl_cluster", flags, self._log)
-        finally:
-            begun.set()
-        while self.child.exit_status is None:
-            self.child.wait(within_seconds=LOOK_SECONDS)
+        with handed(objects) as variables:
+            try:
+                self.child = Child("rl_cluster", flags, self._log, variables)
+            finally:
+                begun.set()
+            while self.child.exit_status is None:
+                self.child.wait(within_seconds=LOOK_SECONDS)

@@ -9,7 +9,7 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ import numpy as np
 
 from ps_common.errors import PsRlError, SettingsError
 from ps_common.program.child_processes import Child
+from ps_common.program.objects import handed, pickled
 from ps_common.program.reasons import reason_of
 from ps_common.protocol.messages import StopRequest
 from ps_common.protocol.names import as_text
@@ -48,8 +49,10 @@ REPLY_SECONDS = 5.0  # of a server that is asked to end its run
 class Run:
     """A run, live or over: `train` starts one, `Run.open` reads a folder. Iterating yields its updates."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, objects: Mapping[str, Any] | None = None) -> None:
+        """`objects`: parts of the run that have no import path, by name."""
         self.folder = folder
+        self._objects = objects or {}
         self._newest: MetricsRow | None = None  # update that a callback or an iteration has had
         self._curves: LoggedCurves | None = None  # that this program adds
         self._follower: threading.Thread | None = None  # calls callbacks
@@ -68,10 +71,16 @@ class Run:
         return cls(path)
 
     @classmethod
-    def started(cls, folder: Path, flags: Sequence[str], callbacks: Sequence[Callback] = ()) -> "Run":
+    def started(
+        cls,
+        folder: Path,
+        flags: Sequence[str],
+        callbacks: Sequence[Callback] = (),
+        objects: Mapping[str, Any] | None = None,
+    ) -> "Run":
         """A new process of rl-cluster with these flags, once its server listens. Raises SettingsError."""
-        run = cls(folder)
-        process = ClusterProcess(flags, folder / LOG)
+        run = cls(folder, objects)
+        process = ClusterProcess(flags, folder / LOG, pickled(run._objects))
         run._child = process.child
         atexit.register(run.stop)
         try:
@@ -216,13 +225,13 @@ class Run:
 
         Raises PsRlError with what rl-eval says.
         """
-        with tempfile.TemporaryDirectory() as place:
+        with tempfile.TemporaryDirectory() as place, handed(pickled(self._objects)) as variables:
             path = Path(place) / "result.json"
             flags = ["--checkpoint", str(self.folder), "--episodes", str(episodes), "--seed", str(seed)]
             flags += ["--json", str(path), *(["--greedy"] if greedy else [])]
             flags += [] if epsilon is None else ["--epsilon", str(epsilon)]
             flags += ["--import", *([imports] if isinstance(imports, str) else imports)] if imports else []
-            child = Child("rl_eval", flags, Path(place) / "rl-eval.log")
+            child = Child("rl_eval", flags, Path(place) / "rl-eval.log", variables)
             try:
                 child.wait()
             finally:

@@ -5,21 +5,31 @@ The run is a process of `rl-cluster`, with the same flags, checks and supervisio
 `workers=0` it is no process of its own (one_process.py).
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from ps_common.errors import SettingsError
-from ps_common.program.flags import starting_run, typed_flags
+from ps_common.program.flags import Typed, starting_run, typed_flags
+from ps_common.program.names_elsewhere import name_here
+from ps_common.program.objects import have, path_of
+from ps_common.protocol.names import is_import_path
 from ps_common.run_folder.paths import make_run_folder
-from ps_common.settings.run_settings import flags_for, plain, with_keywords
+from ps_common.settings.run_settings import flag_of, flags_for, flat_settings, plain, with_keywords, with_settings
+from ps_common.settings.run_spec import RunSpec
 from ps_rl.run import Callback, Run
+from rl_agent.trial.run_check import custom_settings
 from rl_cluster.settings import ClusterSettings
 
 OF_THE_TERMINAL = {"list", "json", "web", "web_port"}  # flags of rl-cluster that train does not take
 NEEDS_PROCESSES = {"host", "port", "shards", "stall_seconds", "track"}
 OF_THE_START = ("preset", "config")
+SEVERAL = {"wrappers": "wrapper", "hooks": "hook"}  # keywords for flags that take several
+PARTS = ("environment", "wrapper", "network", "algorithm", "hook")  # which may be Python objects
 
 
 def train(preset: str | None = None, *, workers: int = 2, callbacks: Sequence[Callback] = (), **settings: Any) -> Run:
@@ -34,6 +44,9 @@ def train(preset: str | None = None, *, workers: int = 2, callbacks: Sequence[Ca
     `settings` are the flags of `rl-cluster` by their names: `environment="CartPole-v1"`, `learning_rate=1e-3`,
     `config="run.toml"`, `resume=folder`, `run_dir=folder`, `imports=["my_games"]`, `shards=2`, `device="cuda"`.
 
+    `environment`, `network`, `algorithm` and each of `wrappers` and `hooks` may be a class or a function, a lambda too,
+    in place of an import path. The processes of this run get it; workers on other hosts cannot.
+
     Each of `callbacks` is called with the run and each update, as an iteration yields them, in a thread of their own.
     It may `run.log("name", value)` and `run.stop("why")`. An error in one ends the run, and `wait` raises it.
 
@@ -45,12 +58,16 @@ def train(preset: str | None = None, *, workers: int = 2, callbacks: Sequence[Ca
     """
     if workers == 0 and (idle := NEEDS_PROCESSES & {name for name, value in settings.items() if value is not None}):
         raise SettingsError(f"train: {min(idle)} has no effect with workers=0, which starts no process; leave it out")
+    settings = {SEVERAL.get(name, name): value for name, value in settings.items()}
+    objects: dict[str, Any] = {}
+    settings |= {name: _paths(settings[name], objects) for name in PARTS if name in settings}
+    have(objects)
     folder, flags = _start_of(settings | {"preset": preset, "workers": workers or 1})
     if workers == 0:
         from ps_rl.one_process import train_here  # with torch, which no other run needs in this process
 
-        return train_here(Run(folder), flags, callbacks)
-    return Run.started(folder, flags, callbacks)
+        return train_here(Run(folder, objects), flags, callbacks)
+    return Run.started(folder, flags, callbacks, objects)
 
 
 def _start_of(settings: Mapping[str, Any]) -> tuple[Path, list[str]]:
@@ -63,6 +80,8 @@ def _start_of(settings: Mapping[str, Any]) -> tuple[Path, list[str]]:
     cluster = ClusterSettings(**given)
     typed = typed_flags(_flags(start | of_run | {"resume": cluster.resume}))
     run, _, _ = starting_run(typed)
+    _check_names(typed, run)
+    run = _with_custom_settings(run, named=of_run.get("algorithm"))
     spec, changed = with_keywords(run, of_run, source="train")
     folder = cluster.resume or make_run_folder(
         cluster.run_dir, experiment=spec.experiment, preset=spec.preset, seed=spec.seed
@@ -71,6 +90,29 @@ def _start_of(settings: Mapping[str, Any]) -> tuple[Path, list[str]]:
     rest = {name: value for name, value in given.items() if name not in ("run_dir", "resume")}
     flags = [*_flags(start | place | rest), "--no-web", *flags_for(changed)]
     return folder.absolute(), flags
+
+
+def _paths(given: Any, objects: dict[str, Any]) -> Any:
+    """The import paths of parts; `objects` gets those that have none."""
+    if isinstance(given, list | tuple):
+        return [_paths(one, objects) for one in given]
+    return path_of(given, objects) if callable(given) else given
+
+
+def _check_names(typed: Typed, run: RunSpec) -> None:
+    """Raises SettingsError where a keyword has the name that another library gives it."""
+    flags = {flag_of(key) for key in flat_settings(run.to_dict())}
+    if sentence := name_here(typed, flags | {"--" + field.name.replace("_", "-") for field in fields(ClusterSettings)}):
+        in_python = re.sub(r"--([a-z-]+)", lambda flag: flag[1].replace("-", "_"), sentence)
+        raise SettingsError(f"train: {in_python}")
+
+
+def _with_custom_settings(run: RunSpec, *, named: Any) -> RunSpec:
+    """The run with all settings of its custom algorithm, if this is `named`: they are keywords."""
+    if not is_import_path(str(named)):
+        return run
+    settings = flat_settings({"algorithm": msgspec.to_builtins(custom_settings(named, {}, ()))})
+    return with_settings(run, settings | flat_settings({"algorithm": run.to_dict()["algorithm"]}), source="train")
 
 
 def _typed(name: str, value: Any) -> Any:

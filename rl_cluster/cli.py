@@ -23,6 +23,7 @@ from ps_common.program.child_processes import command_of, kill_all
 from ps_common.program.cores import usable_cores
 from ps_common.program.flags import Parsed, parse_with_run, typed_flags
 from ps_common.program.number_flags import NUMBERS
+from ps_common.program.objects import forget_objects, objects_here
 from ps_common.program.output import check_output, log_as, never_wait_for_output
 from ps_common.program.progress_display import ProgressDisplay
 from ps_common.program.stop_signals import StopSignal
@@ -92,6 +93,7 @@ def _train(flags: Parsed[ClusterSettings]) -> int:
             followers.ask_to_leave()
         finally:
             cluster.end()
+            forget_objects()
     _report(flags, status, folder, deaths=deaths)
     if status.episodes:  # a plot that fails says why itself, and the run has not failed
         subprocess.run(command_of("ps_ctl", ["plot", str(folder)]), check=False)
@@ -206,7 +208,8 @@ def _report(flags: Parsed[ClusterSettings], status: Status, folder: Path, *, dea
     if deaths:
         times = "once" if deaths == 1 else f"{deaths} times"
         print(f"its processes died {times}, and were started again; their logs are in {folder}")
-    print(*what_next(status, folder, modules=flags.modules), sep="\n")
+    if not objects_here():  # which no command line has
+        print(*what_next(status, folder, modules=flags.modules), sep="\n")
 
 
 def _summary(status: Status, run: RunSpec) -> dict[str, Any]:

@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from ps_common.errors import CheckpointError, SettingsError
+from ps_common.program.objects import check_is_here
 from ps_common.protocol.names import module_of
 from rl_agent.agent import trained_agent
 from rl_agent.environments.spaces import ActionSpace, ObservationSpace, fitted, packed
@@ -158,7 +159,7 @@ def _of_a_run(
 def _checked(exported: ExportedPolicy, path: Path, imports: Sequence[str]) -> ExportedPolicy:
     """The policy. Raises SettingsError that names a module of its network or algorithm which may not be imported."""
     for part in exported.run.agent_parts:
-        if module_of(part) not in imports:
+        if not check_is_here(part, source=str(path)) and module_of(part) not in imports:
             raise SettingsError(
                 f"{path} was trained with {part}, and a file causes no import; if you trust the code of "
                 f"{module_of(part)}: load_policy({str(path)!r}, imports=[{module_of(part)!r}])"

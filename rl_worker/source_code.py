@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from ps_common.program.objects import MAIN, objects_hash
 from ps_common.program.start import find_in_working_folder
 from ps_common.protocol.messages import Code
 from ps_common.protocol.names import as_text, module_of
@@ -27,6 +28,8 @@ def code_of_parts(parts: Sequence[str]) -> dict[str, Code]:
 
 def code_of(module: str) -> Code:
     """The code of one module, with the place of its package, or of its file, on this host."""
+    if module == MAIN:
+        return Code(hash=objects_hash(), place="Python objects of the program that began the run")
     places = _places(module.partition(".")[0])
     files = {name: file.read_bytes() for place in places for name, file in _modules(place)}
     if not files:

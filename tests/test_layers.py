@@ -47,6 +47,7 @@ MAY_USE_THE_ENVIRONMENT = {
     "ps_common/program/allocator.py",
     "ps_common/program/start.py",
     "ps_common/program/child_processes.py",
+    "ps_common/program/objects.py",
     "ps_common/program/reasons.py",
     "rl_agent/environments/process_guard.py",
 }
@@ -215,9 +216,10 @@ def test_settings_are_flags_and_not_the_environment() -> None:
     assert users == MAY_USE_THE_ENVIRONMENT
 
 
-def test_nothing_is_ever_unpickled_or_evaluated() -> None:
+def test_nothing_but_what_a_parent_hands_to_its_children_is_unpickled_and_nothing_evaluated() -> None:
     for source in SOURCES:
-        assert not source.packages & {"pickle", "cloudpickle", "dill", "shelve", "marshal"}, source.name
+        pickles = source.packages & {"pickle", "cloudpickle", "dill", "shelve", "marshal"}
+        assert not pickles or source.name == "ps_common/program/objects.py", source.name
         calls = [node.func for node in ast.walk(source.tree) if isinstance(node, ast.Call)]
         assert not {f.id for f in calls if isinstance(f, ast.Name)} & {"eval", "exec"}, source.name
         loads = [f for f in calls if isinstance(f, ast.Attribute) and f.attr == "load"]

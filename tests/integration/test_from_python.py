@@ -6,15 +6,21 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import psutil
 import pytest
+import torch
+from gymnasium.spaces import Discrete
 
 from ps_common.run_folder.paths import LOGGED
 from ps_common.run_folder.run_rows import LoggedRow, rows_in
+from ps_common.settings.run_spec import A3CSettings
 from ps_common.sockets.request import status_of
 from ps_rl import PsRlError, Run, SettingsError, load_policy, train
 from ps_rl.updates import Update
+from rl_agent.algorithms.a3c import A3C
+from rl_agent.algorithms.algorithm import Loss
 from tests.integration.processes import Programs, wait_for
 from tests.rl_agent.custom_environments import line_with
 from tests.rows import nightly
@@ -108,6 +114,102 @@ def test_an_error_in_a_callback_ends_the_run_and_is_raised(tmp_path: Path) -> No
     assert "a callback has failed: KeyError: 'mine'" in run.status.ending
 
 
+def parts_of(size: int, games: Path) -> dict[str, Any]:
+    """Objects that no import finds, over data of the program."""
+    values = np.linspace(0, 1, size, dtype=np.float32)
+
+    class Rooms(gymnasium.Env[Any, Any]):
+        action_space = Discrete(2)
+
+        def __init__(self, limit: int) -> None:
+            self.limit = limit
+            values_space = gymnasium.spaces.Box(0, 1, (size,), np.float32)
+            self.observation_space = gymnasium.spaces.Dict(
+                {"values": values_space, "step": gymnasium.spaces.Discrete(99)}
+            )
+
+        def reset(
+            self, *, seed: int | None = None, options: dict[str, Any] | None = None
+        ) -> tuple[Any, dict[str, Any]]:
+            super().reset(seed=seed)
+            self.step_number = 0
+            return {"values": values, "step": 0}, {}
+
+        def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+            self.step_number += 1
+            seen = {"values": values, "step": self.step_number}
+            return seen, float(action), self.step_number == self.limit, False, {}
+
+    class Torso(torch.nn.Module):
+        def __init__(self, observations: Any, settings: Any, *, width: int) -> None:
+            super().__init__()
+            self.features = width
+            self.layer = torch.nn.Linear(observations.shape[0], width)
+
+        def forward(self, observations: torch.Tensor) -> torch.Tensor:
+            return torch.tanh(self.layer(observations))
+
+    class Settings(A3CSettings, frozen=True, kw_only=True):
+        factor: float = 1.0
+
+    class Method(A3C):
+        settings = Settings
+
+        def loss(self, batch: Any) -> Loss:
+            assert self._settings.factor == 0.5  # type: ignore[attr-defined]
+            return super().loss(batch)
+
+    class Hooks:
+        def on_episode(self, game: Any) -> None:
+            games.write_text(str(game.score))
+
+    return {
+        "environment": Rooms,
+        "environment_kwargs": {"limit": 12},
+        "wrappers": [lambda inner: gymnasium.wrappers.TransformReward(inner, lambda reward: reward + 1)],
+        "network": Torso,
+        "network_kwargs": {"width": 6},
+        "algorithm": Method,
+        "factor": 0.5,
+        "hooks": [Hooks],
+    }
+
+
+def test_objects_train_survive_the_kill_of_their_worker_and_are_evaluated(programs: Programs, tmp_path: Path) -> None:
+    parts = parts_of(3, tmp_path / "games")
+    with train(**parts, workers=1, run_dir=tmp_path / "run") as run:
+        wait_for(lambda: run.status and run.status.workers_alive)
+        assert run._child is not None
+        family = psutil.Process(run._child.pid).children()
+        (worker,) = [one for one in family if "rl_worker" in one.cmdline()]
+        worker.kill()
+        elsewhere = programs.start("rl-worker", "--server", run.endpoint)
+        assert elsewhere.wait() != 0
+        assert "__main__:Rooms: __main__ is the program that began the run" in elsewhere.output
+        killed_at = run.status.global_steps if run.status else 0
+        wait_for(lambda: run.status and run.status.global_steps > killed_at and (tmp_path / "games").exists())
+        wait_for(run.checkpoints)
+    assert "worker-0" in (run.folder / "cluster.log").read_text()
+    result = run.evaluate(episodes=2)
+    assert 12 <= min(result.scores) <= max(result.scores) <= 24
+    assert run.settings["environment_kwargs"] == {"limit": 12}
+    assert load_policy(run.folder).observations.shape is not None
+    assert not any(b"cloudpickle" in file.read_bytes() for file in run.folder.rglob("*") if file.is_file())
+
+
+@pytest.mark.nightly
+def test_a_run_of_objects_goes_on_with_the_same_objects_alone(tmp_path: Path) -> None:
+    parts = parts_of(3, tmp_path / "games")
+    train(**parts, workers=1, run_dir=tmp_path / "run", max_steps=2000).wait(120)
+    with pytest.raises(PsRlError, match="__main__:Rooms: __main__ is the program that began the run"):
+        train(resume=tmp_path / "run", max_steps=4000)
+    with pytest.raises(PsRlError, match=r"--environment-kwargs .*a resumed run keeps"):
+        train(**parts | {"environment_kwargs": {"limit": 13}}, resume=tmp_path / "run", max_steps=4000)
+    last = train(**parts, resume=tmp_path / "run", workers=1, max_steps=4000).wait(120)
+    assert last is not None
+    assert last.global_steps >= 4000
+
+
 ASCII_LOCALE = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 SCRIPT = """
 import sys
@@ -148,7 +250,7 @@ def test_a_script_in_another_folder_trains_the_environment_beside_it(locale: dic
     ran = subprocess.run(command, capture_output=True, cwd=here, env=variables, timeout=240, check=False)
     lines = ran.stdout.decode().splitlines()
     assert ran.returncode == 0, ran.stderr.decode()
-    assert "--environment __main__:Line: __main__ is the program that was started" in lines[0]
+    assert "__main__:Line: __main__ is the program that began the run" in lines[0]
     assert lines[1:3] == ["True", "2"]
     assert (here / "rün" / "run.toml").is_file()
 

@@ -76,6 +76,14 @@ def _values(info: inspect.Type) -> st.SearchStrategy[Any]:
                 return parts["addresses"].flatmap(
                     lambda given: st.builds(Shard, number=st.integers(1, len(given) or 1), addresses=st.just(given))
                 )
+            if "kwargs" in parts:  # which only custom parts take
+                named = "id" if "id" in parts else "name"
+                custom = {
+                    named: st.just("my_pkg:Part"),
+                    "kwargs": st.just({"size": 5, "of": {"rooms": [0.5, "a"]}}),
+                }
+                without = st.builds(info.cls, **parts | {"kwargs": st.just({})})
+                return without | st.builds(info.cls, **parts | custom)
             return st.builds(info.cls, **parts)
     raise NotImplementedError(info)
 

@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 
 from ps_common.errors import SettingsError
+from ps_common.program import objects
 from ps_common.program.flags import parse_with_run
 from ps_common.run_folder import followers
+from ps_common.settings.run_spec import A3CSettings
 from ps_rl import Run, train
 from rl_cluster.settings import ClusterSettings
+from tests.rows import row
 
 
 @pytest.fixture
@@ -19,7 +22,8 @@ def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Sequence[st
     """The flags of each run that would start."""
     flags: list[Sequence[str]] = []
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(Run, "started", lambda folder, given, _: flags.append(given) or Run(folder))
+    monkeypatch.setattr(objects, "_given", {})
+    monkeypatch.setattr(Run, "started", lambda folder, given, *_, **__: flags.append(given) or Run(folder))
     return flags
 
 
@@ -65,4 +69,46 @@ def test_a_tracker_may_be_given_alone(started: list[Sequence[str]], monkeypatch:
 def test_what_is_no_setting_is_named_before_anything_starts(started: list[Sequence[str]]) -> None:
     with pytest.raises(SettingsError, match=r"^train: workers is <object"):
         train("cartpole", workers=object())  # type: ignore[arg-type]
+    assert not started
+
+
+def test_objects_stand_in_the_flags_by_name_and_their_keywords_are_settings(started: list[Sequence[str]]) -> None:
+    class Rooms: ...
+
+    class Settings(A3CSettings, frozen=True, kw_only=True):
+        temperature: float = 2.0
+
+    class Method:
+        settings = Settings
+
+    train(
+        environment=Rooms,
+        environment_kwargs={"size": np.int64(5)},
+        wrappers=[lambda inner: inner, "my_env:wrap"],
+        network=Rooms,
+        network_kwargs={"width": 3},
+        algorithm=Method,
+        temperature=3.0,
+        hooks=[Rooms],
+    )
+    (flags,) = started
+    for flag, *values in [
+        ("--environment", "__main__:Rooms"),
+        ("--environment-kwargs", '{"size": 5}'),
+        ("--wrapper", "__main__:lambda", "my_env:wrap"),
+        ("--network", "__main__:Rooms"),
+        ("--network-kwargs", '{"width": 3}'),
+        ("--algorithm", "__main__:Method"),
+        ("--temperature", "3.0"),
+        ("--hook", "__main__:Rooms"),
+    ]:
+        with row(flag):
+            place = flags.index(flag) + 1
+            assert flags[place : place + len(values)] == values
+
+
+def test_a_keyword_of_another_library_names_ours(started: list[Sequence[str]]) -> None:
+    for theirs, ours in {"lr": "learning_rate", "total_timesteps": "max_steps", "env": "environment"}.items():
+        with row(theirs), pytest.raises(SettingsError, match=f"^train: {theirs}: here it is called {ours}$"):
+            train(**CARTPOLE | {theirs: 1})
     assert not started

@@ -29,13 +29,21 @@ class Child:
 
     log: Path | None
     _process: subprocess.Popen[bytes]
+    _variables: Mapping[str, str] = {}  # of its environment, beside those of this process
     _is_asked: bool  # to leave
     _reason: Reason | None
     _channel: int | None  # None: it has ended, and all that it said was heard
 
-    def __init__(self, program: str, arguments: Sequence[str], log: Path) -> None:
-        """`program`: as `command_of` takes it. Raises SettingsError when the log cannot be written."""
+    def __init__(
+        self, program: str, arguments: Sequence[str], log: Path, variables: Mapping[str, str] | None = None
+    ) -> None:
+        """
+        `program`: as `command_of` takes it; `variables` of its environment stand beside those of this process.
+
+        Raises SettingsError when the log cannot be written.
+        """
         self.log = log
+        self._variables = variables or {}
         with _opened(log) as output:
             self._start(program, arguments, stdout=output)
 
@@ -149,7 +157,7 @@ class Child:
         self._lock = threading.Lock()  # of what is heard
         channel, its_end = os.pipe()
         try:
-            self._process = _started(program, arguments, its_end, streams)
+            self._process = _started(program, arguments, its_end, streams, self._variables)
         except BaseException as error:
             os.close(channel)
             if isinstance(error, OSError):  # too many processes, or too little memory
@@ -228,7 +236,11 @@ def command_of(program: str, arguments: Sequence[str] = ()) -> list[str]:
 
 
 def _started(
-    program: str, arguments: Sequence[str], channel: int, streams: Mapping[str, IO[bytes] | int | None]
+    program: str,
+    arguments: Sequence[str],
+    channel: int,
+    streams: Mapping[str, IO[bytes] | int | None],
+    further: Mapping[str, str],
 ) -> subprocess.Popen[bytes]:
     """
     The process, which says its reasons into this channel.
@@ -248,7 +260,7 @@ def _started(
     }
     return subprocess.Popen(
         command_of(program, arguments),
-        env=os.environ | variables,
+        env={**os.environ, **variables, **further},
         pass_fds=[channel],
         start_new_session=True,  # the terminal sends Ctrl-C to the parent alone, which ends the run in order
         **how,

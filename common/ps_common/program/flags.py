@@ -22,6 +22,7 @@ import tyro
 from ps_common.errors import SettingsError
 from ps_common.program.names_elsewhere import method_here, name_here
 from ps_common.program.number_flags import NUMBERS
+from ps_common.program.objects import MAIN
 from ps_common.protocol.names import is_import_path, module_of
 from ps_common.settings import run_files
 from ps_common.settings.overrides import check_effects
@@ -125,8 +126,8 @@ def parse_with_run(
         nested["algorithm"] |= {"name": start.algorithm_name}
     run = run_from_dict(nested, source="flags")  # tyro checks types; ranges are checked here
     of_the_run = _typed_settings(typed, nested)
-    named = [part for part in run.parts if any(part in values for values in typed.values())]
-    modules = tuple(dict.fromkeys([*typed.get("--import", ()), *map(module_of, named)]))
+    named = [module_of(part) for part in run.parts if any(part in values for values in typed.values())]
+    modules = tuple(dict.fromkeys([*typed.get("--import", ()), *(name for name in named if name != MAIN)]))
     parsed = Parsed(flags.program, run, overrides | of_the_run, remark, modules)
     if parsed.names_a_run:
         check_effects(run, of_the_run)

@@ -8,7 +8,7 @@ own, or, for small clients, stand in `inline`. (What STATE and UPDATE carry foll
 work twice.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -20,9 +20,12 @@ from ps_common.protocol.tensors import TensorSpec
 Secret = Annotated[str, msgspec.Meta(min_length=16, max_length=100, pattern=r"^[!-~]{16,100}\Z")]
 # Settings nest no deeper than this: a value that nests without end cannot even be printed.
 # `_check_run` checks their texts: msgspec 0.22 crashes on a union of a container and a text with a pattern.
-Setting = bool | int | float | str | tuple[bool | int | float | str, ...] | None
+Plain = bool | int | float | str | None
+Inner = Plain | tuple[Plain, ...] | dict[str, Plain]
+Outer = Plain | tuple[Inner, ...] | dict[str, Inner]
+Setting = Plain | tuple[Plain, ...] | dict[str, Outer]  # a table is the keyword arguments of a part
 Settings = dict[str, Setting]
-Run = dict[str, Setting | Settings]
+Run = dict[str, Plain | tuple[Plain, ...] | Settings]
 
 NO_LIMIT = MOST  # bytes
 MOST_ENVIRONMENTS = 4096  # of one worker: they bound the steps that its pushes may count
@@ -36,14 +39,13 @@ MOST_ACTIONS = 32  # in a frame
 PROTOCOL_VERSION = 1  # of the messages; the framing has a version of its own in wire.py
 
 
-def _check_run(field: str, run: Run | Settings) -> None:
+def _check_run(field: str, part: Any) -> None:
     """Raises ValueError when a name or a value in it is no Text."""
-    for name, value in run.items():
-        if isinstance(value, dict):
-            _check_run(field, value)
-        for text in (name, *(value if isinstance(value, tuple) else (value,))):
-            if isinstance(text, str) and not is_text(text):
-                raise ValueError(f"{field}: names and values have up to {LONGEST_TEXT} characters of printable ASCII")
+    if isinstance(part, str) and not is_text(part):
+        raise ValueError(f"{field}: names and values have up to {LONGEST_TEXT} characters of printable ASCII")
+    if isinstance(part, dict | tuple):
+        for inner in (*part, *part.values()) if isinstance(part, dict) else part:
+            _check_run(field, inner)
 
 
 class Struct(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", forbid_unknown_fields=True):

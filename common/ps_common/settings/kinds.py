@@ -4,6 +4,7 @@ The kinds of settings. They stand beside each setting in run_spec.py: `envs: Ann
 A kind of a section holds for each of its settings. table.py reads the kinds; every rule about settings asks it.
 """
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -73,3 +74,19 @@ def flag(name: str | None = None, metavar: str | None = None, help: str | None =
     except ImportError:
         return None
     return arg(name=name, metavar=metavar, help=help)
+
+
+def table_flag(name: str) -> tuple[Any, ...]:
+    """The flag of a table, which is typed as JSON."""
+    try:
+        from tyro.constructors import PrimitiveConstructorSpec
+    except ImportError:
+        return ()
+    as_json: Any = PrimitiveConstructorSpec(
+        nargs=1,
+        metavar='{"NAME": VALUE, ...}',
+        instance_from_str=lambda texts: json.loads(texts[0]),
+        is_instance=lambda value: isinstance(value, dict),
+        str_from_instance=lambda value: [json.dumps(value)],
+    )
+    return as_json, flag(name=name)

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from ps_common.errors import SettingsError
+from ps_common.settings.keyword_arguments import as_lists
 from ps_common.settings.run_settings import flag_of, flat_settings, typed, with_settings
 from ps_common.settings.run_spec import RunSpec, Wire
 from ps_common.settings.table import kinds_of
@@ -72,6 +73,4 @@ def check_effects(run: RunSpec, overrides: Mapping[str, Any]) -> None:
 
 def _differ(setting: Any, value: Any) -> bool:
     """A list from the wire equals a tuple of the run."""
-    return (list(setting) if isinstance(setting, tuple) else setting) != (
-        list(value) if isinstance(value, tuple) else value
-    )
+    return bool(as_lists(setting) != as_lists(value))

@@ -6,6 +6,7 @@ Here they become a RunSpec, with every name and value checked. run_files.py read
 """
 
 import difflib
+import json
 import re
 from collections.abc import Mapping
 from pathlib import PurePath
@@ -109,9 +110,13 @@ def flat_settings(nested: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def flag_of(setting: str) -> str:
-    """The flag of a setting: "algorithm.unroll_length" is --unroll-length, "environment.id" is --environment."""
+    """
+    The flag of a setting: "algorithm.unroll_length" is --unroll-length, "environment.id" is --environment,
+    "environment.kwargs" is --environment-kwargs.
+    """
     section, _, name = setting.rpartition(".")
-    return "--" + (section if name in ("id", "name", "rule") else name).replace("_", "-")
+    of_section = {"id": section, "name": section, "rule": section, "kwargs": f"{section}-kwargs"}
+    return "--" + of_section.get(name, name).replace("_", "-")
 
 
 def flags_for(settings: Mapping[str, Any]) -> list[str]:
@@ -124,6 +129,8 @@ def flags_for(settings: Mapping[str, Any]) -> list[str]:
                 flags.append(flag if value else flag.replace("--", "--no-", 1))
             case list() | tuple():
                 flags += [flag, *map(str, value)]
+            case dict():
+                flags += [flag, json.dumps(value)]
             case _:
                 flags += [flag, str(value)]
     return flags
@@ -136,6 +143,8 @@ def typed(value: Any) -> str:
             return "none"
         case list() | tuple():
             return " ".join(map(str, value)) or "the default"
+        case dict():
+            return json.dumps(value)
         case _:
             return str(value)
 
@@ -163,7 +172,7 @@ def plain(keywords: Mapping[str, Any], *, source: str) -> dict[str, Any]:
         except (NotImplementedError, TypeError) as error:
             raise SettingsError(
                 f"{source}: {as_text(keyword)} is {as_text(repr(value))}; a setting is a number, a text or a list of "
-                "these, and a custom part its import path, such as my_env:Env"
+                "these, and a custom part a class, a function, or its import path, such as my_env:Env"
             ) from error
     return values
 

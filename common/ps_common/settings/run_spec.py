@@ -15,6 +15,7 @@ import msgspec
 
 from ps_common.meters import linear
 from ps_common.protocol.names import IMPORT_PATH, LONGEST_TEXT, ImportPath, Text, is_import_path, module_of
+from ps_common.settings.keyword_arguments import KeywordArguments, check_arguments
 from ps_common.settings.kinds import (
     ADJUSTABLE,
     BUILT_IN,
@@ -28,6 +29,7 @@ from ps_common.settings.kinds import (
     kinds,
     needs,
     of_a_game,
+    table_flag,
 )
 
 # Every number has two bounds: a larger integer cannot travel, and Inf or NaN would pass an open end.
@@ -88,6 +90,9 @@ class Environment(Section, frozen=True, kw_only=True):
     id: Annotated[Text, flag(name="environment")] = NO_ENVIRONMENT
     """Gymnasium id, as ALE/Pong-v5; or MODULE:NAME, a function of yours that returns an environment; none: no game, the
     workers are custom programs"""
+    kwargs: Annotated[KeywordArguments, of_a_game(), *table_flag("environment-kwargs")] = {}
+    """keyword arguments of the environment (not ALE, ViZDoom, EnvPool): numbers, texts, true, false, and lists and
+    tables of these"""
     wrapper: Annotated[tuple[ImportPath, ...], kinds(takes="MODULE:NAME")] = ()
     """MODULE:NAME of each wrapper of yours around an environment, the innermost first (not ALE, ViZDoom)"""
     envs: Annotated[int, msgspec.Meta(ge=1, le=4096), EACH_WORKERS, CHANGEABLE] = 8
@@ -126,6 +131,10 @@ class Environment(Section, frozen=True, kw_only=True):
     """truncate episodes after this many steps; 0: the environment's own limit"""
     lost_game_reward: Annotated[Score | None, of_a_game()] = None
     """reward in place of the last one of a game lost with a score below 0; reported scores stay true"""
+
+    def __post_init__(self) -> None:
+        takes_none = "" if self.family == "gymnasium" else self.id
+        check_arguments("--environment-kwargs", self.kwargs, takes_none=takes_none)
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -297,6 +306,8 @@ class NetworkSettings(Section, frozen=True, kw_only=True):
     """the torso: conv84 as in the paper, nature84 as in Mnih et al. 2015, conv42 and universe42 for 42x42, shallow40
     for 40x40, conv10 for MinAtar, conv for images of any size, mlp; auto: by the observation's shape; MODULE:NAME: a
     torso of yours"""
+    kwargs: Annotated[KeywordArguments, *table_flag("network-kwargs")] = {}
+    """keyword arguments of a torso of yours, as --environment-kwargs"""
     hidden: tuple[Width, ...] = ()
     """widths of the hidden layers after the torso; the torso's defaults when empty"""
     value_hidden: Annotated[tuple[Width, ...], needs("--separate", lambda run: run.network.separate, ())] = ()
@@ -321,6 +332,10 @@ class NetworkSettings(Section, frozen=True, kw_only=True):
     normalization: Literal["auto", "none", "random_play", "running"] = "none"
     """of observations; none: pixels are divided by 255; random_play: pixels less their mean in random play, over their
     deviation there; running: numbers likewise, by all observations so far; auto: running where there are numbers"""
+
+    def __post_init__(self) -> None:
+        takes_none = "" if is_import_path(self.name) else f"--network {self.name}"
+        check_arguments("--network-kwargs", self.kwargs, takes_none=takes_none)
 
 
 class Rule(Section, frozen=True, kw_only=True, tag_field="name"):
@@ -507,9 +522,9 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return built
 
     def to_toml(self) -> str:
-        """The text of a file for --config. TOML has no null: settings of None are left out."""
+        """The text of a file for --config. TOML has no null: settings of None are left out, and empty tables."""
         sections = {
-            name: {key: value for key, value in section.items() if value is not None}
+            name: {key: value for key, value in section.items() if value not in (None, {})}
             for name, section in self.to_dict().items()
             if isinstance(section, dict)
         }

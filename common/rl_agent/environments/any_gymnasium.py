@@ -5,6 +5,7 @@ gymnasium_spaces.py makes one array of each observation, and the environment's a
 steps them one after another.
 """
 
+import dataclasses
 from contextlib import ExitStack
 from typing import Any, Literal, NamedTuple
 
@@ -16,6 +17,7 @@ from ps_common.settings.run_spec import Environment
 from rl_agent.environments.custom_environment import custom_spec, described, in_colour, wrapped
 from rl_agent.environments.gymnasium_spaces import ActionCodec, ObservationReader, shows_masks
 from rl_agent.environments.ids import not_installed, spec_of
+from rl_agent.environments.imports import taking
 from rl_agent.environments.interface import DEFAULT_STEPS_PER_SECOND, Screen, Stepped, close_logged, closed_if_refused
 from rl_agent.environments.process_guard import guard_children
 from rl_agent.environments.spaces import Actions, Observations
@@ -76,7 +78,9 @@ def made_environment(settings: Environment, *, with_screen: bool = False) -> gym
     # Some environments accept no render_mode argument, so it is passed only when a screen is needed.
     screen: dict[str, Any] = {"render_mode": "rgb_array"} if with_screen else {}
     try:
-        return gymnasium.make(spec, max_episode_steps=settings.max_episode_steps or None, **screen)
+        with taking(settings.kwargs, flag="--environment-kwargs"):
+            spec = dataclasses.replace(spec, kwargs=spec.kwargs | settings.kwargs)
+            return gymnasium.make(spec, max_episode_steps=settings.max_episode_steps or None, **screen)
     except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
         raise not_installed(settings.id, str(spec.entry_point), error) from error
     except gymnasium.error.Error as error:

@@ -18,9 +18,10 @@ from gymnasium.spaces import Space
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from ps_common.errors import SettingsError
+from ps_common.settings.run_settings import typed
 from ps_common.settings.run_spec import Environment
 from rl_agent.environments.gymnasium_spaces import MASK, ActionCodec, ObservationReader
-from rl_agent.environments.imports import custom_part
+from rl_agent.environments.imports import custom_part, taking
 from rl_agent.environments.interface import DEFAULT_STEPS_PER_SECOND, Screen, Stepped, closed_if_refused
 from rl_agent.environments.process_guard import guard_children
 from rl_agent.environments.spaces import Actions, Observations, ObservationSpace
@@ -80,11 +81,12 @@ def custom_spec(path: str) -> EnvSpec:
     return EnvSpec(id=path, entry_point=checked)
 
 
-def made_vectors(path: str, count: int, **screen: str) -> Any:
-    """The vector environment, of so many, that is made at an import path. Raises SettingsError."""
+def made_vectors(settings: Environment, count: int, **screen: str) -> Any:
+    """The vector environment, of so many, that is made at the settings' import path. Raises SettingsError."""
     guard_children()
-    flag = f"--environment {path}"
-    made = _checked(_maker(path)(num_envs=count, **screen), VectorEnv, flag=flag, needed=NEEDED)
+    flag, make = f"--environment {settings.id}", _maker(settings.id)
+    with taking(settings.kwargs, flag="--environment-kwargs"):
+        made = _checked(make(num_envs=count, **screen, **settings.kwargs), VectorEnv, flag=flag, needed=NEEDED)
     with closed_if_refused(made):
         if made.num_envs != count:
             raise SettingsError(f"{flag}: returned {made.num_envs} environments for num_envs={count}")
@@ -110,6 +112,7 @@ def described(settings: Environment, observations: ObservationSpace, actions: Sp
     """How the games are seen and played, for display and receipts."""
     return {
         "environment": settings.id,
+        **({"arguments": typed(settings.kwargs)} if settings.kwargs else {}),
         **({"wrappers": ", ".join(settings.wrapper)} if settings.wrapper else {}),
         "observation": str(observations),
         "actions": f"{actions}, of these {list(settings.actions)}" if settings.actions else str(actions),
@@ -130,7 +133,7 @@ class VectorEnvironments:
         self._metrics = MetricsReader()
         self._ignores_masks = settings.action_mask == "none"
         masks: Literal["none", "key"] = "none" if self._ignores_masks else "key"
-        self._env: Any = made_vectors(settings.id, count, **screen) if made is None else made
+        self._env: Any = made_vectors(settings, count, **screen) if made is None else made
         with closed_if_refused(self):
             self._env = wrapped(self._env, settings.wrapper, kind=VectorEnv)
             mode = self._env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)

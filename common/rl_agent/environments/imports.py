@@ -4,16 +4,19 @@ Which modules a program imports for a run, and how a custom part is found in one
 The parts of a run (environment, wrappers, network, algorithm) were proposed by some worker, or read from a file of
 unknown origin. Importing a module runs its code, so a peer or a file cannot cause an import; its own command line can,
 and a server that is authenticated by its key. Users' modules are found among the installed packages and in the working
-folder. Nothing here loads Gymnasium.
+folder. The Python objects that a program hands to its child processes need no import. Nothing here loads Gymnasium.
 """
 
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 from ps_common.errors import SettingsError
+from ps_common.program.objects import MAIN, check_is_here, missing, objects_here
 from ps_common.program.start import find_in_working_folder, working_folder
 from ps_common.protocol.names import module_of
 from ps_common.settings.run_spec import Environment, RunSpec
@@ -24,6 +27,8 @@ def check_modules(
 ) -> None:
     """Raises SettingsError if `trained`, given by `source`, needs a module that the command line did not name."""
     for part in trained.parts:
+        if check_is_here(part, source=source):
+            continue
         if (module := module_of(part)) not in named and not is_trusted:
             raise SettingsError(
                 f"{source} trains {part}, and a module is imported only when the command line names it, or a "
@@ -46,11 +51,10 @@ def import_named(module: str, *, flag: str) -> Any:
         raise SettingsError(
             f"{flag}: {module} is not a module name; give one that `import` takes, such as my_pkg.games"
         )
-    if module == "__main__":
-        raise SettingsError(
-            f"{flag}: __main__ is the program that was started, and workers are other programs; move this part into a "
-            "module of its own, such as my_parts.py beside your script, and name it as my_parts:NAME"
-        )
+    if module == MAIN and not objects_here():
+        raise missing(flag)
+    if module == MAIN:
+        return SimpleNamespace(**objects_here(), __name__=MAIN)
     find_in_working_folder()
     try:
         return importlib.import_module(module)
@@ -75,6 +79,18 @@ def custom_part(path: str, *, flag: str, kind: str) -> Any:
     if not callable(found):
         raise SettingsError(f"{flag} {path}: is {type(found).__name__}, and cannot be called; {kind}")
     return found
+
+
+@contextmanager
+def taking(arguments: Mapping[str, Any], *, flag: str) -> Iterator[None]:
+    """A part is made with these keyword arguments, of this flag. Raises SettingsError that names an unknown one."""
+    try:
+        yield
+    except TypeError as error:
+        if unknown := [name for name in arguments if f"unexpected keyword argument '{name}'" in str(error)]:
+            why = str(error).partition(" was raised from")[0]  # Gymnasium adds all arguments
+            raise SettingsError(f"{flag}: there is no argument {unknown[0]}: {why}; leave it out") from error
+        raise
 
 
 def shadowed_module(module: str) -> str:

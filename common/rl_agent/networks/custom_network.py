@@ -9,7 +9,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from ps_common.errors import SettingsError
 from ps_common.protocol.tensors import ABSURD_NORM
 from ps_common.settings.run_spec import NetworkSettings
-from rl_agent.environments.imports import custom_part
+from rl_agent.environments.imports import custom_part, taking
 from rl_agent.environments.spaces import ObservationSpace
 
 NEEDED = (
@@ -34,9 +34,9 @@ class CustomTorso(Protocol):
 
     The class is made with two arguments: `observations`, the ObservationSpace with `shape`, `dtype` and, of packed
     observations, `parts`; and `settings`, the run's section [network], of which `hidden`, `activation`, `layer_norm`
-    and `initialization` are the torso's to heed or not. All buffers and parameters are float32: both travel. Only
-    parameters change: a buffer is the same for ever. Dropout is on where a loss is computed, and off where the network
-    acts or is evaluated.
+    and `initialization` are the torso's to heed or not. It gets those of --network-kwargs by their names. All buffers
+    and parameters are float32: both travel. Only parameters change: a buffer is the same for ever. Dropout is on where
+    a loss is computed, and off where the network acts or is evaluated.
     """
 
     features: int  # F, the width of the output
@@ -56,7 +56,8 @@ def custom_torso(settings: NetworkSettings, observations: ObservationSpace) -> t
     flag = f"--network {settings.name}"
     make = custom_part(settings.name, flag="--network", kind=NEEDED)
     try:
-        torso = make(observations, settings)
+        with taking(settings.kwargs, flag="--network-kwargs"):
+            torso = make(observations, settings, **settings.kwargs)
     except TypeError as error:
         raise SettingsError(f"{flag}: {error}; {NEEDED}") from error
     if not isinstance(torso, nn.Module):

@@ -40,7 +40,7 @@ def check_environment(settings: Environment) -> None:
     is_vector = is_import_path(settings.id) and makes_vectors(settings.id)
     kind: type = VectorEnv if is_vector else gymnasium.Env
     with tried(flag):
-        environment: Any = made_vectors(settings.id, min(2, settings.envs)) if is_vector else made_environment(settings)
+        environment: Any = made_vectors(settings, min(2, settings.envs)) if is_vector else made_environment(settings)
     parts = [(flag, environment)]
     try:
         for path in settings.wrapper:

@@ -165,7 +165,7 @@ def test_settings_that_nest_deeply_are_refused() -> None:
             (read_to_worker, WELCOME, "run"),
         ],
         [b"\x91", b"\x81\xa1a"],
-        [3, 100, 900, 1023, 5000, 20_000],
+        [5, 100, 900, 1023, 5000, 20_000],
     ):
         with row(read, header, key, nest, depth):
             settings = {name: value for name, value in header.items() if name != key} | {key: {"a": 0}}

@@ -12,11 +12,18 @@ import pytest
 from ps_common.errors import SettingsError
 from ps_common.settings.overrides import contradiction, resumed_run
 from ps_common.settings.run_settings import flag_of, flat_settings, with_settings
-from ps_common.settings.run_spec import ALGORITHM_SETTINGS, OPTIMIZER_SETTINGS, AdamSettings, RunSpec, Schedule
+from ps_common.settings.run_spec import (
+    ALGORITHM_SETTINGS,
+    OPTIMIZER_SETTINGS,
+    AdamSettings,
+    NetworkSettings,
+    RunSpec,
+    Schedule,
+)
 from tests.rows import row
 
 ADAM_RUN = RunSpec(seed=7, optimizer=AdamSettings(beta1=0.5), schedule=Schedule(learning_rate=0.25))
-KEPT = RunSpec(preset="cartpole", seed=1)
+KEPT = RunSpec(preset="cartpole", seed=1, network=NetworkSettings(name="my_pkg:Torso"))  # which takes arguments, too
 RUNS = [
     with_settings(KEPT, {"algorithm.name": algorithm, "optimizer.name": optimizer}, source="test")
     for algorithm, optimizer in zip(ALGORITHM_SETTINGS, itertools.cycle(OPTIMIZER_SETTINGS))
@@ -33,7 +40,7 @@ def candidates(run: RunSpec, key: str) -> Iterator[Any]:
     yield from _words(typing.get_type_hints(type(owner)).get(name))
     yield from {"algorithm.name": ALGORITHM_SETTINGS, "optimizer.name": OPTIMIZER_SETTINGS}.get(key, ())
     value = getattr(owner, name, None)
-    yield from (not value, 7, 0.5, [64], [0.2, 0.3, 0.5], "another", ["my_pkg:Part"], "my_pkg:Part")
+    yield from (not value, 7, 0.5, [64], [0.2, 0.3, 0.5], "another", ["my_pkg:Part"], "my_pkg:Part", {"size": 5})
 
 
 def _words(kind: Any) -> Iterator[str]:

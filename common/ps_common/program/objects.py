@@ -1,0 +1,188 @@
+"""
+Python objects that a program hands to its own child processes: parts of a run that no import finds.
+
+cloudpickle writes them into a private file, which exists until the child has ended; a variable tells the child, and its
+children, where it is. Nothing else is ever unpickled. The run names such a part `__main__:NAME`: nothing but its name
+travels or is kept.
+"""
+
+import contextlib
+import functools
+import hashlib
+import importlib.util
+import io
+import os
+import pickle
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+import msgspec
+
+from ps_common.errors import SettingsError
+from ps_common.protocol.names import is_import_path, module_of
+
+FILE = "PS_RL_OBJECTS"  # variable of a program: the file with the objects of the one that started it
+MAIN = "__main__"  # the module of their names
+POST_INIT = "__post_init__"
+META = ("gt", "ge", "lt", "le", "multiple_of", "pattern", "min_length", "max_length", "description", "extra")
+
+_given: dict[str, Any] = {}  # of runs that this process has started, the newest of each name
+
+
+def path_of(part: Any, objects: dict[str, Any]) -> str:
+    """The import path of a class or function; of one that no import finds, which `objects` gets, by its name there."""
+    module, name = getattr(part, "__module__", None), getattr(part, "__qualname__", None)
+    if module != MAIN and is_import_path(path := f"{module}:{name}"):
+        with contextlib.suppress(AttributeError, KeyError, ValueError):
+            found = functools.reduce(getattr, path.rpartition(":")[2].split("."), sys.modules[str(module)])
+            if found is part and importlib.util.find_spec(str(module)) is not None:
+                return path
+    name = re.sub(r"\W", "", getattr(part, "__name__", type(part).__name__), flags=re.ASCII) or "part"
+    alike = [name, *(f"{name}_{number}" for number in range(2, len(objects) + 2))]
+    name = next(one for one in alike if objects.setdefault(one, part) is part)
+    return f"{MAIN}:{name}"
+
+
+def have(objects: Mapping[str, Any]) -> None:
+    """This process has these objects from now on."""
+    _given.update(objects)
+
+
+def pickled(objects: Mapping[str, Any]) -> bytes:
+    """The objects for child processes; no bytes for none. Raises SettingsError."""
+    written = b""
+    for name, part in (*objects.items(), ("", dict(objects))):  # one by one for the error, then all in one
+        try:
+            written = _pickled(part)
+        except Exception as error:
+            raise SettingsError(
+                f"{name}: cannot be handed to the processes of the run: {error}; make what it holds inside of it"
+            ) from error
+    return written if objects else b""
+
+
+@contextlib.contextmanager
+def handed(written: bytes) -> Iterator[dict[str, str]]:
+    """The variables that tell a child process where the objects are; the file is there in this context."""
+    if not written:
+        yield {}
+        return
+    descriptor, path = tempfile.mkstemp(prefix="ps-rl-objects-")  # 0600
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(written)
+        yield {FILE: path}
+    finally:
+        Path(path).unlink(missing_ok=True)
+
+
+def forget_objects() -> None:
+    """The run is over: its file goes, also where the program that wrote it was killed."""
+    if FILE in os.environ:
+        Path(os.environ[FILE]).unlink(missing_ok=True)
+
+
+def objects_here() -> Mapping[str, Any]:
+    """The objects that this process has, by name. Raises SettingsError when they cannot be read."""
+    return _received()[0] | _given
+
+
+def objects_hash() -> str:
+    """A hash of the objects of the program that started this one."""
+    return _received()[1]
+
+
+def missing(part: str) -> SettingsError:
+    """The error for an object that this process does not have."""
+    return SettingsError(
+        f"{part}: __main__ is the program that began the run, and this is another one; give train the object itself, "
+        "also beside resume=FOLDER, or move it into a module that any program and host can import, such as "
+        "my_parts.py, and name it as my_parts:NAME"
+    )
+
+
+def check_is_here(path: str, *, source: str) -> bool:
+    """Whether it names an object. Raises SettingsError when this process does not have it."""
+    if module_of(path) != MAIN:
+        return False
+    if path.rpartition(":")[2] not in objects_here():
+        raise missing(f"{source}: {path}")
+    return True
+
+
+@functools.cache
+def _received() -> tuple[dict[str, Any], str]:
+    if FILE not in os.environ:
+        return {}, "none"
+    try:
+        written = Path(os.environ[FILE]).read_bytes()
+        objects: dict[str, Any] = pickle.loads(written)  # noqa: S301  (of the program that started this one)
+    except Exception as error:
+        raise SettingsError(f"the Python objects of the run cannot be loaded here: {error!r}") from error
+    return objects, hashlib.sha256(written).hexdigest()[:16]
+
+
+def _pickled(part: Any) -> bytes:
+    import cloudpickle  # which programs that hand nothing on need not have
+
+    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+        """cloudpickle knows no structs of msgspec, such as the settings of an algorithm."""
+
+        def reducer_override(self, part: Any) -> Any:
+            if isinstance(part, msgspec.Meta):
+                return functools.partial(msgspec.Meta, **{name: getattr(part, name) for name in META}), ()
+            reduced = super().reducer_override(part)
+            is_struct = isinstance(part, type(msgspec.Struct)) and isinstance(reduced, tuple)
+            return _reduced_struct(part) if is_struct else reduced
+
+    file = io.BytesIO()
+    Pickler(file).dump(part)
+    return file.getvalue()
+
+
+def _reduced_struct(kind: Any) -> tuple[Any, ...]:
+    """As pickle takes it: how the class is made, and then its methods, which may name the class."""
+    here = vars(kind).get("__annotations__", {})  # the other fields are of a base
+    fields = [
+        (one.name, one.type, one.default, one.default_factory)
+        for one in msgspec.structs.fields(kind)
+        if one.name in here
+    ]
+    options = ("frozen", "eq", "order", "tag", "tag_field", "omit_defaults", "forbid_unknown_fields")
+    config = {name: getattr(kind.__struct_config__, name) for name in options}
+    kinds = (FunctionType, property, staticmethod, classmethod)
+    methods = {name: value for name, value in vars(kind).items() if isinstance(value, kinds)}
+    made = (kind.__name__, fields, kind.__bases__, kind.__module__, config, POST_INIT in methods)
+    return _struct, made, methods, None, None, _with_methods
+
+
+def _struct(
+    name: str,
+    fields: list[tuple[str, Any, Any, Any]],
+    bases: tuple[Any, ...],
+    module: str,
+    config: Mapping[str, Any],
+    has_post_init: bool,
+) -> Any:
+    def post_init(self: Any) -> None:  # msgspec looks for it when the class is made
+        made.post_init(self)
+
+    field: Any = msgspec.field
+    with_defaults = [
+        (name, kind, field(default=default, default_factory=factory)) for name, kind, default, factory in fields
+    ]
+    namespace = {POST_INIT: post_init} if has_post_init else {}
+    made: Any = msgspec.defstruct(
+        name, with_defaults, bases=bases, module=module, namespace=namespace, kw_only=True, **config
+    )
+    return made
+
+
+def _with_methods(kind: Any, methods: Mapping[str, Any]) -> None:
+    for name, value in methods.items():
+        setattr(kind, "post_init" if name == POST_INIT else name, value)

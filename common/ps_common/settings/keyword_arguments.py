@@ -1,0 +1,64 @@
+"""
+The keyword arguments of a custom part, `[environment.kwargs]` in TOML: plain values with bounds, since they travel in
+the header of messages, and stand in files and on pages.
+"""
+
+import json
+import keyword
+import math
+from typing import Any
+
+from ps_common.protocol.names import LONGEST_TEXT, MOST, is_text
+
+KeywordArguments = dict[str, Any]
+LONGEST_JSON = 4096  # bytes
+DEEPEST = 3  # tables and lists in each other, the arguments among them
+GIVEN = {"num_envs", "render_mode"}  # arguments of ps-rl itself
+
+
+def check_arguments(flag: str, arguments: KeywordArguments, *, takes_none: str) -> None:
+    """Raises ValueError that begins with the flag of the arguments; `takes_none` names a part without any."""
+    if arguments and takes_none:
+        raise ValueError(f"{flag}: {takes_none} takes none; leave them out")
+    for argument, value in arguments.items():
+        if not argument.isidentifier() or keyword.iskeyword(argument) or not is_text(argument):
+            raise ValueError(f"{flag}: {argument!r} is no name of an argument")
+        if argument in GIVEN:
+            raise ValueError(f"{flag}: {argument} is given by ps-rl itself; leave it out")
+        if not _is_plain(value, DEEPEST - 1):
+            raise ValueError(
+                f"{flag}: {argument} must be true, false, a finite number, a text of up to {LONGEST_TEXT} characters "
+                "of printable ASCII, or lists and tables of these, two deep at most"
+            )
+    if len(json.dumps(arguments)) > LONGEST_JSON:
+        raise ValueError(f"{flag}: are more than {LONGEST_JSON} bytes as JSON; name a file, which the part reads")
+
+
+def as_lists(value: Any) -> Any:
+    """The value with lists in place of tuples, at any depth: messages bring tuples, files lists."""
+    match value:
+        case dict():
+            return {name: as_lists(inner) for name, inner in value.items()}
+        case list() | tuple():
+            return [as_lists(inner) for inner in value]
+        case _:
+            return value
+
+
+def _is_plain(value: Any, depth: int) -> bool:
+    match value:
+        case bool():
+            return True
+        case int():
+            return abs(value) <= MOST
+        case float():
+            return math.isfinite(value)
+        case str():
+            return is_text(value)
+        case list() | tuple():
+            return depth > 0 and all(_is_plain(inner, depth - 1) for inner in value)
+        case dict():
+            names = all(isinstance(name, str) and is_text(name) for name in value)
+            return depth > 0 and names and all(_is_plain(inner, depth - 1) for inner in value.values())
+        case _:
+            return False

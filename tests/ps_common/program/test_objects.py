@@ -1,0 +1,114 @@
+"""Python objects that a program hands to its child processes."""
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import pytest
+
+from ps_common.errors import SettingsError
+from ps_common.program.objects import FILE, handed, path_of, pickled
+from ps_common.settings.run_spec import A3CSettings
+from tests.rows import row
+
+
+def at_the_top() -> int:
+    return 1
+
+
+class AtTheTop:
+    class Inside: ...
+
+
+def in_a_child(expression: str, objects: dict[str, Any]) -> str:
+    """What a new process prints that was handed the objects `o`."""
+    program = f"from ps_common.program.objects import objects_here; o = objects_here(); print({expression})"
+    with handed(pickled(objects)) as variables:
+        ran = subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, **variables},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout.strip()
+
+
+def test_what_an_import_finds_has_its_import_path_and_anything_else_a_name() -> None:
+    class Local: ...
+
+    other: Any = type("Local", (), {})
+    for part, path in [
+        (at_the_top, f"{__name__}:at_the_top"),
+        (AtTheTop.Inside, f"{__name__}:AtTheTop.Inside"),
+        (Local, "__main__:Local"),
+        (lambda: 1, "__main__:lambda"),
+    ]:
+        with row(path):
+            objects: dict[str, Any] = {}
+            assert path_of(part, objects) == path
+            assert list(objects.values()) == ([part] if path.startswith("__main__") else [])
+    objects = {}
+    assert [path_of(part, objects) for part in (Local, other, Local)] == [
+        "__main__:Local",
+        "__main__:Local_2",
+        "__main__:Local",
+    ]
+
+
+def test_classes_lambdas_and_closures_arrive() -> None:
+    data = [2, 3]
+
+    class Local:
+        def sum(self) -> int:
+            return sum(data)
+
+    assert in_a_child("o['L']().sum() + o['f'](4)", {"L": Local, "f": lambda more: more + data[0]}) == "11"
+
+
+def test_settings_of_an_algorithm_arrive_with_fields_bounds_and_methods() -> None:
+    class Settings(A3CSettings, frozen=True, kw_only=True):
+        temperature: Annotated[float, msgspec.Meta(ge=1)] = 2.0
+        words: list[str] = msgspec.field(default_factory=list)
+
+        def __post_init__(self) -> None:
+            if self.temperature == 5:
+                raise ValueError(f"5 is no {type(self) is Settings}")
+
+        @property
+        def double(self) -> float:
+            return 2 * self.temperature
+
+    assert in_a_child("o['S'](temperature=3.0).double, o['S']().gae_lambda", {"S": Settings}) == "6.0 1.0"
+    for value, sentence in [(0.5, "Expected `float` >= 1.0"), (5.0, "5 is no True")]:
+        with row(value):
+            given = {"name": "a3c", "temperature": value}
+            assert sentence in in_a_child("o['error']()", {"error": lambda given=given: error_of(given, Settings)})
+
+
+def error_of(given: dict[str, Any], kind: Any) -> str:
+    try:
+        msgspec.convert(given, kind)
+    except msgspec.ValidationError as error:
+        return str(error)
+    return ""
+
+
+def test_the_file_is_private_and_gone_when_the_child_has_ended() -> None:
+    with handed(pickled({"f": lambda: 1})) as variables:
+        path = Path(variables[FILE])
+        assert path.stat().st_mode & 0o777 == 0o600
+    assert not path.exists()
+    with handed(pickled({})) as variables:
+        assert variables == {}
+
+
+def test_what_cannot_be_handed_on_is_named() -> None:
+    lock = threading.Lock()
+    with pytest.raises(SettingsError, match=r"^reader: cannot be handed"):
+        pickled({"reader": lambda: lock})
