@@ -164,3 +164,23 @@ def test_what_makes_no_sense_in_one_process_is_named(tmp_path: Path) -> None:
             train(**LINE, **{name: value}, run_dir=tmp_path / name)
     with pytest.raises(PsRlError, match=r"Missing"):
         train(**LINE | {"environment": f"{__name__}:Missing"}, run_dir=tmp_path / "run")
+
+
+def test_objects_need_no_import_path_and_what_cannot_be_pickled_trains_here(tmp_path: Path) -> None:
+    lock = threading.Lock()
+
+    class Limited(Line):
+        def __init__(self, limit: int) -> None:
+            super().__init__()
+            self.limit = limit
+
+        def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+            with lock:
+                seen, reward, _, *rest = super().step(action)
+            return seen, reward, self.t == self.limit, *rest
+
+    parts: dict[str, Any] = {"environment": Limited, "environment_kwargs": {"limit": 5}}
+    run = train(**LINE | parts, max_steps=200, run_dir=tmp_path / "run")
+    assert {game.length for game in read_episodes(run.folder)} == {5}
+    with pytest.raises(SettingsError, match=r"^Limited: cannot be handed"):
+        run.evaluate(episodes=1)

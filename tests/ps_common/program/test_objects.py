@@ -112,3 +112,23 @@ def test_what_cannot_be_handed_on_is_named() -> None:
     lock = threading.Lock()
     with pytest.raises(SettingsError, match=r"^reader: cannot be handed"):
         pickled({"reader": lambda: lock})
+
+
+NOTEBOOK = """
+import os, subprocess, sys
+from ps_common.program.objects import handed, path_of, pickled
+
+class Env:
+    size = 7
+
+objects = {}
+assert path_of(Env, objects) == "__main__:Env"
+with handed(pickled(objects)) as variables:
+    program = "from ps_common.program.objects import objects_here; print(objects_here()['Env'].size)"
+    subprocess.run([sys.executable, "-c", program], env={**os.environ, **variables}, check=True)
+"""
+
+
+def test_a_class_of_a_script_or_notebook_arrives() -> None:
+    ran = subprocess.run([sys.executable, "-c", NOTEBOOK], capture_output=True, text=True, check=True)
+    assert ran.stdout == "7\n"
