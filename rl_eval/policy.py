@@ -14,19 +14,29 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
 
 from ps_common.errors import CheckpointError, SettingsError
 from ps_common.program.objects import check_is_here
 from ps_common.protocol.names import module_of
 from rl_agent.agent import trained_agent
+from rl_agent.algorithms.algorithm import Outlook
 from rl_agent.environments.spaces import ActionSpace, ObservationSpace, fitted, packed
+from rl_agent.rollouts import State
 from rl_eval.policy_folder import MODEL, ExportedPolicy, read_model
 from rl_eval.spaces_record import PolicySpaces
 
 
 class Policy:
-    """A trained policy for one game at a time."""
+    """
+    A trained policy, for one game or for many that are played side by side.
+
+    Methods take one observation, of shape `observations.shape`, or [N, ...] of N games. An observation of several parts
+    (of a Dict, or with a mask) is a list or tuple of arrays, one for each of `observations.parts` in their order: all
+    numbers as one vector, images with their channels first, the mask. Other shapes are a ValueError, and so are floats
+    where the policy sees bytes.
+    """
 
     def __init__(self, exported: ExportedPolicy, *, seed: int = 0) -> None:
         """`seed` is that of sampled actions."""
@@ -54,47 +64,102 @@ class Policy:
         """The space that the policy acts in; its `native` makes the result of `act`."""
         return self._spaces.actions
 
-    def reset(self) -> None:
-        """Forget the game so far. Call this before the first observation of each game."""
-        self._state = self._agent.initial_state(1)
-        self._is_first = True
-
-    def act(self, observation: NDArray[Any] | Sequence[NDArray[Any]], *, greedy: bool = False) -> Any:
+    def reset(self, ended: ArrayLike | None = None) -> None:
         """
-        The action for an observation of shape `observations.shape`, as `step` of the run's environment takes it.
+        Forget the games so far. Call this before the first observation of each game.
 
-        It is a numpy number or array, by the environment's own numbers, and within its bounds, shape and type.
+        `ended` [N]: which of the games played side by side have ended, such as `terminated | truncated` of a vector
+        environment; None: all of them.
+        """
+        if ended is None or self._starts is None:
+            self._state: State = ()
+            self._starts: Tensor | None = None
+            return
+        if np.shape(ended) != (len(self._starts),):
+            raise ValueError(
+                f"reset: `ended` has shape {np.shape(ended)}, and the policy plays {len(self._starts)} games"
+            )
+        self._starts = self._starts | torch.from_numpy(np.array(ended, np.bool_))
 
-        An observation of several parts (of a Dict, or with a mask) is a list of arrays, one for each of
-        `observations.parts` in their order: all numbers as one vector, images with their channels first, the mask. The
+    def act(self, observation: Any, *, greedy: bool = False) -> Any:
+        """
+        The action for an observation, as `step` of the run's environment takes it; [N, ...] for N observations.
+
+        It is a numpy number or array, by the environment's own numbers, and within its bounds, shape and type. The
         action is sampled from the policy, or the most probable one if `greedy`. A method of action values takes the
-        best one, and a random one with probability 0.05 unless `greedy`. Raises ValueError for other shapes, and for
-        floats where the policy sees bytes.
+        best one, and a random one with probability 0.05 unless `greedy`.
         """
-        batch = torch.from_numpy(np.array(self._array(observation)[None]))
-        starts = torch.tensor([self._is_first])
-        decision = self._agent.act(batch, self._state, starts, greedy=greedy)
-        self._state, self._is_first = decision.state, False
-        return self.actions.native(decision.actions.numpy())[0]
+        seen, is_one = self._seen(observation)
+        decision = self._agent.act(*self._grounds(seen), greedy=greedy)
+        self._state, self._starts = decision.state, torch.zeros(len(seen), dtype=torch.bool)
+        actions = self.actions.native(decision.actions.numpy())
+        return actions[0] if is_one else actions
 
-    def _array(self, observation: Any) -> NDArray[Any]:
-        """One array, as the network sees it. Raises ValueError."""
+    def value(self, observation: Any) -> Any:
+        """
+        The return that the policy expects from here on, in the units that it learned from: discounted, and of clipped
+        or normalised rewards where the run has these. float32 [N] for N observations. The memory stays as it is.
+        """
+        values, is_one = self._outlook(observation)
+        return values.values.numpy()[0] if is_one else values.values.numpy()
+
+    def probabilities(self, observation: Any) -> NDArray[np.float32]:
+        """
+        The probability of each action, [A]; [N, A] for N observations. `actions.native(range(A))` are the actions.
+
+        The memory stays as it is. Raises ValueError for actions of real numbers, and of several choices at once.
+        """
+        outlook, is_one = self._outlook(observation)
+        if outlook.probabilities is None:
+            raise ValueError(f"only single choices have a probability each; the actions are {self.actions}")
+        probabilities: NDArray[np.float32] = outlook.probabilities.numpy()
+        return probabilities[0] if is_one else probabilities
+
+    def __repr__(self) -> str:
+        run = self.run
+        trained = f"{run.environment.id} ({run.algorithm_name}, {self.global_steps:,} steps)"
+        return f"<Policy of {trained}: {self.observations} -> {self.actions}>"
+
+    def _outlook(self, observation: Any) -> tuple[Outlook, bool]:
+        seen, is_one = self._seen(observation)
+        return self._agent.outlook(*self._grounds(seen)), is_one
+
+    def _grounds(self, seen: Tensor) -> tuple[Tensor, State, Tensor]:
+        """The grounds of a decision. Raises ValueError for another number of games than the policy remembers."""
+        if self._starts is None or (len(self._starts) != len(seen) and not self._state):
+            self._state = self._agent.initial_state(len(seen))
+            self._starts = torch.ones(len(seen), dtype=torch.bool)
+        if len(self._starts) != len(seen):
+            raise ValueError(f"the policy remembers {len(self._starts)} games, and here are {len(seen)}; reset() it")
+        return seen, self._state, self._starts
+
+    def _seen(self, observation: Any) -> tuple[Tensor, bool]:
+        """[N, ...] as the network sees it, and whether it is of one observation. Raises ValueError."""
         space, parts = self.observations, self.observations.parts
-        if not parts or (not isinstance(observation, list | tuple) and np.shape(observation) == space.shape):
-            return _fitted(observation, space.shape, space.dtype, "an observation")
-        if not isinstance(observation, list | tuple) or len(observation) != len(parts):
+        if not parts or (not isinstance(observation, list | tuple) and np.shape(observation)[-1:] == space.shape):
+            seen, is_one = _rows(observation, space.shape, space.dtype, "an observation")
+        elif not isinstance(observation, list | tuple) or len(observation) != len(parts):
             raise ValueError(f"an observation is a list of its parts: {space}")
-        arrays = [
+        else:
             # A mask of any numbers allows what is not 0.
-            _fitted(np.not_equal(seen, 0) if part.kind == "mask" else seen, part.shape, part.dtype, f"the {part.kind}")
-            for seen, part in zip(observation, parts, strict=True)
-        ]
-        return packed(space, arrays)
+            given = (
+                np.not_equal(one, 0) if part.kind == "mask" else one
+                for one, part in zip(observation, parts, strict=True)
+            )
+            pairs = zip(given, parts, strict=True)
+            rows = [_rows(one, part.shape, part.dtype, f"the {part.kind}") for one, part in pairs]
+            if len({len(arrays) for arrays, _ in rows}) > 1:
+                raise ValueError(f"the parts are of {', '.join(str(len(arrays)) for arrays, _ in rows)} observations")
+            seen, is_one = packed(space, [arrays for arrays, _ in rows]), all(one for _, one in rows)
+        return torch.from_numpy(np.array(seen)), is_one
 
 
-def _fitted(seen: Any, shape: tuple[int, ...], dtype: np.dtype[Any], what: str) -> NDArray[Any]:
+def _rows(seen: Any, shape: tuple[int, ...], dtype: np.dtype[Any], what: str) -> tuple[NDArray[Any], bool]:
+    """[N, *shape], and whether it was one observation of this shape. Raises ValueError."""
+    found = np.shape(seen)
+    is_one = not (len(found) == len(shape) + 1 and found[1:] == shape)
     try:
-        return fitted(seen, shape, dtype)
+        return (fitted(seen, shape, dtype)[None] if is_one else fitted(seen, found, dtype)), is_one
     except ValueError as error:
         raise ValueError(f"{what} does not fit this policy: {error}") from error
 

@@ -113,6 +113,60 @@ def test_the_memory_of_a_policy_is_that_of_one_game(tmp_path: Path) -> None:
         policy.act(np.ones(4))
 
 
+def test_many_games_are_played_side_by_side_as_each_is_alone(tmp_path: Path) -> None:
+    spaces = PolicySpaces(numbers(3), BOX)
+    exported(tmp_path, a_run(network={"hidden": [8], "lstm": 4, "initialization": "normal"}), spaces)
+    alone, many = load_policy(tmp_path), load_policy(tmp_path)
+    seen = np.float32([[1, 1, 1], [0.5, -1, 2]])
+    first = many.act(seen, greedy=True)
+    assert many.value(seen).shape == (2,)
+    second = many.act(seen, greedy=True)
+    for row in range(2):
+        alone.reset()
+        np.testing.assert_allclose(alone.act(seen[row], greedy=True), first[row], rtol=1e-5)
+        value = alone.value(seen[row])
+        assert alone.value(seen[row]) == value, "the memory stays as it is"
+        np.testing.assert_allclose(alone.act(seen[row], greedy=True), second[row], rtol=1e-5)
+    many.reset([True, False])
+    third = many.act(seen, greedy=True)
+    np.testing.assert_allclose(third[0], first[0], rtol=1e-5)
+    assert (np.abs(third[1] - first[1]) > 1e-4).any(), "the second game goes on"
+    with pytest.raises(ValueError, match="the policy remembers 2 games, and here are 1"):
+        many.act(seen[0])
+    with pytest.raises(ValueError, match=r"`ended` has shape \(3,\)"):
+        many.reset([True, False, True])
+    with pytest.raises(ValueError, match="only single choices have a probability each"):
+        many.probabilities(seen)
+
+
+def test_probabilities_are_those_of_the_sampled_actions(tmp_path: Path) -> None:
+    exported(tmp_path, a_run(network={"hidden": [8]}), PolicySpaces(numbers(3), DiscreteActions(3)))
+    policy, seen = load_policy(tmp_path), np.ones(3, np.float32)
+    chances = policy.probabilities(seen)
+    assert chances.shape == (3,)
+    np.testing.assert_allclose(policy.probabilities(np.stack([seen] * 4)), [chances] * 4, rtol=1e-5)
+    taken = policy.act(np.stack([seen] * 3000))
+    np.testing.assert_allclose(np.bincount(taken, minlength=3) / 3000, chances, atol=0.05)
+    assert np.ndim(policy.act(seen)) == np.ndim(policy.value(seen)) == 0
+    assert "float32 [3] -> DiscreteActions(count=3" in repr(policy)
+
+
+def test_the_parts_of_many_observations_are_packed_as_those_of_each(tmp_path: Path) -> None:
+    parts = packed_space([("vector", (5,), np.float32), ("image", (1, 9, 9), np.uint8), ("mask", (2,), np.uint8)])
+    exported(tmp_path, a_run(), PolicySpaces(parts, DiscreteActions(2)))
+    policy = load_policy(tmp_path)
+    vector, image = np.float32([np.arange(5), np.ones(5)]), np.full((2, 1, 9, 9), 7, np.uint8)
+    masks = np.array([[0, 3], [1, 0]])
+    many = policy.probabilities([vector, image, masks])
+    np.testing.assert_allclose(many, [[0, 1], [1, 0]], atol=1e-6)
+    np.testing.assert_array_equal(policy.act([vector, image, masks]), [1, 0])
+    np.testing.assert_allclose(policy.probabilities([vector[0], image[0], masks[0]]), many[0], atol=1e-6)
+    with pytest.raises(ValueError, match="the parts are of 2, 1, 2 observations"):
+        policy.act([vector, image[:1], masks])
+    with pytest.raises(ValueError, match="the image does not fit .*bytes from 0 to 255"):
+        policy.act([vector, image / 255, masks])
+
+
 @pytest.mark.parametrize(
     "spaces",
     [

@@ -90,11 +90,12 @@ def packed_space(parts: Sequence[tuple[Literal["image", "vector", "mask"], tuple
 
 
 def packed(space: ObservationSpace, arrays: Sequence[NDArray[Any]]) -> NDArray[np.uint8]:
-    """One packed observation [bytes] of its parts, in the order of `space.parts`."""
-    row = np.zeros(space.shape, np.uint8)
+    """A packed observation [..., bytes] of its parts [..., *shape], in the order of `space.parts`."""
+    leading = np.shape(arrays[0])[: np.ndim(arrays[0]) - len(space.parts[0].shape)]
+    rows = np.zeros((*leading, *space.shape), np.uint8)
     for part, array in zip(space.parts, arrays, strict=True):
-        part.of(row)[...] = array
-    return row
+        part.of(rows)[...] = array
+    return rows
 
 
 def fitted(seen: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
