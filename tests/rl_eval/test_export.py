@@ -121,12 +121,12 @@ def test_many_games_are_played_side_by_side_as_each_is_alone(tmp_path: Path) -> 
     first = many.act(seen, greedy=True)
     assert many.value(seen).shape == (2,)
     second = many.act(seen, greedy=True)
-    for row in range(2):
+    for game in range(2):
         alone.reset()
-        np.testing.assert_allclose(alone.act(seen[row], greedy=True), first[row], rtol=1e-5)
-        value = alone.value(seen[row])
-        assert alone.value(seen[row]) == value, "the memory stays as it is"
-        np.testing.assert_allclose(alone.act(seen[row], greedy=True), second[row], rtol=1e-5)
+        np.testing.assert_allclose(alone.act(seen[game], greedy=True), first[game], rtol=1e-5)
+        value = alone.value(seen[game])
+        assert alone.value(seen[game]) == value, "the memory stays as it is"
+        np.testing.assert_allclose(alone.act(seen[game], greedy=True), second[game], rtol=1e-5)
     many.reset([True, False])
     third = many.act(seen, greedy=True)
     np.testing.assert_allclose(third[0], first[0], rtol=1e-5)
@@ -163,7 +163,7 @@ def test_the_parts_of_many_observations_are_packed_as_those_of_each(tmp_path: Pa
     np.testing.assert_allclose(policy.probabilities([vector[0], image[0], masks[0]]), many[0], atol=1e-6)
     with pytest.raises(ValueError, match="the parts are of 2, 1, 2 observations"):
         policy.act([vector, image[:1], masks])
-    with pytest.raises(ValueError, match="the image does not fit .*bytes from 0 to 255"):
+    with pytest.raises(ValueError, match=r"the image does not fit .*bytes from 0 to 255"):
         policy.act([vector, image / 255, masks])
 
 
