@@ -81,7 +81,7 @@ def table_flag(name: str) -> tuple[Any, ...]:
     try:
         from tyro.constructors import PrimitiveConstructorSpec
     except ImportError:
-        return ()
+        return (None,)
     as_json: Any = PrimitiveConstructorSpec(
         nargs=1,
         metavar='{"NAME": VALUE, ...}',
