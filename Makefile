@@ -7,8 +7,10 @@ ARGS ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
-# What running needs, with the extra that some presets take; and all extras with the developers' tools.
-EXTRA := $(if $(findstring doom,$(PRESET)),doom)$(if $(findstring pendulum,$(PRESET)),mujoco)
+# What running needs, with the extra that a preset's environment takes; and all extras with the developers' tools.
+ID := $(shell sed -n 's/^id = "\(.*\)"/\1/p' common/ps_common/presets/$(PRESET).toml 2>/dev/null)
+EXTRA := $(if $(filter Vizdoom%,$(ID)),doom)$(if $(filter MinAtar/%,$(ID)),minatar)$(if $(filter \
+	InvertedPendulum%,$(ID)),mujoco)$(if $(filter LunarLander% BipedalWalker% CarRacing%,$(ID)),box2d)
 RUN := $(VENV)/run$(EXTRA).ready
 READY := $(VENV)/ready
 
@@ -158,4 +160,4 @@ $(READY): pyproject.toml constraints.txt | $(BIN)/python
 		dpkg -x prometheus_*.deb ../prometheus && ln -s ../prometheus/usr/bin/prom* . && rm prometheus_*.deb; } >/dev/null 2>&1 || \
 		echo "no Prometheus here: its tests are skipped"
 	@$(BIN)/python -m deploy.kubernetes.kustomize >/dev/null 2>&1 || echo "no kubectl here: some tests of manifests are skipped"
-	touch $@ $(VENV)/run.ready $(VENV)/rundoom.ready $(VENV)/runmujoco.ready
+	touch $@ $(VENV)/run.ready $(patsubst %,$(VENV)/run%.ready,box2d doom minatar mujoco)

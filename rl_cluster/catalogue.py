@@ -1,7 +1,7 @@
 """
-`rl-cluster --list`: the presets, and the environments by family, with what to install for a missing family.
+`rl-cluster --list`: presets and environments by family, with what to install for a missing family.
 
-Registered ids are listed; no environment is made.
+Registered ids are listed; no environment is made. A preset is of the family of its environment.
 """
 
 import contextlib
@@ -17,12 +17,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ps_common.settings.run_files import presets, what_preset_is
+from ps_common.settings.run_files import load_preset, presets, what_preset_is
 from rl_agent.environments.ids import register_family
 
 
 @dataclass(frozen=True)
-class _Family:
+class Family:
     """Environments that are registered together."""
 
     title: str
@@ -33,27 +33,32 @@ class _Family:
 
 
 FAMILIES = (
-    _Family("Atari", "ALE/", "ale_py", "", lambda name, _: name.startswith("ALE/")),
-    _Family("classic control", "", "gymnasium", "", lambda _, place: place.startswith("gymnasium.envs.classic")),
-    _Family("MuJoCo", "", "mujoco", "the extra mujoco", lambda _, place: place.startswith("gymnasium.envs.mujoco")),
-    _Family("MinAtar", "MinAtar/", "minatar", "the extra minatar", lambda name, _: name.startswith("MinAtar/")),
-    _Family(
+    Family("classic control", "", "gymnasium", "", lambda _, place: place.startswith("gymnasium.envs.classic")),
+    Family("toy text", "", "gymnasium", "", lambda _, place: place.startswith("gymnasium.envs.toy_text")),
+    Family("Box2D", "", "Box2D", "the extra box2d", lambda _, place: place.startswith("gymnasium.envs.box2d")),
+    Family("MuJoCo", "", "mujoco", "the extra mujoco", lambda _, place: place.startswith("gymnasium.envs.mujoco")),
+    Family("MinAtar", "MinAtar/", "minatar", "the extra minatar", lambda name, _: name.startswith("MinAtar/")),
+    Family("Atari", "ALE/", "ale_py", "", lambda name, _: name.startswith("ALE/")),
+    Family(
         "ViZDoom's scenarios",
         "Vizdoom",
         "vizdoom",
         "the extra doom",
         lambda name, _: bool(re.fullmatch(r"Vizdoom[A-Za-z]+-v1", name)) and not re.search("Audio|Notific", name),
     ),
-    _Family("Box2D", "", "Box2D", "the extra box2d", lambda _, place: place.startswith("gymnasium.envs.box2d")),
 )
 
 
 def print_catalogue() -> None:
     """Presets and environments, on standard output."""
     console = Console(highlight=False)
+    by_family = {preset: family_of(load_preset(preset).environment.id) for preset in presets()}
     table = Table("--preset", "what it is", box=SIMPLE_HEAD, pad_edge=False)
-    for preset in presets():
-        table.add_row(preset, what_preset_is(preset))
+    for family in FAMILIES:
+        table.add_row(Text(family.title, style="bold"))
+        for preset in (preset for preset in by_family if by_family[preset] is family):
+            table.add_row(preset, what_preset_is(preset))
+        table.add_section()
     console.print(table)
     for family in FAMILIES:
         ids = _ids(family)
@@ -65,7 +70,14 @@ def print_catalogue() -> None:
     console.print("Any other id that Gymnasium knows, and custom ones as module:Name-v0, can be trained too.")
 
 
-def _ids(family: _Family) -> list[str]:
+def family_of(environment: str) -> Family:
+    """The family of a preset's environment, also where the package that registers it is missing."""
+    spec = gymnasium.registry.get(environment)
+    place = str(spec.entry_point) if spec else ""
+    return next(family for family in FAMILIES if family.belongs(environment, place))
+
+
+def _ids(family: Family) -> list[str]:
     """The newest version of each environment, sorted; none where the missing package registers them."""
     with contextlib.suppress(ImportError):
         register_family(family.beginning)

@@ -25,6 +25,9 @@ def test_running_needs_less_than_testing_and_all_of_it_is_shown() -> None:
         (["train", "PRESET=cartpole"], '"."'),
         (["train", "PRESET=doom-basic-fast"], '".[doom]"'),
         (["train", "PRESET=inverted-pendulum"], '".[mujoco]"'),
+        (["train", "PRESET=pendulum"], '"."'),
+        (["train", "PRESET=lunar-lander"], '".[box2d]"'),
+        (["train", "PRESET=minatar-breakout"], '".[minatar]"'),
         (["test"], '".[dev]"'),
         (["bench"], '".[dev]"'),
     ]:
@@ -39,4 +42,5 @@ def test_who_has_the_developers_tools_installs_nothing_more_to_run() -> None:
         ["make", "--dry-run", "--always-make", "check"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout
     (touched,) = (line.split()[1:] for line in said.splitlines() if line.startswith("touch"))
-    assert touched == [".venv/ready", ".venv/run.ready", ".venv/rundoom.ready", ".venv/runmujoco.ready"]
+    extras = ("", "box2d", "doom", "minatar", "mujoco")
+    assert touched == [".venv/ready", *(f".venv/run{extra}.ready" for extra in extras)]

@@ -1,5 +1,6 @@
 """A newcomer's first commands at the real programs: for help, for versions, for what there is, with TAB."""
 
+import itertools
 import subprocess
 import sys
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ps_common.settings.run_files import presets
+from rl_cluster.catalogue import FAMILIES
 from tests.documents.commands import blocks_of
 
 PROGRAMS = ["ps-server", "ps-ctl", "ps-web", "rl-worker", "rl-cluster", "rl-eval"]
@@ -62,6 +64,11 @@ def test_a_list_names_every_preset_and_environments_of_every_family() -> None:
     assert {line.split()[0] for line in done.stdout.splitlines() if line.strip()} >= set(presets())
     for environment in ("ALE/Pong-v5", "CartPole-v1", "InvertedPendulum-v5", "MinAtar/Breakout-v1", "VizdoomBasic-v1"):
         assert environment in done.stdout.split()
+    lines = [line.strip() for line in done.stdout.splitlines()]
+    titles = {family.title for family in FAMILIES}
+    for title, preset in (("classic control", "pendulum "), ("MuJoCo", "inverted-pendulum "), ("Atari", "pong ")):
+        above = itertools.takewhile(lambda line, preset=preset: not line.startswith(preset), lines)
+        assert [line for line in above if line in titles][-1] == title
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from ps_common.settings.run_files import presets
+from ps_common.settings.run_files import load_preset, presets
+from tests.extras import skip_without_package
 from tests.integration.processes import Programs
 from tests.ps_server.records.test_event_file import loaded
 from tests.rows import nightly
@@ -16,6 +17,7 @@ NIGHT_SECONDS, DAY_SECONDS = 900, 90
 
 def train(programs: Programs, folder: Path, preset: str, *, steps: int, within_seconds: float) -> None:
     """With rl-cluster as a user would, until that many steps are counted."""
+    skip_without_package(load_preset(preset))
     summary = folder / "summary.json"
     flags = ["--max-steps", str(steps), "--workers", "2", "--run-dir", str(folder / "run"), "--json", str(summary)]
     cluster = programs.start("rl-cluster", "--preset", preset, *flags)

@@ -19,10 +19,10 @@ from rl_agent.networks.normalization import measure_normalization
 from rl_agent.rollouts import State
 from rl_eval.games import Player
 from rl_eval.onnx_file import write_onnx
+from tests.extras import skip_without_package
 
 GAMES = 10
 MOST_DIFFERENCE = 1e-5
-MODULES = {"doom": "vizdoom", "pendulum": "mujoco"}  # of extras, by a word in the names of their presets
 
 
 def outputs_of(agent: Algorithm, observations: Tensor, state: State, starts: Tensor) -> list[Tensor]:
@@ -52,11 +52,9 @@ class Session:
 def differences(preset: str, folder: Path, *, observations: int) -> Iterator[float]:
     """The largest difference of an output in each step of ten games; the games go on as the network decides."""
     runtime = pytest.importorskip("onnxruntime", reason="needs the extra onnx")
-    for word, module in MODULES.items():
-        if word in preset:
-            pytest.importorskip(module, reason=f"the preset {preset} needs an extra")
-    torch.manual_seed(1)
     run = load_preset(preset)
+    skip_without_package(run)
+    torch.manual_seed(1)
     environments = make_environments(run.environment, count=GAMES)
     agent = build_agent(run, environments, device=torch.device("cpu"), seed=1)
     measure_normalization(agent.network, environments, seed=1)

@@ -11,11 +11,12 @@ import pytest
 
 from benchmarks.learning.zoo import MOST_BYTES, ZOO, add, page
 from ps_common.errors import PsRlError
+from ps_common.settings.run_files import load_config
 from rl_eval.cli import evaluate
+from tests.extras import skip_without_package
 from tests.rl_eval.test_cli import checkpoint
 
 POLICIES = sorted(path.parent for path in ZOO.glob("*/README.md"))
-MODULES = {"doom": "vizdoom", "pendulum": "mujoco"}  # of extras, by a word in the names of their presets
 SEED = 77  # not the card's
 FEW, MANY = 2, 100  # games
 FEW_DEVIATIONS, MANY_DEVIATIONS = 5.0, 3.3  # between two means: by chance beyond them in 1e-6 and 1e-3 of all cases
@@ -44,9 +45,7 @@ def card_of(policy: Path) -> Card:
 
 def played(policy: Path, folder: Path, *, games: int) -> float:
     """The mean of so many games of a copy of the policy."""
-    for word, module in MODULES.items():
-        if word in policy.name:
-            pytest.importorskip(module, reason=f"{policy.name} needs an extra")
+    skip_without_package(load_config(policy / "settings.toml"))
     copy = shutil.copytree(policy, folder / "copy")
     result = folder / "result.json"
     evaluate(["--checkpoint", str(copy), "--episodes", str(games), "--seed", str(SEED), "--json", str(result)])

@@ -8,7 +8,8 @@ The recipe is one for all environments, and nothing in it is tuned to a game:
 - Rewards are clipped to ±1 on ALE games alone; elsewhere they are divided by the deviation of their discounted sum.
 - Self-imitation excludes an LSTM, so a run with one goes without it.
 
-A preset that is tuned to its game plays no other.
+A preset whose file names no method has the recipe for its environment, with what the file says in its place. A preset
+that is tuned to its game plays no other.
 """
 
 import contextlib
@@ -73,7 +74,11 @@ def load_preset(name: str) -> RunSpec:
         meant = f"did you mean {near[0]}? There are" if near else "there are"
         raise SettingsError(f"--preset {name}: no such preset; {meant} {', '.join(presets())}")
     settings = tomllib.loads((_preset_folder() / f"{name}.toml").read_text(encoding="utf-8"))
-    return run_from_dict({"preset": name, **settings}, source=f"preset {name}")
+    settings = {"preset": name, **settings}
+    if "name" in settings.get("algorithm", {}):
+        return run_from_dict(settings, source=f"preset {name}")
+    recipe = recipe_for(settings["environment"]["id"])
+    return with_settings(recipe, flat_settings(settings), source=f"preset {name}")
 
 
 def load_config(path: Path) -> RunSpec:

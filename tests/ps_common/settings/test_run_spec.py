@@ -10,7 +10,7 @@ from hypothesis import given
 import ps_common
 from ps_common.errors import SettingsError
 from ps_common.settings.overrides import contradiction
-from ps_common.settings.run_files import load_config, load_preset, presets, settings_as_written
+from ps_common.settings.run_files import load_config, load_preset, presets, recipe_for, settings_as_written
 from ps_common.settings.run_settings import flag_of, flat_settings, run_from_dict, with_settings
 from ps_common.settings.run_spec import (
     ALGORITHM_SETTINGS,
@@ -36,7 +36,8 @@ def test_every_preset_loads_as_its_file_says(tmp_path_factory: pytest.TempPathFa
             tmp_path = tmp_path_factory.mktemp("row")
             run = load_preset(name)
             settings = flat_settings(tomllib.loads((PRESETS / f"{name}.toml").read_text()))
-            assert run == with_settings(RunSpec(preset=name), settings, source="a test")
+            start = RunSpec() if "algorithm.name" in settings else recipe_for(settings["environment.id"])
+            assert run == with_settings(start, {"preset": name} | settings, source="a test")
             assert run != RunSpec(preset=name)
             (tmp_path / "again.toml").write_text(run.to_toml())
             assert load_config(tmp_path / "again.toml") == run

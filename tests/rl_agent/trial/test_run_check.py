@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from ps_common.errors import SettingsError
+from ps_common.settings.run_files import load_preset, presets
 from ps_common.settings.run_settings import with_settings
 from ps_common.settings.run_spec import RunSpec
 from rl_agent.trial import run_check
 from rl_agent.trial.run_check import check_apart, check_device, check_listening, check_run
+from tests.extras import skip_without_package
 from tests.rl_agent.custom_environments import LINE, line_with
 
 
@@ -57,13 +59,11 @@ def test_what_can_be_trained_passes_and_gets_a_start_card(environment: str) -> N
         assert check_apart(a_run(environment), imports=(), device="cpu") == card
 
 
-def test_every_preset_passes() -> None:
-    pytest.importorskip("vizdoom", reason="needs the extra doom")
-    pytest.importorskip("mujoco", reason="needs the extra mujoco")
-    from ps_common.settings.run_files import load_preset, presets
-
-    for preset in presets():
-        check_run(load_preset(preset), imports=())
+@pytest.mark.parametrize("preset", presets())
+def test_every_preset_passes(preset: str) -> None:
+    run = load_preset(preset)
+    skip_without_package(run)
+    check_run(run, imports=())
 
 
 BUGS = [
