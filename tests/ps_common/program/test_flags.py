@@ -167,7 +167,7 @@ def test_a_value_out_of_range_is_one_sentence_with_its_flag_and_status_1(capsys:
         (["--actions", "1", "-2"], "--actions"),
         (["--seed", "99999999999999999999"], "--seed"),
         (["--degrees", "999"], "--degrees 999: must be 50 to 300"),
-        (["--preset", "gong"], "--preset gong: no such preset; did you mean pong? There are atari"),
+        (["--preset", "gong"], "--preset gong: no such preset; did you mean pong? There are acrobot"),
         (["--preset", ""], "--preset : no such preset"),
         (["--preset"], "--preset: expected one argument"),
         (["--preset", "pong", "--config", "a.toml"], "--preset and --config both name a run"),
