@@ -16,6 +16,7 @@ from ps_common.program.stop_signals import StopSignal
 from ps_common.protocol.addresses import EVERY_INTERFACE, is_loopback, join_address, split_address
 from ps_common.protocol.shards import WHOLE
 from ps_common.protocol.status import Status
+from ps_common.run_folder.commands import keep_command
 from ps_common.run_folder.followers import Followers, followers_of
 from ps_common.run_folder.paths import (
     CHECKPOINTS,
@@ -107,6 +108,8 @@ def _serve(
         log.warning(UNLOCKED)
     records = _records(machine, shell, storage.folder, endpoint=address)
     begun()
+    if settings.resume is None:
+        keep_command(storage.folder, PROGRAM)
     try:
         shell.serve(leaving=stop.is_set, on_tick=_on_tick(records, followers), on_record=records.add)
     finally:

@@ -32,13 +32,14 @@ from ps_web.access import HEADERS, Access
 from ps_web.history import most_sent
 from ps_web.prometheus import exposition
 from ps_web.run import WatchedRun
+from ps_web.settings_table import settings_table
 from ps_web.viewers import TooManyViewers, Viewers, encoded
 
 ANSWER_SECONDS = 5.0
 SAVE_SECONDS = 60.0  # until a checkpoint is on disk
 STUCK_SECONDS = 30.0  # for which a page may read nothing before it is disconnected
 PING_SECONDS = 15.0  # proxies close connections on which nothing is sent
-SCRIPTS = ("app.js", "charts.js", "game.js", "steer.js", "uPlot.iife.min.js")
+SCRIPTS = ("app.js", "charts.js", "curves.js", "game.js", "run.js", "steer.js", "uPlot.iife.min.js", "view.js")
 STATIC = dict.fromkeys(SCRIPTS, "text/javascript") | dict.fromkeys(("style.css", "uPlot.min.css"), "text/css")
 
 
@@ -53,6 +54,7 @@ def make_app(runs: Sequence[WatchedRun], viewers: Viewers, access: Access, *, mo
     app.router.add_get("/", page.index)
     app.router.add_get("/static/{name}", page.static)
     app.router.add_get("/api/stream", page.stream)
+    app.router.add_get("/api/settings", page.settings)
     app.router.add_post("/api/runs/{number}/checkpoint", page.checkpoint)
     app.router.add_post("/api/runs/{number}/adjust", page.adjust)
     app.router.add_post("/api/runs/{number}/stop", page.stop)
@@ -95,6 +97,9 @@ class Page:
         if name not in STATIC:
             raise web.HTTPNotFound
         return web.Response(body=(static_folder() / name).read_bytes(), content_type=STATIC[name], charset="utf-8")
+
+    async def settings(self, _: web.Request) -> web.Response:
+        return _json(settings_table())
 
     async def stream(self, request: web.Request) -> web.StreamResponse:
         """Server-sent events: first everything, then what is new."""

@@ -27,7 +27,9 @@ class MetricsPoint(msgspec.Struct):
     time: Time
     minutes: float
     global_steps: Count
+    episodes: Count = 0
     mean_return_100: float | None = None
+    best_mean_return_100: float | None = None
     steps_per_second: float = 0.0
     updates_per_second: float = 0.0
     staleness_recent: float = 0.0

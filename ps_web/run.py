@@ -19,8 +19,9 @@ import msgspec
 from ps_common.protocol.messages import Event, WatchedFrame
 from ps_common.protocol.status import Status, how_it_ended
 from ps_common.run_folder.checkpoint_folder import checkpoints_of
+from ps_common.run_folder.commands import command_of_run, what_next
 from ps_common.run_folder.endpoint_file import read_endpoint
-from ps_common.run_folder.paths import ENDPOINT, EPISODES, EVENTS, LOGGED, METRICS
+from ps_common.run_folder.paths import BEST, CHECKPOINTS, ENDPOINT, EPISODES, EVENTS, LOGGED, METRICS, SHARD_NAME
 from ps_common.run_folder.run_rows import EventRow, LoggedRow, MetricsRow, RowsTail, last_row
 from ps_common.settings.run_files import SETTINGS, settings_as_written
 from ps_common.sockets.curve import ClientKeys
@@ -38,7 +39,6 @@ EVERY_SECONDS = 1.0  # between two looks at a folder
 STILL_SECONDS = 6.0  # a server adds a row to its folder every two
 MOST_READ = 12_000  # rows of a long file: a table has room for fewer
 MOST_EVENTS = 200
-MOST_SAVED = 10  # of them: checkpoints, which come by the minute
 
 
 class WatchedRun:
@@ -67,6 +67,8 @@ class WatchedRun:
         self._staleness = StalenessHistogram()
         self._events: list[EventRow] = []
         self._newest_event = (0, 0)  # epoch and number
+        self._saved = 0  # checkpoints
+        self._times = (0.0, 0.0)  # of the first and the newest row, in seconds since 1970
         self._grown = -STILL_SECONDS  # when the folder had new rows
         self._standby = ""
         self.link = ServerLink(
@@ -90,11 +92,12 @@ class WatchedRun:
         return {
             "run": self.number,
             "name": self.name,
-            "settings": self._settings(),
+            **self._past(),
             "points": self._points.columns(most),
             "episodes": self._episodes.columns(most),
             "logged": self._logged.columns(most),
             "events": self._events,
+            "saved": self._saved,
             **self._now(),
         }
 
@@ -107,21 +110,29 @@ class WatchedRun:
     def _settings(self) -> dict[str, Any]:
         return settings_as_written(self.folder / SETTINGS) if self.folder else {}
 
-    def _ended(self) -> str:
-        """How the run ended; "" while it goes on, and where nobody has seen its end."""
+    def _past(self) -> dict[str, Any]:
+        """What the folder says of the run; `ended` is "" while it goes on, and where nobody has seen its end."""
         path = self.folder / METRICS if self.folder else None
         written = last_row(path, MetricsRow) if path and path.exists() else None
-        return next((how_it_ended(last) for last in (written, self._last_status) if last and last.ending), "")
+        ended = next((how_it_ended(last) for last in (written, self._last_status) if last and last.ending), "")
+        past = {"settings": self._settings(), "command": "", "ended": "" if self.status else ended, "next": []}
+        if self.folder is not None:
+            whole = self.folder.parent if SHARD_NAME.fullmatch(self.folder.name) else self.folder
+            past["command"] = command_of_run(self.folder)
+            past["next"] = what_next(written, whole, modules=()) if written else []
+        return past
 
     def _now(self) -> dict[str, Any]:
         """The present; where no server answers, also what the folder says of the run and its end."""
-        past = {"ended": ""} if self.status else {"settings": self._settings(), "ended": self._ended()}
+        past = {"ended": ""} if self.status else self._past()
         checkpoints = [path.name for path in checkpoints_of(self.folder)[:5]] if self.folder else []
         return {
             "run": self.number,
             "address": self.link.address,
             "status": self.status,
             "checkpoints": checkpoints,
+            "best": bool(self.folder and (self.folder / CHECKPOINTS / BEST).exists()),
+            "seconds": self._times[1] - self._times[0],
             "staleness": self._staleness.counts(),
             "watched": self.watched,
             **past,
@@ -164,6 +175,7 @@ class WatchedRun:
         self._take(self._points, [point.drawn() for point in points], anew, "points")
         if points:
             self._grown = time.monotonic()
+            self._times = (self._times[0] or points[0].time, points[-1].time)
             if self.status is None:
                 self._staleness.add(points[-1].staleness_counts)
         games, anew = self._episodes_file.read()
@@ -189,7 +201,8 @@ class WatchedRun:
         if new:
             self._newest_event = (new[-1].epoch, new[-1].number)
             self._events = newest_events([*self._events, *new])
-            self._viewers.send("events", {"run": self.number, "events": new})
+            self._saved += sum(event.kind == "checkpoint" for event in new)
+            self._viewers.send("events", {"run": self.number, "events": new, "saved": self._saved})
 
     def _take_event(self, epoch: int, event: Event) -> None:
         """The server has sent an event."""
@@ -227,8 +240,6 @@ class WatchedRun:
 
 
 def newest_events(events: Sequence[EventRow]) -> list[EventRow]:
-    """The newest, in order; of checkpoints only a few, so that adjustments are not pushed out by them."""
-    saved = [number for number, event in enumerate(events) if event.kind == "checkpoint"][-MOST_SAVED:]
-    return [event for number, event in enumerate(events) if event.kind != "checkpoint" or number in saved][
-        -MOST_EVENTS:
-    ]
+    """The newest, in order; of checkpoints, which come by the minute, the last one."""
+    saved = [event for event in events if event.kind == "checkpoint"][-1:]
+    return [event for event in events if event.kind != "checkpoint" or event in saved][-MOST_EVENTS:]

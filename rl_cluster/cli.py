@@ -4,10 +4,7 @@
 The server and the workers are the programs of other machines, which rl-cluster starts by name.
 """
 
-import math
 import secrets
-import shlex
-import shutil
 import socket
 import subprocess
 import sys
@@ -30,9 +27,9 @@ from ps_common.program.stop_signals import StopSignal
 from ps_common.protocol.addresses import is_loopback, split_address
 from ps_common.protocol.names import as_name
 from ps_common.protocol.status import Status, how_it_ended
+from ps_common.run_folder.commands import keep_command, what_next
 from ps_common.run_folder.followers import Followers, followers_of
 from ps_common.run_folder.paths import (
-    GAME_GIF,
     METRICS,
     SERVER_LOG,
     claim_run_folder,
@@ -81,6 +78,8 @@ def _train(flags: Parsed[ClusterSettings]) -> int:
     shards = flags.program.shards or shards_in(folder)
     shown = shard_folder(folder, 1, shards)
     shown.mkdir(exist_ok=True)
+    if flags.program.resume is None:
+        keep_command(shown, PROGRAM)
     every, modules = flags.run.records.gif_every_episodes, flags.modules
     with _followers(flags, shown) as followers, GameGifs(folder, every, shards, modules, stop.is_set) as gifs:
         cluster = _start(flags, folder, server_flags, shards, stop.is_set)
@@ -238,38 +237,3 @@ def _last_status(folder: Path) -> Status:
     if row is None:
         raise PsRlError(f"{folder / METRICS}: the server could write nothing there; see {folder / SERVER_LOG}")
     return row
-
-
-def what_next(status: Status, folder: Path, *, modules: Sequence[str]) -> list[str]:
-    """Commands, each under a comment that describes it. `modules` are those that the environment needs."""
-    run = shlex.quote(str(folder))
-    run_in_games = " ".join([run, "--import", *map(shlex.quote, modules)]) if modules else run
-    lines = []
-    if status.checkpoint_version:
-        play = f"{_command('rl-eval')} --checkpoint {run_in_games}"
-        lines += ["# full games with its best weights, scored:", play]
-        lines += ["# see it play:", f"{play} --episodes 1 --gif {shlex.quote(str(folder / GAME_GIF))}"]
-        further = "" if status.minutes_to_target is None else " beyond its score"
-        resume = " ".join([f"{_command('rl-cluster')} --resume {run_in_games}", *_raised_limits(status)])
-        lines += [f"# go on with it{further}:", resume]
-    if status.episodes:
-        lines += ["# its curve, beside those of other runs:", f"{_command('ps-ctl')} plot {run} OTHER_RUN_DIR"]
-    return lines
-
-
-def _raised_limits(status: Status) -> list[str]:
-    """Flags that lift the limits that the run has reached; otherwise the resumed run would end at once."""
-    flags = [] if status.minutes_to_target is None else ["--until-return None"]
-    if status.max_steps and status.global_steps >= status.max_steps:
-        flags.append(f"--max-steps {2 * status.global_steps}")
-    if status.max_episodes and status.episodes >= status.max_episodes:
-        flags.append(f"--max-episodes {2 * status.episodes}")
-    if status.max_minutes and status.minutes >= status.max_minutes:
-        flags.append(f"--max-minutes {math.ceil(2 * status.minutes)}")
-    return flags
-
-
-def _command(program: str) -> str:
-    """The program's name; its path beside rl-cluster when it is not on the search path."""
-    beside = Path(sys.argv[0]).with_name(program)
-    return shlex.quote(str(beside)) if shutil.which(program) is None and beside.exists() else program

@@ -3,13 +3,8 @@
 
 const runs = new Map(); // by number: {name, settings, points, episodes, logged, events, status, address, checkpoints}
 const ORDER = { points: "global_steps", episodes: "episode", logged: "global_steps" };
-let chosen = 0, x = "global_steps", steering = false, drawn = 0, source = null;
+let chosen = 0, steering = false, drawn = 0, source = null;
 let gone = ""; // why nothing new comes from ps-web; "" while it answers
-
-const returns = new Chart(by("charts"), { id: "return", title: "Return", unit: "of an episode, sum of its rewards", wide: true });
-const charts = CHARTS.map((spec) => new Chart(by("charts"), spec));
-const staleness = new Histogram(by("charts"));
-by("chart-staleness").after(staleness.figure);
 
 function connect() {
   source = new EventSource("api/stream");
@@ -26,7 +21,7 @@ function connect() {
   source.addEventListener("frame", (event) => drawFrame(JSON.parse(event.data)));
   on("table", (news) => { const run = runs.get(news.run); if (run) run[news.table] = news.columns; });
   on("rows", (news) => { const run = runs.get(news.run); if (run) append(run[news.table], news.rows, ORDER[news.table], mostPoints()); });
-  on("events", (news) => { const run = runs.get(news.run); if (run) run.events = newestEvents(run.events.concat(news.events)); });
+  on("events", (news) => { const run = runs.get(news.run); if (run) Object.assign(run, { events: newestEvents(run.events.concat(news.events)), saved: news.saved }); });
 }
 
 function leave(why) { // what was seen last stays, as the past: nobody knows which workers live, and nothing can be steered
@@ -41,9 +36,9 @@ function drawMore(more) { // runs that the page was asked for and does not show
   by("more").textContent = `and ${more} older runs: ps-web shows those that are named`;
 }
 
-function newestEvents(events) { // checkpoints come by the minute: a few of them, so that the rest is found
-  const saved = events.filter((event) => event.kind === "checkpoint"), oldest = saved[Math.max(0, saved.length - 10)];
-  return events.filter((event, k) => event.kind !== "checkpoint" || k >= events.indexOf(oldest)).slice(-200);
+function newestEvents(events) { // checkpoints come by the minute: the last of them, so that the rest is found
+  const newest = events.filter((event) => event.kind === "checkpoint").pop();
+  return events.filter((event) => event.kind !== "checkpoint" || event === newest).slice(-200);
 }
 
 function mostPoints() { return Math.max(200, Math.min(MOST_POINTS, Math.round(ALL_POINTS / runs.size))); }
@@ -59,19 +54,10 @@ function draw() {
   chosen = run.run;
   drawRuns();
   drawLink(run);
+  drawRun(run);
   drawTiles(run);
   drawGame(run);
-  drawReturns(run);
-  for (const chart of charts) {
-    const { table, keys, points } = chart.spec;
-    const present = keys.filter((key) => last(run[table][key]) !== null);
-    const series = present.map((key, k) => ({ label: key.replace(/_/g, " "), stroke: colour(k), points }));
-    const xs = run[table][x] || [];
-    // Games of several workers come out of order, and a chart needs ascending x.
-    const ascending = xs.map((_, k) => k).sort((one, other) => xs[one] - xs[other]);
-    chart.draw(x, [xs, ...present.map((key) => run[table][key])].map((column) => ascending.map((k) => column[k])), series);
-  }
-  staleness.draw(run.staleness);
+  drawCurves(run, runs.size > 1 ? [...runs.values()] : [run]);
   drawWorkers(run);
   drawSteering(run);
   drawEvents(run);
@@ -113,7 +99,7 @@ function drawTiles(run) {
   const status = run.status, points = run.points;
   const tiles = [
     ["mean return", short(status ? status.mean_return_100 : last(points.mean_return_100))],
-    ["best", short(status ? status.best_mean_return_100 : highest(points.mean_return_100))],
+    ["best", short(status ? status.best_mean_return_100 : last(points.best_mean_return_100))],
     ["target", short(target(run))],
     ["episodes", short(status ? status.episodes : last(run.episodes.episode))],
     ["steps", short(status ? status.global_steps : last(points.global_steps))],
@@ -137,56 +123,8 @@ function drawTiles(run) {
   });
 }
 
-function highest(values) { return (values || []).reduce((best, value) => (value !== null && (best === null || value > best) ? value : best), null); }
-
 function target(run) {
   return run.status ? run.status.until_return : ((run.settings.budget || {}).until_return ?? null);
-}
-
-function drawReturns(run) {
-  if (by("band").checked && runs.size > 1) return drawBand();
-  const shown = runs.size > 1 ? [...runs.values()] : [run];
-  // One row for each value of each curve: several episodes may end at the same step.
-  const rows = [], place = (table, key, column) => (table[x] || []).forEach((at, k) => rows.push([at, column, table[key][k]]));
-  place(run.episodes, "episode_return", 1);
-  const series = [{ label: "episodes", stroke: style("--quiet"), points: true }];
-  for (const one of shown) {
-    series.push({ label: shown.length > 1 ? one.name : "mean of 100", stroke: colour(one.run), width: one === run ? 2.5 : 1.5 });
-    place(one.points, "mean_return_100", series.length);
-  }
-  rows.sort((one, other) => one[0] - other[0]);
-  const xs = rows.map((row) => row[0]);
-  const data = [xs, ...series.map((_, k) => rows.map((row) => (row[1] === k + 1 ? row[2] : null)))];
-  if (target(run) !== null) {
-    data.push(xs.map(() => target(run)));
-    series.push({ label: "target", stroke: style("--good"), dash: [6, 4] });
-  }
-  returns.draw(x, data, series);
-  if (last(run.points.mean_return_100) === null) returns.values.textContent = "no episode has ended yet";
-}
-
-function drawBand() { // all runs: their mean, and between the lowest and the highest, as far as the shortest goes
-  const shown = [...runs.values()].filter((run) => (run.points[x] || []).length > 1);
-  const end = Math.min(...shown.map((run) => last(run.points[x]))) || 0;
-  const xs = Array.from({ length: shown.length ? 300 : 0 }, (_, k) => end * k / 299);
-  const all = shown.map((run) => interpolated(run.points[x], run.points.mean_return_100, xs));
-  const over = (pick) => xs.map((_, k) => { const ys = all.map((one) => one[k]).filter((y) => y !== null); return ys.length ? pick(ys) : null; });
-  const mean = over((ys) => ys.reduce((sum, y) => sum + y, 0) / ys.length);
-  returns.draw(x, [xs, over((ys) => Math.max(...ys)), over((ys) => Math.min(...ys)), mean], [
-    { label: "highest", stroke: style("--line") }, { label: "lowest", stroke: style("--line") },
-    { label: `mean of ${shown.length} runs`, stroke: colour(0), width: 2.5 },
-  ], [{ series: [1, 2], fill: "rgba(31,119,180,.18)" }]);
-}
-
-function interpolated(xs, ys, wanted) {
-  let k = 0;
-  return wanted.map((at) => {
-    while (k + 1 < xs.length && xs[k + 1] < at) k++;
-    const [y0, y1] = [ys[k], ys[Math.min(k + 1, ys.length - 1)]];
-    if (y0 === null || y1 === null || at < xs[0]) return null;
-    const span = (xs[k + 1] ?? xs[k]) - xs[k];
-    return span ? y0 + (y1 - y0) * Math.min(1, (at - xs[k]) / span) : y0;
-  });
 }
 
 const STATES = {
@@ -235,13 +173,16 @@ function drawEvents(run) {
   list.replaceChildren(...run.events.slice().reverse().map((event) => {
     const item = document.createElement("li");
     item.className = event.kind;
-    item.textContent = `${event.minutes.toFixed(1)} min · ${event.text}`;
+    const count = event.kind === "checkpoint" && run.saved > 1 ? `${run.saved} checkpoints, the newest: ` : "";
+    item.textContent = `${event.minutes.toFixed(1)} min · ${count}${event.text}`;
     return item;
   }));
 }
 
 by("band").onchange = draw;
-for (const choice of document.querySelectorAll('input[name="x"]')) choice.onchange = () => { x = choice.value; draw(); };
+by("plumbing-rank").open = view.get("plumbing") === "open";
+by("plumbing-rank").ontoggle = () => { view.set("plumbing", by("plumbing-rank").open ? "open" : ""); draw(); };
+addEventListener("hashchange", draw);
 DARK.addEventListener("change", draw);
 addEventListener("resize", later);
 document.addEventListener("visibilitychange", later);

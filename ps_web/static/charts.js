@@ -8,20 +8,28 @@ const DARK = matchMedia("(prefers-color-scheme: dark)");
 const MOST_POINTS = 3000; // of a table in this page, where it shows one run
 const ALL_POINTS = 12000; // of one table of all runs together
 
-// table: which of a run's tables; key: which column; losses differ between methods.
-const CHARTS = [
-  { id: "rate", title: "Speed", unit: "steps/s", table: "points", keys: ["steps_per_second"] },
-  { id: "updates", title: "Updates", unit: "updates/s", table: "points", keys: ["updates_per_second"] },
-  { id: "staleness", title: "Staleness", unit: "updates", table: "points", keys: ["staleness_recent"] },
-  { id: "loss", title: "Loss", unit: "sum over an unroll", table: "points", keys: ["loss"] },
-  { id: "losses", title: "Policy and value loss", unit: "mean of a step", table: "points", keys: ["policy_loss", "value_loss"] },
-  { id: "entropy", title: "Entropy", unit: "nats", table: "points", keys: ["entropy"] },
-  { id: "norm", title: "Gradient norm", unit: "L2, mean of recent pushes", table: "points", keys: ["gradient_norm"] },
-  { id: "learning-rate", title: "Learning rate", unit: "of the next update", table: "points", keys: ["learning_rate"] },
-  { id: "epsilon", title: "ε", unit: "share of random actions", table: "points", keys: ["epsilon"] },
-  { id: "value", title: "Value estimate", unit: "discounted return", table: "points", keys: ["value"] },
-  { id: "length", title: "Episode length", unit: "steps", table: "episodes", keys: ["length"], points: true },
-  { id: "workers-alive", title: "Workers", unit: "alive", table: "points", keys: ["workers_alive"] },
+const X = { global_steps: "steps", minutes: "minutes", episodes: "episodes" }; // columns that may be the x axis, and their units
+
+// key: a column of a run's points, or of its episodes; losses differ between methods.
+const LEARNING = [
+  { id: "loss", title: "Loss", unit: "sum over an unroll", key: "loss" },
+  { id: "policy-loss", title: "Policy loss", unit: "mean of a step", key: "policy_loss" },
+  { id: "value-loss", title: "Value loss", unit: "mean of a step", key: "value_loss" },
+  { id: "entropy", title: "Entropy", unit: "nats", key: "entropy" },
+  { id: "value", title: "Value estimate", unit: "discounted return", key: "value" },
+  { id: "norm", title: "Gradient norm", unit: "L2, mean of recent pushes", key: "gradient_norm" },
+  { id: "learning-rate", title: "Learning rate", unit: "of the next update", key: "learning_rate" },
+  { id: "epsilon", title: "ε", unit: "share of random actions", key: "epsilon" },
+  { id: "length", title: "Episode length", unit: "steps", table: "episodes", key: "length", points: true },
+];
+const PLUMBING = [
+  { id: "rate", title: "Speed", unit: "steps/s", key: "steps_per_second" },
+  { id: "updates", title: "Updates", unit: "updates/s", key: "updates_per_second" },
+  { id: "staleness", title: "Staleness", unit: "updates", key: "staleness_recent" },
+  { id: "workers-alive", title: "Workers", unit: "alive", key: "workers_alive" },
+  { id: "collect", title: "Collecting", unit: "share of a worker's time", key: "collect_share" },
+  { id: "learn", title: "Learning", unit: "share of a worker's time", key: "learn_share" },
+  { id: "server", title: "Waiting for the server", unit: "share of a worker's time", key: "server_share" },
 ];
 
 function colour(number) { return (DARK.matches ? ON_DARK : COLOURS)[number % COLOURS.length]; }
@@ -40,7 +48,7 @@ function short(value) {
 
 // Labels of an axis: one unit for all, and as many digits as tell neighbours apart.
 function ticks(values) {
-  const most = Math.max(...values.map(Math.abs)), step = values.length > 1 ? Math.abs(values[1] - values[0]) : most;
+  const most = Math.max(0, ...values.map(Math.abs)), step = values.length > 1 ? Math.abs(values[1] - values[0]) : most;
   const power = most && most < 1e-3 ? Math.floor(Math.log10(most)) : most >= 1e6 ? 6 : most >= 1e4 ? 3 : 0;
   const sign = { 6: " M", 3: " k", 0: "" }[power] ?? `e${power}`, scale = 10 ** power;
   let digits = 0;
@@ -71,7 +79,7 @@ function append(table, rows, order, most = MOST_POINTS) {
   }
 }
 
-// A card with a caption: the title with its unit, and the values.
+// A card with a caption: the title with its unit, the values, and what downloads them.
 function card(parent, id, title, wide) {
   const figure = document.createElement("figure"), caption = document.createElement("figcaption");
   const name = document.createElement("span"), values = document.createElement("span"), place = document.createElement("div");
@@ -84,10 +92,32 @@ function card(parent, id, title, wide) {
   figure.append(caption, place);
   if (wide) parent.prepend(figure);
   else parent.append(figure);
-  return { figure, values, place };
+  return { figure, caption, values, place };
 }
 
 function titled(spec) { return spec.title + (spec.unit ? ` (${spec.unit})` : ""); }
+
+// The exponential moving average, divided by the sum of its weights: the first values are not drawn towards 0.
+function smoothed(values, weight) {
+  let sum = 0, weights = 0;
+  return values.map((value) => {
+    if (value === null) return null;
+    sum = weight * sum + (1 - weight) * value;
+    weights = weight * weights + (1 - weight);
+    return sum / weights;
+  });
+}
+
+function download(name, blob) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(blob);
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+}
+
+// A name of a run is anybody's text: quoted, and never a formula of a spreadsheet.
+function cell(text) { return `"${String(text).replace(/^[=+\-@\t\r]/, "'$&").replace(/"/g, '""')}"`; }
 
 class Chart {
   constructor(parent, spec) {
@@ -95,25 +125,43 @@ class Chart {
     Object.assign(this, card(parent, spec.id, titled(spec), spec.wide));
     this.shape = "";
     this.plot = null;
+    this.tip = document.createElement("div");
+    this.tip.className = "tip";
+    this.tip.hidden = true;
+    this.place.append(this.tip);
+    const saves = document.createElement("span");
+    saves.className = "saves";
+    for (const [kind, save] of [["CSV", () => this.saveTable()], ["PNG", () => this.savePicture()]]) {
+      const button = document.createElement("button");
+      button.textContent = kind;
+      button.setAttribute("aria-label", `${spec.title} as ${kind}`);
+      button.onclick = save;
+      saves.append(button);
+    }
+    this.caption.append(saves);
   }
 
-  // data: [xs, ys, …]; series: [{label, stroke, points, dash, width}, …] of ys; bands as uPlot wants them
-  draw(x, data, series, bands = []) {
-    const empty = !data[0].length || data[0][0] === data[0][data[0].length - 1] ||
-      series.every((one, k) => one.dash || last(data[k + 1]) === null); // a dashed line is no result
-    this.x = x === "minutes" ? "minutes" : "steps";
-    this.data = data;
-    this.series = series;
+  // lines: [{label, stroke, xs, ys, points, dash, width, bare}, …]; a bare one is drawn as it is, however smooth the others.
+  // frame: {x, zoom, log, smooth, marks: [{x, text}, …]}; bands: [{lines: [above, below], fill}, …]
+  draw(lines, frame, bands = []) {
+    const { xs, raw } = this.join(lines, frame);
+    const empty = !xs.length || xs[0] === xs[xs.length - 1] || lines.every((line, k) => line.dash || last(raw[k]) === null);
+    this.frame = frame;
+    this.lines = lines;
     this.figure.hidden = empty && !this.spec.wide;
     if (this.figure.hidden) return;
     this.place.hidden = empty;
+    const drawn = raw.map((ys, k) => (frame.smooth && !lines[k].points && !lines[k].dash && !lines[k].bare ? smoothed(ys, frame.smooth) : ys));
+    Object.assign(this, { xs, raw, drawn });
     if (empty) this.values.textContent = "no values yet";
     else this.describe(this.plot ? this.plot.cursor.idx : null);
-    const now = empty ? "no values yet" : "now " + series.map((one, k) => `${one.label} ${short(last(data[k + 1]))}`).join(", ");
-    this.place.setAttribute("aria-label", `${this.spec.title} over ${this.x}: ${now}`);
+    const now = empty ? "no values yet" : "now " + lines.map((line, k) => `${line.label} ${short(last(raw[k]))}`).join(", ");
+    this.place.setAttribute("aria-label", [`${this.spec.title} over ${X[frame.x]}: ${now}`, ...frame.marks.map((mark) => mark.text)].join("; "));
     if (empty) return;
+    const behind = raw.filter((ys, k) => ys !== drawn[k]), data = [xs, ...behind, ...drawn];
     const size = { width: Math.max(200, this.place.clientWidth || 300), height: this.height() };
-    const shape = JSON.stringify([x, series.map((one) => [one.label, one.stroke, one.width]), bands.length, style("--ink")]);
+    const positive = raw.every((ys) => ys.every((y) => y === null || y > 0));
+    const shape = JSON.stringify([frame.x, frame.log, positive, lines.map((line) => [line.label, line.stroke, line.width]), behind.length, bands.length, style("--ink")]);
     if (this.plot && shape === this.shape) {
       if (this.plot.width !== size.width || this.plot.height !== size.height) this.plot.setSize(size);
       this.plot.setData(data);
@@ -121,45 +169,132 @@ class Chart {
     }
     if (this.plot) this.plot.destroy();
     this.shape = shape;
-    this.plot = new uPlot(this.options(size, bands), data, this.place);
+    this.plot = new uPlot(this.options(size, positive, bands), data, this.place);
+    this.plot.over.addEventListener("dblclick", () => zoomTo(null));
   }
 
-  options(size, bands) {
+  // One row for each value of each line, in the order of x: several games may end at the same step.
+  join(lines, { log }) {
+    const rows = [];
+    lines.forEach(({ xs, ys }, k) => xs.forEach((at, i) => {
+      const y = ys[i] ?? null;
+      if (at !== null && y !== null && isFinite(y) && (at > 0 || !log.includes("x"))) rows.push([at, k, y]);
+    }));
+    rows.sort((one, other) => one[0] - other[0]);
+    return { xs: rows.map((row) => row[0]), raw: lines.map((_, k) => rows.map((row) => (row[1] === k ? row[2] : null))) };
+  }
+
+  options(size, positive, bands) {
     const axis = { stroke: style("--quiet"), grid: { stroke: style("--line"), width: 1 }, ticks: { stroke: style("--line") } };
-    const labels = (_, values) => ticks(values);
-    const widest = (_, values) => 22 + 7 * Math.max(3, ...(values || []).map((value) => value.length));
+    const log = this.frame.log, labels = (isLog) => (_, values) => (isLog ? values.map((value) => (value === null ? "" : short(value))) : ticks(values));
+    const widest = (_, values) => 22 + 7 * Math.max(3, ...(values || []).map((value) => (value || "").length));
+    const behind = this.lines.filter((_, k) => this.raw[k] !== this.drawn[k]);
+    const series = (line) => ({
+      stroke: line.stroke, width: line.points ? 0 : line.width || 1.5, dash: line.dash, spanGaps: true,
+      points: line.points ? { show: true, size: 4, fill: line.stroke, stroke: line.stroke } : { show: false },
+      paths: line.points ? () => null : undefined,
+    });
     return {
-      ...size, legend: { show: false }, cursor: { y: false }, padding: [10, 12, 0, 0],
-      hooks: { setCursor: [(plot) => this.describe(plot.cursor.idx)] },
-      scales: { x: { time: false } },
-      axes: [{ ...axis, values: labels, size: 28 }, { ...axis, values: labels, size: widest }],
-      series: [{}, ...this.series.map((one) => ({
-        stroke: one.stroke, width: one.points ? 0 : one.width || 1.5, dash: one.dash, spanGaps: true,
-        points: one.points ? { show: true, size: 4, fill: one.stroke, stroke: one.stroke } : { show: false },
-        paths: one.points ? () => null : undefined,
-      }))],
-      bands,
+      ...size, legend: { show: false }, padding: [10, 14, 0, 0],
+      cursor: { y: false, drag: { x: true, y: false, setScale: false }, points: { show: false } },
+      hooks: {
+        setCursor: [(plot) => this.describe(plot.cursor.idx)],
+        setSelect: [(plot) => this.select(plot)],
+        draw: [(plot) => this.mark(plot)],
+      },
+      scales: {
+        x: { time: false, distr: log.includes("x") ? 3 : 1, range: (_, low, high) => this.frame.zoom || [low, high] },
+        y: { distr: log.includes("y") ? (positive ? 3 : 4) : 1 },
+      },
+      axes: [{ ...axis, values: labels(log.includes("x")), size: 28, space: 50 }, { ...axis, values: labels(log.includes("y")), size: widest }],
+      series: [{}, ...behind.map((line) => ({ ...series(line), width: 1, alpha: 0.3 })), ...this.lines.map(series)],
+      bands: bands.map(({ lines, fill }) => ({ series: lines.map((k) => 1 + behind.length + k), fill })),
     };
   }
 
-  describe(index) { // the values where the pointer is, else the newest ones
-    const here = index !== null && index !== undefined && index < this.data[0].length;
-    const parts = this.series.map((one, k) => {
-      const part = document.createElement("span"), value = short(here ? upTo(this.data[k + 1], index) : last(this.data[k + 1]));
-      part.textContent = this.series.length > 1 ? `${one.label} ${value}` : value;
-      if (this.series.length > 1) {
-        const dot = document.createElement("span");
-        dot.className = "dot";
-        dot.style.background = one.stroke;
-        part.prepend(dot);
-      }
-      return part;
+  select(plot) { // what was dragged over becomes the range of all charts
+    const { left, width } = plot.select;
+    if (width < 4) return;
+    const range = [left, left + width].map((at) => plot.posToVal(at, "x"));
+    plot.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
+    zoomTo(range);
+  }
+
+  mark(plot) { // a line where something was adjusted
+    const { ctx, bbox } = plot;
+    ctx.save();
+    ctx.strokeStyle = style("--warn");
+    ctx.lineWidth = devicePixelRatio;
+    ctx.setLineDash([4 * devicePixelRatio, 3 * devicePixelRatio]);
+    for (const { x } of this.frame.marks) {
+      const at = Math.round(plot.valToPos(x, "x", true));
+      if (!(at >= bbox.left && at <= bbox.left + bbox.width)) continue;
+      ctx.beginPath();
+      ctx.moveTo(at, bbox.top);
+      ctx.lineTo(at, bbox.top + bbox.height);
+      ctx.stroke();
+    }
+    ctx.restore();
+  }
+
+  describe(index) { // the newest values above the chart, and beside the pointer those where it is
+    const here = index !== null && index !== undefined && index < this.xs.length;
+    this.values.replaceChildren(...this.lines.map((_, k) => this.value(k, last)));
+    this.tip.hidden = !here;
+    if (!here) return;
+    const { marks, x } = this.frame, left = this.plot.cursor.left, place = document.createElement("b");
+    place.textContent = `at ${short(this.xs[index])} ${X[x]}`;
+    const near = marks.filter((mark) => Math.abs(this.plot.valToPos(mark.x, "x") - left) < 8).map((mark) => {
+      const text = document.createElement("span");
+      text.textContent = mark.text;
+      return text;
     });
-    if (here) parts.push(`at ${short(this.data[0][index])} ${this.x}`);
-    this.values.replaceChildren(...parts);
+    const isBeyond = (k) => this.xs[index] > this.lines[k].xs[this.lines[k].xs.length - 1];
+    this.tip.replaceChildren(place, ...this.lines.map((_, k) => this.value(k, (column) => (isBeyond(k) ? null : upTo(column, index)))), ...near);
+    this.tip.dataset.side = left < this.plot.over.clientWidth / 2 ? "right" : "left";
+  }
+
+  value(k, pick) { // of one line: its name and its value; where it is smooth, also the value as it is
+    const part = document.createElement("span"), { label, stroke } = this.lines[k], isSmooth = this.raw[k] !== this.drawn[k];
+    const text = short(pick(this.drawn[k])) + (isSmooth ? ` (${short(pick(this.raw[k]))})` : "");
+    part.textContent = this.lines.length > 1 ? `${label} ${text}` : text;
+    if (this.lines.length > 1) part.prepend(dot(stroke));
+    return part;
   }
 
   height() { return this.spec.wide ? (this.place.closest(".with-game") ? 400 : 300) : 170; }
+
+  // The values as they are, without smoothing, also those outside of a zoomed range.
+  table() {
+    const head = [X[this.frame.x], ...this.lines.map((line) => line.label)].map(cell).join(",");
+    return [head, ...this.xs.map((at, k) => [at, ...this.raw.map((ys) => ys[k] ?? "")].join(","))].join("\n") + "\n";
+  }
+
+  saveTable() { if (this.xs?.length) download(`${this.spec.id}.csv`, new Blob([this.table()], { type: "text/csv" })); }
+
+  savePicture() {
+    if (!this.plot) return;
+    const plotted = this.plot.ctx.canvas, picture = document.createElement("canvas"), pen = picture.getContext("2d");
+    const line = 18 * devicePixelRatio;
+    picture.width = plotted.width;
+    picture.height = plotted.height + line * (2 + this.lines.length);
+    pen.fillStyle = style("--ground");
+    pen.fillRect(0, 0, picture.width, picture.height);
+    pen.font = `${13 * devicePixelRatio}px system-ui, sans-serif`;
+    [[`${titled(this.spec)} over ${X[this.frame.x]}`, style("--ink")], ...this.lines.map((one) => [one.label, one.stroke])].forEach(([text, ink], k) => {
+      pen.fillStyle = ink;
+      pen.fillText(text, line / 2, line * (k + 1));
+    });
+    pen.drawImage(plotted, 0, picture.height - plotted.height);
+    picture.toBlob((blob) => download(`${this.spec.id}.png`, blob));
+  }
+}
+
+function dot(ink) {
+  const found = document.createElement("span");
+  found.className = "dot";
+  found.style.background = ink;
+  return found;
 }
 
 // Shares of updates by staleness.

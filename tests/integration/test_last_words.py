@@ -14,6 +14,7 @@ from tests.rows import nightly
 pytestmark = pytest.mark.timeout(600)
 __all__ = ["open_page"]  # a fixture
 
+LOSSES = "(runs.get(0)?.points.loss ?? []).filter((loss) => loss !== null).length"
 ENDLESS = ("--preset", "cartpole-a3c", "--max-steps", "1000000000", "--until-return", "None")
 LINK = "document.getElementById('link').textContent"
 AN_ALIVE_WORKER = "document.querySelector('#workers tr[data-state=alive]') !== null"
@@ -37,7 +38,7 @@ def it_is_over(page: Page, *said: str) -> None:
     ("flags", "said"),
     [
         nightly(("--max-steps", "40000"), ("over after 0.", "(max_steps 40000 reached)", "ps-web has ended.")),
-        (("--until-return", "20"), ("solved after 0.", "the last 100 games reached 20")),
+        (("--until-return", "120"), ("solved after 0.", "the last 100 games reached 120")),
     ],
     ids=["budget", "solved"],
 )
@@ -52,6 +53,16 @@ def test_the_last_word_is_how_the_run_ended(
     assert sentence in page.locator("#link").inner_text(), "the terminal says the same"
     assert page.locator("#no-workers").inner_text() == "The run is over: it has no workers."
     assert page.locator("#steer-hint").inner_text() == "The run is over."
+    until(page, f"document.getElementById('run-state').textContent === {said[0].split()[0]!r}")
+
+    live = page.evaluate(LOSSES)
+    assert live >= 3, "also a run of seconds has a curve of its loss"
+    later = open_page(printed_address(programs.start("ps-web", str(tmp_path / "my-run"), "--port", "0")))
+    until(later, f"{LOSSES} >= {live}")
+    until(later, "document.querySelectorAll('#facts code').length >= 4")
+    commands = later.locator("#facts code").all_inner_texts()
+    assert commands[0].startswith("rl-cluster --preset cartpole-a3c"), "how it was begun"
+    assert f"--resume {tmp_path / 'my-run'}" in commands[3], "what may be typed next"
 
 
 @pytest.mark.nightly

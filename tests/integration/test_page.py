@@ -67,6 +67,7 @@ def test_a_run_is_watched_and_steered_and_its_page_survives_takeover_and_restart
     until(page, "(runs.get(0)?.points.mean_return_100 ?? []).filter((mean) => mean !== null).length >= 3")
     assert page.locator("#chart-return canvas").is_visible()
     until(page, "document.querySelectorAll('#workers tr[data-state=alive]').length === 2")
+    page.locator("#plumbing-rank summary").click()
     until(page, "document.querySelector('#chart-staleness-histogram')?.checkVisibility()")
 
     live_games_move(page)
@@ -221,8 +222,8 @@ def test_games_of_several_workers_are_drawn_in_the_order_of_their_steps(
     page = open_page(start_page(programs, folder))
     until(page, "(runs.get(0)?.episodes.episode ?? []).length === 5")
     assert page.evaluate("runs.get(0).episodes.global_steps") == [250, 500, 750, 600, 800]
-    until(page, "charts.find((chart) => chart.spec.id === 'length').data?.[0].length === 5")
-    drawn = page.evaluate("charts.find((chart) => chart.spec.id === 'length').data[0]")
+    until(page, "charts.find((chart) => chart.spec.id === 'length').xs?.length === 5")
+    drawn = page.evaluate("charts.find((chart) => chart.spec.id === 'length').xs")
     assert drawn == [250, 500, 600, 750, 800]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ps_common.protocol.status import how_it_ended
-from rl_cluster.cli import what_next
+from ps_common.run_folder.commands import what_next
 from tests.ps_common.program.test_progress_display import status
 from tests.rows import row
 

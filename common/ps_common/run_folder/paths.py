@@ -43,6 +43,7 @@ GIFS = "gifs"
 GAME_GIFS = f"game-{'[0-9]' * 12}.gif"  # pattern of `gif_name`
 GAME_GIF = "game.gif"  # that the user is advised to record
 CURVE = "curve.png"
+COMMAND = "command"  # the command that began the run
 SERVER_LOG = "server.log"
 WEB_LOG = "web.log"
 PAGE = "page"  # address of the page while it is served, with its token

@@ -1,0 +1,23 @@
+"""The command that began a run."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from ps_common.run_folder.commands import command_of_run, keep_command
+from ps_common.run_folder.paths import COMMAND
+
+
+def test_the_first_command_of_a_run_is_kept_as_it_can_be_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert command_of_run(tmp_path) == ""
+    for seed in ("1", "2"):
+        monkeypatch.setattr(sys, "argv", ["/somewhere/rl-cluster", "--seed", seed, "--run-dir", "my runs"])
+        keep_command(tmp_path, "rl-cluster")
+    assert command_of_run(tmp_path) == "rl-cluster --seed 1 --run-dir 'my runs'"
+
+
+def test_a_command_that_cannot_be_kept_or_read_ends_no_run(tmp_path: Path) -> None:
+    keep_command(tmp_path / "gone", "rl-cluster")
+    (tmp_path / COMMAND).write_bytes(b"\xff")
+    assert command_of_run(tmp_path) == ""
