@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import re
+import time
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from importlib import resources
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import xxhash
 from aiohttp import web
 
 from ps_common.errors import PsRlError, RequestRefused
@@ -18,7 +20,7 @@ from ps_common.protocol.messages import (
     Adjusted,
     CheckpointRequest,
     CheckpointSaved,
-    Settings,
+    PlainSettings,
     StatusReply,
     StatusRequest,
     StopRequest,
@@ -30,6 +32,7 @@ from ps_common.protocol.status import Status
 from ps_common.sockets.request import SERVED_ELSEWHERE, ask_run
 from ps_web.access import HEADERS, Access
 from ps_web.history import most_sent
+from ps_web.index import MOST_SHOWN, RunIndex
 from ps_web.prometheus import exposition
 from ps_web.run import WatchedRun
 from ps_web.settings_table import settings_table
@@ -38,21 +41,25 @@ from ps_web.viewers import TooManyViewers, Viewers, encoded
 ANSWER_SECONDS = 5.0
 SAVE_SECONDS = 60.0  # until a checkpoint is on disk
 STUCK_SECONDS = 30.0  # for which a page may read nothing before it is disconnected
+LOOK_SECONDS = 4.0  # between two looks for runs
 PING_SECONDS = 15.0  # proxies close connections on which nothing is sent
-SCRIPTS = ("app.js", "charts.js", "curves.js", "game.js", "run.js", "steer.js", "uPlot.iife.min.js", "view.js")
-STATIC = dict.fromkeys(SCRIPTS, "text/javascript") | dict.fromkeys(("style.css", "uPlot.min.css"), "text/css")
+SCRIPTS = ("app", "charts", "curves", "game", "list", "run", "steer", "uPlot.iife.min", "view")
+STATIC = dict.fromkeys((f"{name}.js" for name in SCRIPTS), "text/javascript") | dict.fromkeys(
+    ("style.css", "uPlot.min.css"), "text/css"
+)
 
 
 def static_folder() -> Path:
     return Path(str(resources.files("ps_web") / "static"))
 
 
-def make_app(runs: Sequence[WatchedRun], viewers: Viewers, access: Access, *, more: int = 0) -> web.Application:
-    """`runs` in the order of the page; `more`: how many there are beside them."""
-    page = Page(runs, viewers, access, more)
+def make_app(index: RunIndex, viewers: Viewers, access: Access) -> web.Application:
+    """The page of these runs."""
+    page = Page(index, viewers, access)
     app = web.Application(middlewares=[access.middleware], client_max_size=2**16)
     app.router.add_get("/", page.index)
     app.router.add_get("/static/{name}", page.static)
+    app.router.add_get("/api/runs", page.list_runs)
     app.router.add_get("/api/stream", page.stream)
     app.router.add_get("/api/settings", page.settings)
     app.router.add_post("/api/runs/{number}/checkpoint", page.checkpoint)
@@ -75,19 +82,39 @@ class Wanted(msgspec.Struct, forbid_unknown_fields=True):
 class Page:
     """The handlers."""
 
-    def __init__(self, runs: Sequence[WatchedRun], viewers: Viewers, access: Access, more: int) -> None:
-        self._runs = runs
-        self._more = more
+    def __init__(self, index: RunIndex, viewers: Viewers, access: Access) -> None:
+        self._index = index
         self._viewers = viewers
         self._access = access
+        self._looking = asyncio.Lock()
+        self._looked = 0.0  # when folders were looked for
+        self._lines = b"[]"
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def follow_runs(self, _: web.Application) -> AsyncIterator[None]:
         """Each run has a task while the program runs."""
-        tasks = [asyncio.create_task(run.watch()) for run in self._runs]
+        self._follow(self._index.runs)
         yield
-        for task in tasks:
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _follow(self, runs: Sequence[WatchedRun]) -> None:
+        self._tasks += [asyncio.create_task(run.watch()) for run in runs]
+
+    async def list_runs(self, request: web.Request) -> web.Response:
+        """A line for each run. Pages share one look at the folders, which a thread of its own takes."""
+        async with self._looking:
+            if time.monotonic() - self._looked > LOOK_SECONDS:
+                self._follow(await asyncio.to_thread(self._index.look))
+                self._lines = msgspec.json.encode(await asyncio.to_thread(self._index.lines))
+                self._looked = time.monotonic()
+        tag = xxhash.xxh3_64_hexdigest(self._lines)
+        if any(known.value == tag for known in request.if_none_match or ()):
+            return web.Response(status=304, headers={"ETag": f'"{tag}"'})
+        response = web.Response(body=self._lines, content_type="application/json", headers={"ETag": f'"{tag}"'})
+        response.enable_compression()
+        return response
 
     async def index(self, _: web.Request) -> web.Response:
         return web.Response(text=(static_folder() / "index.html").read_text(encoding="utf-8"), content_type="text/html")
@@ -102,16 +129,17 @@ class Page:
         return _json(settings_table())
 
     async def stream(self, request: web.Request) -> web.StreamResponse:
-        """Server-sent events: first everything, then what is new."""
-        for run in self._runs:
+        """Server-sent events of the runs `?runs=ID,ID` (without it the newest): first everything, then news."""
+        runs = self._asked(request)
+        for run in runs:
             run.read_folder()
         try:
-            queue = self._viewers.open()
+            queue = self._viewers.open([run.number for run in runs])
         except TooManyViewers:
             raise web.HTTPServiceUnavailable(text="too many pages are open\n") from None
         # No await between the queue and the state: nothing is missed, and nothing comes twice.
-        start = [encoded("hello", {"steering": self._access.may_steer(request), "more": self._more})]
-        start += [encoded("run", run.whole(most_sent(len(self._runs)))) for run in self._runs]
+        start = [encoded("hello", {"steering": self._access.may_steer(request)})]
+        start += [encoded("run", run.whole(most_sent(len(runs)))) for run in runs]
         response = web.StreamResponse(
             headers={**HEADERS, "Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
         )
@@ -136,7 +164,7 @@ class Page:
 
     async def adjust(self, request: web.Request) -> web.Response:
         try:
-            settings = msgspec.json.decode(await request.read(), type=Settings)
+            settings = msgspec.json.decode(await request.read(), type=PlainSettings)
         except msgspec.DecodeError as error:
             raise web.HTTPBadRequest(text=f"the body must be an object of settings: {error}\n") from error
         reply = await self._ask(self._run(request), Adjust(request=1, settings=settings, by="ps-web"), ANSWER_SECONDS)
@@ -160,8 +188,9 @@ class Page:
         limit = request.headers.get("X-Prometheus-Scrape-Timeout-Seconds", "")
         is_number = re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,6})?", limit)
         seconds = min(ANSWER_SECONDS, float(limit) / 4) if is_number else ANSWER_SECONDS
-        found = await asyncio.gather(*(self._status(run, seconds) for run in self._runs))
-        text = exposition(zip((run.name for run in self._runs), found, strict=True))
+        runs = await asyncio.to_thread(self._index.newest)
+        found = await asyncio.gather(*(self._status(run, seconds) for run in runs))
+        text = exposition(zip((run.name for run in runs), found, strict=True))
         return web.Response(body=text, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
     async def healthz(self, _: web.Request) -> web.Response:
@@ -169,16 +198,25 @@ class Page:
 
     async def readyz(self, _: web.Request) -> web.Response:
         """Whether each run can be shown: its folder is there, or its server answers."""
-        for run in self._runs:
+        for run in await asyncio.to_thread(self._index.newest):
             if (run.folder is None or not run.folder.is_dir()) and await self._status(run) is None:
                 raise web.HTTPServiceUnavailable(text=f"{run.name}: no server answers\n")
         return web.Response(text="ok\n")
 
     def _run(self, request: web.Request) -> WatchedRun:
         number = request.match_info["number"]
-        if not number.isdecimal() or int(number) >= len(self._runs):
+        if not re.fullmatch("[0-9]{1,9}", number) or int(number) >= len(self._index.runs):
             raise web.HTTPNotFound
-        return self._runs[int(number)]
+        return self._index.runs[int(number)]
+
+    def _asked(self, request: web.Request) -> list[WatchedRun]:
+        """The runs of a stream, those that are known. Raises web.HTTPException."""
+        if "runs" not in request.query:
+            return self._index.newest()
+        ids = set(request.query["runs"].split(","))
+        if len(ids) > MOST_SHOWN:
+            raise web.HTTPBadRequest(text=f"runs: {len(ids)} are more than one page shows ({MOST_SHOWN})\n")
+        return [run for run in self._index.runs if run.id in ids]
 
     async def _status(self, run: WatchedRun, seconds: float = ANSWER_SECONDS) -> Status | None:
         with contextlib.suppress(web.HTTPException):

@@ -21,17 +21,15 @@ from ps_common.program.flags import parse_program
 from ps_common.program.number_flags import Port, check_numbers
 from ps_common.program.stop_signals import StopSignal
 from ps_common.protocol.addresses import bare_host, check_address, is_loopback, join_address
-from ps_common.run_folder.paths import ENDPOINT, METRICS, records_folder, replacement_of, run_folders_below, run_name
-from ps_common.settings.run_files import SETTINGS
-from ps_common.sockets.curve import ClientKeys, CurveFlags
+from ps_common.run_folder.paths import replacement_of
+from ps_common.sockets.curve import CurveFlags
 from ps_web.access import Access
 from ps_web.app import make_app
 from ps_web.history import most_sent
-from ps_web.run import WatchedRun
+from ps_web.index import MOST_SHOWN, RunIndex
 from ps_web.viewers import Viewers
 
 PROGRAM = "ps-web"
-MOST_RUNS = 50
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,19 +73,17 @@ class WebSettings(CurveFlags):
             check_address("--server", server)
         if not self.runs and not self.server:
             raise SettingsError("ps-web shows runs: name a RUN_DIR, or a server with --server HOST:PORT")
-        if len(self.server) > MOST_RUNS:
-            raise SettingsError(f"--server: {len(self.server)} runs are more than one page shows ({MOST_RUNS})")
+        if len(self.server) > MOST_SHOWN:
+            raise SettingsError(f"--server: {len(self.server)} runs are more than one page shows ({MOST_SHOWN})")
 
 
 def show(argv: Sequence[str] | None = None) -> int:
     """Run the program until a signal ends it. Raises PsRlError for what the user can mend."""
     settings = parse_program(WebSettings, argv, prog=PROGRAM)
     viewers = Viewers()
-    runs, more = _runs(settings, viewers, settings.client_keys())
-    if more:
-        print(f"the page shows the {len(runs)} newest runs; of {more} more name those that matter", flush=True)
+    index = RunIndex(settings.runs, settings.server, viewers, keys=settings.client_keys(), wait=settings.wait)
     settings, token = _at_the_address_before(settings)
-    asyncio.run(_serve(settings, runs, more, viewers, token, StopSignal()))
+    asyncio.run(_serve(settings, index, viewers, token, StopSignal()))
     return 0
 
 
@@ -105,15 +101,13 @@ def _at_the_address_before(settings: WebSettings) -> tuple[WebSettings, str]:
     return dataclasses.replace(settings, port=before.port or 0), before.query.removeprefix("token=")
 
 
-async def _serve(
-    settings: WebSettings, runs: Sequence[WatchedRun], more: int, viewers: Viewers, token: str, stop: StopSignal
-) -> None:
-    """`more`: runs that are not shown. Raises SettingsError when the port cannot be listened on."""
+async def _serve(settings: WebSettings, index: RunIndex, viewers: Viewers, token: str, stop: StopSignal) -> None:
+    """Raises SettingsError when the port cannot be listened on."""
     is_open = is_loopback(settings.host)
     with _listening_socket(settings.host, settings.port) as listening:
         port = listening.getsockname()[1]
         access = Access(token, is_open=is_open, port=port, hosts=set(settings.allow_host))
-        runner = web.AppRunner(make_app(runs, viewers, access, more=more), access_log=None, shutdown_timeout=1.0)
+        runner = web.AppRunner(make_app(index, viewers, access), access_log=None, shutdown_timeout=1.0)
         await runner.setup()
         await web.SockSite(runner, listening).start()
         address = f"http://{join_address(settings.host, port)}/?token={token}"
@@ -124,7 +118,8 @@ async def _serve(
         try:
             await _signalled(stop)
         finally:
-            viewers.send("bye", {"runs": [run.last_word(most_sent(len(runs))) for run in runs]})
+            shown = [run for run in index.runs if viewers.shown(run.number).is_set()]
+            viewers.send("bye", {"runs": [run.last_word(most_sent(len(shown))) for run in shown]})
             viewers.close()
             await runner.cleanup()
             if settings.address_file is not None:
@@ -166,42 +161,3 @@ def _listening_socket(host: str, port: int) -> socket.socket:
         return socket.create_server(address[:2], family=family)
     except OSError as error:
         raise SettingsError(f"--host {host} --port {port}: cannot be listened on: {error.strerror or error}") from error
-
-
-def run_folders(paths: Sequence[Path]) -> list[Path]:
-    """Each path itself where it is a run folder, else all run folders below it. Raises SettingsError."""
-    folders: list[Path] = []
-    for path in map(records_folder, paths):
-        if any((path / name).exists() for name in (SETTINGS, METRICS, ENDPOINT)):
-            folders.append(path)
-            continue
-        folders += run_folders_below(path)
-    return list({folder.resolve(): folder for folder in folders}.values())
-
-
-def _newest(folders: Sequence[Path], most: int) -> list[Path]:
-    """At most so many run folders, those that were written to last, in the order in which they were given."""
-
-    def written(folder: Path) -> float:
-        return max(
-            (path.stat().st_mtime for name in (METRICS, SETTINGS) if (path := folder / name).exists()), default=0
-        )
-
-    newest = set(sorted(folders, key=written, reverse=True)[:most])
-    return [folder for folder in folders if folder in newest]
-
-
-def _runs(settings: WebSettings, viewers: Viewers, keys: ClientKeys | None) -> tuple[list[WatchedRun], int]:
-    """The runs of the page, and how many more there are. Raises SettingsError."""
-    found = list(map(records_folder, settings.runs)) if settings.wait else run_folders(settings.runs)
-    folders = _newest(found, MOST_RUNS - len(settings.server))
-    runs: list[WatchedRun] = []
-    # One folder and one server are the same run, seen from both sides.
-    if len(folders) == 1 and len(settings.server) == 1:
-        name = run_name(folders[0])
-        return [WatchedRun(0, name, viewers, folder=folders[0], servers=settings.server, keys=keys)], 0
-    for folder in folders:
-        runs.append(WatchedRun(len(runs), run_name(folder), viewers, folder=folder, servers=(), keys=keys))
-    for server in settings.server:
-        runs.append(WatchedRun(len(runs), server, viewers, folder=None, servers=[server], keys=keys))
-    return runs, len(found) - len(folders)

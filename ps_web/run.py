@@ -9,8 +9,10 @@ grows, the curves go on with what the server says.
 import asyncio
 import base64
 import contextlib
+import hashlib
 import time
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +44,11 @@ MOST_EVENTS = 200
 
 
 class WatchedRun:
-    """A run folder, a server's address, or both. `name` is what the page calls it."""
+    """
+    A run folder, a server's address, or both. `name` is what the page calls it.
+
+    `number` is for this process; `id` is the same in each, so that a link to the page holds.
+    """
 
     def __init__(
         self,
@@ -76,7 +82,7 @@ class WatchedRun:
             keys=keys,
             take_status=self._take_status,
             take_event=self._take_event,
-            watched=lambda: self.watched if len(viewers) else "",
+            watched=lambda: self.watched if viewers.shown(number).is_set() else "",
             take_frame=self._take_frame,
         )
         if folder is not None:
@@ -85,12 +91,19 @@ class WatchedRun:
             self._logged_file = RowsTail(folder / LOGGED, LoggedRow, most_rows=MOST_READ)
             self._events_file = RowsTail(folder / EVENTS, EventRow)
 
+    @cached_property
+    def id(self) -> str:
+        """Eight digits of the place of the run."""
+        place = str(self.folder.resolve()) if self.folder else self.name
+        return hashlib.blake2s(place.encode(errors="surrogateescape"), digest_size=4).hexdigest()
+
     # -- what a page is sent --------------------------------------------------------------------------------------
 
     def whole(self, most: int = MOST_SENT) -> dict[str, Any]:
         """Everything, for a page that has just been opened; at most so many rows of each table."""
         return {
             "run": self.number,
+            "id": self.id,
             "name": self.name,
             **self._past(),
             "points": self._points.columns(most),
@@ -149,14 +162,15 @@ class WatchedRun:
         """
         Follow the run until cancelled.
 
-        With a folder nothing is read and no server is asked while no page is open: the files keep the past.
+        With a folder nothing is read and no server is asked while no page shows the run: the files keep the past.
         """
+        shown = self._viewers.shown(self.number)
         while True:
             if self.folder is not None:
-                await self._viewers.arrived.wait()
+                await shown.wait()
             link = asyncio.create_task(self.link.run())
             try:
-                while self.folder is None or len(self._viewers):
+                while self.folder is None or shown.is_set():
                     self.read_folder()
                     if not self.link.address and self.status is not None:
                         self.status = None

@@ -1,11 +1,13 @@
 """
-The pages that are open: each has a bounded queue of messages.
+The pages that are open: each has a bounded queue of messages of the runs that it shows.
 
 A page that does not read fast enough is disconnected. Its browser connects again and gets the whole state anew, so a
 forgotten tab costs no memory.
 """
 
 import asyncio
+from collections import defaultdict
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
@@ -22,38 +24,44 @@ class Viewers:
     """Sends messages to all open pages. Numbers that JSON lacks (NaN, Inf) become null."""
 
     def __init__(self) -> None:
-        self._queues: set[asyncio.Queue[bytes | None]] = set()
-        self.arrived = asyncio.Event()  # set while at least one page is open
+        self._queues: dict[asyncio.Queue[bytes | None], frozenset[int]] = {}  # with the numbers of the runs
+        self._shown: defaultdict[int, asyncio.Event] = defaultdict(asyncio.Event)
 
     def __len__(self) -> int:
         return len(self._queues)
 
+    def shown(self, run: int) -> asyncio.Event:
+        """Set while at least one page shows this run."""
+        return self._shown[run]
+
     def send(self, kind: str, content: dict[str, Any]) -> None:
-        """To every open page."""
-        if not self._queues:
+        """To every open page that shows the run of the content; without a run to every one."""
+        run = content.get("run")
+        readers = [queue for queue, runs in self._queues.items() if run is None or run in runs]
+        if not readers:
             return
         data = encoded(kind, content)
-        for queue in list(self._queues):
+        for queue in readers:
             if queue.full():
-                self._queues.discard(queue)
+                del self._queues[queue]
                 queue.get_nowait()
                 queue.put_nowait(None)  # the end of its stream
             else:
                 queue.put_nowait(data)
         self._update()
 
-    def open(self) -> "asyncio.Queue[bytes | None]":
-        """The queue of a page that is opened now; None in it is the end. Raises TooManyViewers."""
+    def open(self, runs: Collection[int] = ()) -> "asyncio.Queue[bytes | None]":
+        """The queue of a page that shows these runs from now on; None in it is the end. Raises TooManyViewers."""
         if len(self._queues) >= MOST_VIEWERS:
             raise TooManyViewers
         queue: asyncio.Queue[bytes | None] = asyncio.Queue(MOST_WAITING)
-        self._queues.add(queue)
+        self._queues[queue] = frozenset(runs)
         self._update()
         return queue
 
     def leave(self, queue: "asyncio.Queue[bytes | None]") -> None:
         """The page of this queue is closed."""
-        self._queues.discard(queue)
+        self._queues.pop(queue, None)
         self._update()
 
     def close(self) -> None:
@@ -64,10 +72,9 @@ class Viewers:
             queue.put_nowait(None)
 
     def _update(self) -> None:
-        if self._queues:
-            self.arrived.set()
-        else:
-            self.arrived.clear()
+        shown = frozenset().union(*self._queues.values())
+        for run in shown | self._shown.keys():
+            (self._shown[run].set if run in shown else self._shown[run].clear)()
 
 
 def encoded(kind: str, content: dict[str, Any]) -> bytes:

@@ -3,19 +3,20 @@
 
 const runs = new Map(); // by number: {name, settings, points, episodes, logged, events, status, address, checkpoints}
 const ORDER = { points: "global_steps", episodes: "episode", logged: "global_steps" };
-let chosen = 0, steering = false, drawn = 0, source = null;
+let chosen = -1, steering = false, drawn = 0, source = null;
 let gone = ""; // why nothing new comes from ps-web; "" while it answers
 
 function connect() {
-  source = new EventSource("api/stream");
+  if (source) source.close();
+  source = new EventSource(`api/stream?runs=${shownIds().join(",")}`);
   const on = (kind, take) => source.addEventListener(kind, (event) => { take(JSON.parse(event.data)); later(); });
   source.onopen = () => { by("link").textContent = "connected to ps-web"; };
   source.onerror = () => {
     if (!gone) leave(`ps-web does not answer since ${new Date().toLocaleTimeString()}; trying again …`);
-    if (source.readyState === EventSource.CLOSED) { source.close(); setTimeout(connect, 2000); }
+    if (source.readyState === EventSource.CLOSED) { source.close(); setTimeout(start, 2000); }
   };
-  on("hello", (hello) => { steering = hello.steering; gone = ""; runs.clear(); drawMore(hello.more); });
-  on("bye", (bye) => { source.close(); for (const run of bye.runs) runs.set(run.run, run); leave("ps-web has ended."); });
+  on("hello", (hello) => { steering = hello.steering; gone = ""; runs.clear(); look(); });
+  on("bye", (bye) => { source.close(); for (const run of bye.runs) if (runs.has(run.run)) runs.set(run.run, run); leave("ps-web has ended."); });
   on("run", (run) => runs.set(run.run, run));
   on("now", (now) => Object.assign(runs.get(now.run) || {}, now));
   source.addEventListener("frame", (event) => drawFrame(JSON.parse(event.data)));
@@ -31,9 +32,9 @@ function leave(why) { // what was seen last stays, as the past: nobody knows whi
   draw();
 }
 
-function drawMore(more) { // runs that the page was asked for and does not show
-  by("more").hidden = !more;
-  by("more").textContent = `and ${more} older runs: ps-web shows those that are named`;
+async function start() { // the list first: it says which runs are shown
+  if (!gone) await look();
+  connect();
 }
 
 function newestEvents(events) { // checkpoints come by the minute: the last of them, so that the rest is found
@@ -48,37 +49,24 @@ function later() { // at most twice a second, and not at all in a hidden tab
   drawn = setTimeout(() => { drawn = 0; draw(); }, 250);
 }
 
+function shownRuns() {
+  const ids = shownIds();
+  return [...runs.values()].filter((run) => ids.includes(run.id));
+}
+
 function draw() {
-  const run = runs.get(chosen) || runs.values().next().value;
+  const shown = shownRuns(), open = view.get("open"), ticked = tickedIds();
+  const run = shown.find((one) => one.id === open) || shown.find((one) => one.id === ticked[0]) || shown[0];
   if (!run) return;
-  chosen = run.run;
-  drawRuns();
+  if (chosen !== run.run) { chosen = run.run; drawList(); }
   drawLink(run);
   drawRun(run);
   drawTiles(run);
   drawGame(run);
-  drawCurves(run, runs.size > 1 ? [...runs.values()] : [run]);
+  drawCurves(run, shown);
   drawWorkers(run);
   drawSteering(run);
   drawEvents(run);
-}
-
-function drawRuns() {
-  const nav = by("runs");
-  if (nav.children.length !== runs.size) {
-    nav.replaceChildren(...[...runs.values()].map((run) => {
-      const button = document.createElement("button");
-      const dot = document.createElement("span");
-      dot.className = "dot";
-      dot.style.background = colour(run.run);
-      button.append(dot, run.name);
-      button.onclick = () => { chosen = run.run; draw(); };
-      return button;
-    }));
-    nav.hidden = runs.size < 2;
-    by("band-choice").hidden = runs.size < 2;
-  }
-  [...runs.values()].forEach((run, k) => nav.children[k].setAttribute("aria-pressed", run.run === chosen));
 }
 
 const PHASES = { empty: "waiting for its first worker", serving: "training", draining: "ending", standby: "following as the standby" };
@@ -179,11 +167,10 @@ function drawEvents(run) {
   }));
 }
 
-by("band").onchange = draw;
 by("plumbing-rank").open = view.get("plumbing") === "open";
 by("plumbing-rank").ontoggle = () => { view.set("plumbing", by("plumbing-rank").open ? "open" : ""); draw(); };
-addEventListener("hashchange", draw);
+addEventListener("hashchange", show);
 DARK.addEventListener("change", draw);
 addEventListener("resize", later);
 document.addEventListener("visibilitychange", later);
-connect();
+start();

@@ -2,8 +2,6 @@
 // Charts of columns: what is drawn, with which unit, and how it is kept bounded.
 
 const by = (id) => document.getElementById(id);
-const COLOURS = ["#1f77b4", "#d9730d", "#2b8a3e", "#9b3fb5", "#c2255c", "#0b8a8f", "#8a6d00", "#5f6b7a"];
-const ON_DARK = ["#6cb6ff", "#ffa657", "#7ee787", "#d2a8ff", "#ff9bce", "#56d4dd", "#e3b341", "#b1bac4"];
 const DARK = matchMedia("(prefers-color-scheme: dark)");
 const MOST_POINTS = 3000; // of a table in this page, where it shows one run
 const ALL_POINTS = 12000; // of one table of all runs together
@@ -32,7 +30,10 @@ const PLUMBING = [
   { id: "server", title: "Waiting for the server", unit: "share of a worker's time", key: "server_share" },
 ];
 
-function colour(number) { return (DARK.matches ? ON_DARK : COLOURS)[number % COLOURS.length]; }
+function colour(id, alpha = 1) { // of a run, always the same: the first bytes of its id are a hue
+  const hue = parseInt(id.slice(0, 4), 16) * 360 / 65536;
+  return `hsl(${hue.toFixed(0)} 70% ${DARK.matches ? 65 : 40}% / ${alpha})`;
+}
 function style(name) { return getComputedStyle(document.documentElement).getPropertyValue(name).trim(); }
 
 function short(value) {

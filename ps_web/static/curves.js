@@ -37,7 +37,7 @@ function drawCurves(run, shown) {
   for (const chart of charts) {
     if (chart.place.closest("details") && !open) continue;
     const { table, key, points } = chart.spec;
-    const lines = shown.map((one) => ({ label: one.name, stroke: colour(one.run), points, width: one === run ? 2 : 1.5, ...columnOf(one, frame.x, key, table) }));
+    const lines = shown.map((one) => ({ label: one.name, stroke: colour(one.id), points, width: one === run ? 2 : 1.5, ...columnOf(one, frame.x, key, table) }));
     chart.draw(lines.filter((line) => last(line.ys) !== null), frame);
   }
   if (open) staleness.draw(run.staleness);
@@ -53,37 +53,52 @@ function addCustomCharts(shown) { // a number of a custom environment or callbac
 }
 
 function drawReturns(run, shown, frame) {
-  const band = by("band").checked && shown.length > 1 ? bandOf(shown, frame.x) : null;
-  const lines = band ? band.lines : [
-    { label: "episodes", stroke: style("--quiet"), points: true, ...columnOf(run, frame.x, "episode_return", "episodes") },
-    ...shown.map((one) => ({
-      label: shown.length > 1 ? one.name : "mean of 100", stroke: colour(one.run), width: one === run ? 2.5 : 1.5,
+  const groups = bySeed(shown), seeds = groups.filter((group) => group.length > 1);
+  by("band-choice").hidden = !seeds.length;
+  by("band").checked = view.get("seeds") === "band";
+  const bands = [], banded = by("band").checked ? new Set(seeds.flat()) : new Set();
+  const lines = [
+    ...(shown.length > 1 ? [] : [{ label: "episodes", stroke: style("--quiet"), points: true, ...columnOf(run, frame.x, "episode_return", "episodes") }]),
+    ...shown.filter((one) => !banded.has(one)).map((one) => ({
+      label: shown.length > 1 ? one.name : "mean of 100", stroke: colour(one.id), width: one === run ? 2.5 : 1.5,
       ...columnOf(one, frame.x, "mean_return_100"),
     })),
   ];
+  for (const group of banded.size ? seeds : []) {
+    const band = bandOf(group, frame.x);
+    bands.push({ lines: [lines.length, lines.length + 1], fill: colour(group[0].id, 0.18) });
+    lines.push(...band);
+  }
   if (target(run) !== null) {
     const ends = lines.flatMap((line) => line.xs).filter((at) => at !== null).reduce(([low, high], at) => [Math.min(low, at), Math.max(high, at)], [Infinity, -Infinity]);
     lines.push({ label: "target", stroke: style("--good"), dash: [6, 4], xs: ends, ys: [target(run), target(run)] });
   }
-  returns.draw(lines, frame, band ? band.bands : []);
-  if (!band && last(run.points.mean_return_100) === null) returns.values.textContent = "no episode has ended yet";
+  returns.draw(lines, frame, bands);
+  if (!banded.size && last(run.points.mean_return_100) === null) returns.values.textContent = "no episode has ended yet";
 }
 
-function bandOf(all, x) { // all runs: their mean, and between the lowest and the highest, as far as the shortest goes
-  const shown = all.filter((run) => (run.points[x] || []).length > 1);
+function bySeed(shown) { // runs whose settings are the same but for the seed, and so never of two environments
+  const groups = new Map();
+  for (const run of shown) {
+    const { settings = {} } = lineOf(run.id) || {}, { seed, ...others } = settings;
+    const key = seed === undefined ? run.id : JSON.stringify(Object.entries(others).sort());
+    groups.set(key, [...(groups.get(key) || []), run]);
+  }
+  return [...groups.values()];
+}
+
+function bandOf(group, x) { // the mean of a group, and the lowest and the highest, as far as the shortest run goes
+  const shown = group.filter((run) => (run.points[x] || []).length > 1), stroke = colour(group[0].id);
   const end = Math.min(...shown.map((run) => last(run.points[x]))) || 0;
   const xs = Array.from({ length: shown.length ? 300 : 0 }, (_, k) => end * k / 299);
   const values = shown.map((run) => interpolated(run.points[x], run.points.mean_return_100, xs));
   const over = (pick) => xs.map((_, k) => { const ys = values.map((one) => one[k]).filter((y) => y !== null); return ys.length ? pick(ys) : null; });
-  const mean = over((ys) => ys.reduce((sum, y) => sum + y, 0) / ys.length);
-  return {
-    lines: [
-      { label: "highest", stroke: style("--line"), xs, ys: over((ys) => Math.max(...ys)), bare: true },
-      { label: "lowest", stroke: style("--line"), xs, ys: over((ys) => Math.min(...ys)), bare: true },
-      { label: `mean of ${shown.length} runs`, stroke: colour(0), width: 2.5, xs, ys: mean, bare: true },
-    ],
-    bands: [{ lines: [0, 1], fill: "rgba(31,119,180,.18)" }],
-  };
+  const { environment, group: name } = lineOf(group[0].id) || {};
+  return [
+    { label: "highest", stroke: style("--line"), xs, ys: over((ys) => Math.max(...ys)), bare: true },
+    { label: "lowest", stroke: style("--line"), xs, ys: over((ys) => Math.min(...ys)), bare: true },
+    { label: `${name || environment}: mean of ${shown.length} seeds`, stroke, width: 2.5, xs, ys: over((ys) => ys.reduce((sum, y) => sum + y, 0) / ys.length), bare: true },
+  ];
 }
 
 function interpolated(xs, ys, wanted) {
@@ -117,3 +132,4 @@ for (const choice of document.querySelectorAll('input[name="x"]')) choice.onchan
 for (const axis of ["x", "y"]) by(`log-${axis}`).onchange = () => { view.set("log", ["x", "y"].filter((one) => by(`log-${one}`).checked).join("")); draw(); };
 by("smooth").oninput = () => { view.set("smooth", Number(by("smooth").value) ? by("smooth").value : ""); draw(); };
 by("zoom-out").onclick = () => zoomTo(null);
+by("band").onchange = () => { view.set("seeds", by("band").checked ? "band" : ""); draw(); };

@@ -8,7 +8,7 @@ function drawSteering(run) {
   by("steer-hint").textContent = run.ended && !run.status ? "The run is over." : steering ? "A run is steered while a server answers." : "Steering takes the token: open the address that ps-web has printed.";
   for (const element of by("adjust").elements) element.disabled = !ready;
   drawSettings(run);
-  by("pause").textContent = run.status && run.status.paused ? "Resume" : "Pause";
+  by("pause").textContent = run.status && (run.status.paused || run.status.drained) ? "Resume" : "Pause";
   by("checkpoints").replaceChildren(...(run.checkpoints || []).map((name) => {
     const item = document.createElement("li");
     item.textContent = name;
@@ -46,7 +46,7 @@ async function post(what, content) {
     });
     const text = await answer.text();
     if (!answer.ok) throw new Error(text.trim());
-    by("steered").textContent = what === "checkpoint" ? `saved: ${JSON.parse(text).path}` : what === "adjust" ? "done" : "";
+    by("steered").textContent = what === "checkpoint" ? `saved: ${JSON.parse(text).path}` : what === "adjust" ? "done" : "asked to stop";
     if (what === "adjust") by("adjust").reset();
   } catch (error) {
     by("steered").textContent = error.message;
@@ -60,5 +60,7 @@ by("adjust").onsubmit = (event) => {
   if (Object.values(settings).some((value) => value !== null && !isFinite(value))) by("steered").textContent = "each setting must be a number";
   else if (Object.keys(settings).length) post("adjust", settings);
 };
-by("pause").onclick = () => post("adjust", { paused: by("pause").textContent === "Pause" });
+by("pause").onclick = () => post("adjust", by("pause").textContent === "Pause" ? { paused: true } : { paused: false, drained: false });
+by("drain").onclick = () => post("adjust", { drained: true });
+by("stop").onclick = () => { if (confirm(`Stop ${(runs.get(chosen) || {}).name} for all its workers? It is saved first.`)) post("stop", {}); };
 by("save").onclick = () => post("checkpoint", {});

@@ -1,6 +1,5 @@
 """The page in a real browser, beside a real run of CartPole."""
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,6 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page
 
-from ps_web.cli import MOST_RUNS
 from tests.integration.pages import open_page, printed_address, until
 from tests.integration.processes import Program, Programs, status_of, wait_for
 
@@ -225,23 +223,3 @@ def test_games_of_several_workers_are_drawn_in_the_order_of_their_steps(
     until(page, "charts.find((chart) => chart.spec.id === 'length').xs?.length === 5")
     drawn = page.evaluate("charts.find((chart) => chart.spec.id === 'length').xs")
     assert drawn == [250, 500, 600, 750, 800]
-
-
-@pytest.mark.nightly
-def test_of_more_runs_than_a_page_shows_it_shows_the_newest_and_says_how_many_more_there_are(
-    programs: Programs, tmp_path: Path, open_page: Callable[..., Page]
-) -> None:
-    for number in range(MOST_RUNS + 3):
-        folder = tmp_path / "runs" / f"run-{number:02}"
-        folder.mkdir(parents=True)
-        add_lines(folder, 5, first=1)
-        age = 100 if number in (0, 7, 52) else 1
-        os.utime(folder / "metrics.jsonl", (2e9 - age, 2e9 - age))
-    web = programs.start("ps-web", str(tmp_path / "runs"), "--port", "0")
-    page = open_page(printed_address(web))
-    until(page, f"runs.size === {MOST_RUNS}")
-    shown = page.evaluate("[...runs.values()].map((run) => run.name)")
-    assert shown == [f"run-{number:02}" for number in range(MOST_RUNS + 3) if number not in (0, 7, 52)]
-    assert page.locator("#more").inner_text() == "and 3 older runs: ps-web shows those that are named"
-    assert f"the page shows the {MOST_RUNS} newest runs; of 3 more name those that matter\n" in web.output
-    assert not open_page(start_page(programs, tmp_path / "runs" / "run-07")).locator("#more").is_visible()

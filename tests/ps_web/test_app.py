@@ -15,7 +15,7 @@ from ps_common.protocol.messages import Adjust, StopRequest, Subscribe
 from ps_web import app as app_module
 from ps_web.access import Access
 from ps_web.app import STATIC, make_app, static_folder
-from ps_web.run import WatchedRun
+from ps_web.index import RunIndex
 from ps_web.viewers import MOST_VIEWERS, Viewers
 from tests.ps_common.sockets.test_run_request import Shards
 
@@ -37,8 +37,9 @@ def with_page(folder: Path, check: Check, *, is_open: bool = True, viewers: View
     viewers = Viewers() if viewers is None else viewers
 
     async def run() -> None:
-        runs = [WatchedRun(0, folder.name, viewers, folder=folder, servers=(), keys=None)]
-        app = make_app(runs, viewers, Access(TOKEN, is_open=is_open, port=1, hosts={"proxy.example"}))
+        app = make_app(
+            RunIndex([folder], (), viewers), viewers, Access(TOKEN, is_open=is_open, port=1, hosts={"proxy.example"})
+        )
         async with TestClient(TestServer(app)) as client:
             await check(client)
 
@@ -128,8 +129,12 @@ def test_steering_takes_the_token_and_no_other_site_can_do_it(
 
 def test_a_run_in_shards_is_adjusted_and_ended_at_shard_1_whichever_the_page_shows(folder: Path) -> None:
     async def steer(shards: Shards) -> None:
-        runs = [WatchedRun(0, "run", Viewers(), folder=None, servers=[shards.addresses["second"]], keys=None)]
-        app = make_app(runs, Viewers(), Access(TOKEN, is_open=True, port=1, hosts=set()))
+        viewers = Viewers()
+        app = make_app(
+            RunIndex((), [shards.addresses["second"]], viewers),
+            viewers,
+            Access(TOKEN, is_open=True, port=1, hosts=set()),
+        )
         sent = {"Content-Type": "application/json", "Authorization": f"Bearer {TOKEN}"}
         async with TestClient(TestServer(app)) as client:
             for what in ("adjust", "stop", "checkpoint"):

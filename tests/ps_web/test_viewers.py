@@ -36,13 +36,22 @@ def test_the_number_of_pages_has_an_end() -> None:
         viewers.open()
 
 
-def test_it_is_known_whether_any_page_is_open() -> None:
+def test_it_is_known_which_runs_any_page_shows() -> None:
     viewers = Viewers()
-    assert not viewers.arrived.is_set()
-    page = viewers.open()
-    assert viewers.arrived.is_set()
-    viewers.leave(page)
-    assert not viewers.arrived.is_set()
+    assert not viewers.shown(1).is_set()
+    pages = [viewers.open(runs) for runs in ([0, 1], [1])]
+    viewers.leave(pages[0])
+    assert [viewers.shown(run).is_set() for run in (0, 1)] == [False, True]
+    viewers.leave(pages[1])
+    assert not viewers.shown(1).is_set()
+
+
+def test_a_page_gets_what_is_news_of_its_runs() -> None:
+    viewers = Viewers()
+    page = viewers.open([1])
+    for content in ({"run": 0}, {"run": 1}, {}):
+        viewers.send("n", content)
+    assert [page.get_nowait() for _ in range(page.qsize())] == [encoded("n", {"run": 1}), encoded("n", {})]
 
 
 def test_closing_ends_every_stream() -> None:

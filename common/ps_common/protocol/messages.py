@@ -25,6 +25,7 @@ Inner = Plain | tuple[Plain, ...] | dict[str, Plain]
 Outer = Plain | tuple[Inner, ...] | dict[str, Inner]
 Setting = Plain | tuple[Plain, ...] | dict[str, Outer]  # a table is the keyword arguments of a part
 Settings = dict[str, Setting]
+PlainSettings = dict[str, Plain | tuple[Plain, ...]]
 Run = dict[str, Plain | tuple[Plain, ...] | Settings]
 
 NO_LIMIT = MOST  # bytes
@@ -234,7 +235,7 @@ class Adjust(Struct, frozen=True, kw_only=True, tag="ADJUST"):
     """Change settings of the running run: all of them, or none. Answered by ADJUSTED or REFUSED."""
 
     request: Count
-    settings: Annotated[Settings, msgspec.Meta(min_length=1, max_length=MOST_ADJUSTED)]  # by dotted name
+    settings: Annotated[PlainSettings, msgspec.Meta(min_length=1, max_length=MOST_ADJUSTED)]  # by dotted name
     by: Text = ""  # what the sender calls itself
 
     def __post_init__(self) -> None:

@@ -1,0 +1,167 @@
+"use strict";
+// The list of all runs: filter, order, groups, ticks. What is ticked, and the run that is open, stands in the address.
+
+const LOOK_SECONDS = 5, SHOWN_AT_FIRST = 8, MOST_SHOWN = 50;
+const ORDERS = {
+  "": (one, other) => other.live - one.live || other.written - one.written,
+  score: (one, other) => (other.score ?? -Infinity) - (one.score ?? -Infinity),
+  steps: (one, other) => other.steps - one.steps,
+  date: (one, other) => other.written - one.written,
+};
+const OPERATORS = {
+  ">=": (a, b) => a >= b, "<=": (a, b) => a <= b, "!=": (a, b) => a !== b, ">": (a, b) => a > b, "<": (a, b) => a < b, "=": (a, b) => a === b,
+};
+let lines = [], listed = "", tag = ""; // a line for each run; `listed` is what the list was drawn from
+
+async function look() {
+  if (gone || (document.hidden && lines.length)) return; // the stream finds ps-web again
+  try {
+    const answer = await fetch("api/runs", tag ? { headers: { "If-None-Match": tag } } : {});
+    if (answer.status !== 200) return;
+    tag = answer.headers.get("ETag") || "";
+    lines = await answer.json();
+    if (lines.length > 1 && !table) table = await (await fetch("api/settings")).json();
+  } catch { return; } // the stream says that ps-web does not answer
+  drawList();
+}
+
+function lineOf(id) { return lines.find((line) => line.id === id); }
+
+// -- what is shown ------------------------------------------------------------------------------------------------------
+
+function tickedIds() { // of runs that are there; at first the live and newest
+  const wanted = view.get("ticked").split(",").filter((id) => lines.some((line) => line.id === id));
+  return wanted.length ? wanted : [...lines].sort(ORDERS[""]).slice(0, SHOWN_AT_FIRST).map((line) => line.id);
+}
+
+function shownIds() {
+  const open = view.get("open"), ticked = tickedIds();
+  return (lines.some((line) => line.id === open) && !ticked.includes(open) ? [open, ...ticked] : ticked).slice(0, MOST_SHOWN);
+}
+
+function tick(ids) {
+  view.set("ticked", ids.slice(0, MOST_SHOWN).join(","));
+  show();
+}
+
+function openRun(id) {
+  view.set("open", id);
+  show();
+}
+
+function show() { // the stream of what is shown now
+  drawList();
+  if (shownIds().some((id) => ![...runs.values()].some((run) => run.id === id))) connect();
+  else draw();
+}
+
+// -- filter and groups --------------------------------------------------------------------------------------------------
+
+function passes(line, text) { // words, and settings such as learning_rate>1e-3
+  return text.split(/\s+/).filter(Boolean).every((term) => {
+    const [, name, operator, typed] = term.match(/^([\w.]+)(>=|<=|!=|>|<|=)(.+)$/) || [];
+    if (!name) return [line.name, line.group, line.environment].join(" ").toLowerCase().includes(term.toLowerCase());
+    const value = settingOf(line, name), number = Number(typed);
+    if (value === undefined || value === null) return operator === "!=";
+    return typeof value === "number" && !isNaN(number) ? OPERATORS[operator](value, number) : OPERATORS[operator](String(value), typed);
+  });
+}
+
+function settingOf(line, name) { // by its whole name or the last part of it; also a column of the list
+  if (["score", "best", "steps", "minutes"].includes(name)) return line[name];
+  const isIt = (key) => key === name || key.endsWith(`.${name}`);
+  const changed = Object.keys(line.settings).find(isIt);
+  if (changed) return line.settings[changed];
+  for (const [section, inner] of Object.entries((table || {}).defaults || {})) {
+    if (section === name) return inner;
+    const chosen = line.settings[`${section}.name`], values = (chosen && inner ? inner[chosen] : inner) || {};
+    for (const key of Object.keys(Object(values))) if (isIt(`${section}.${key}`)) return values[key];
+  }
+  return undefined;
+}
+
+function grouped(all) { // in the order of each group's first run
+  const groups = new Map();
+  for (const line of all) {
+    const name = [line.environment, line.group].filter(Boolean).join(" · ") || "without settings";
+    groups.set(name, [...(groups.get(name) || []), line]);
+  }
+  return groups;
+}
+
+// -- drawing ------------------------------------------------------------------------------------------------------------
+
+function drawList() {
+  by("browser").hidden = lines.length < 2;
+  if (lines.length < 2) return;
+  const filter = view.get("filter"), order = ORDERS[view.get("sort")] ? view.get("sort") : "";
+  if (by("filter") !== document.activeElement) by("filter").value = filter;
+  by("sort").value = order;
+  const found = lines.filter((line) => passes(line, filter)).sort(ORDERS[order]), ticked = new Set(tickedIds());
+  by("runs-count").textContent = found.length === lines.length ? `${lines.length}` : `${found.length} of ${lines.length}`;
+  drawCompared(lines.filter((line) => ticked.has(line.id)).sort(ORDERS[order]));
+  const open = (runs.get(chosen) || {}).id, drawn = JSON.stringify([found, [...ticked], open]);
+  if (drawn === listed) return;
+  listed = drawn;
+  by("runs").replaceChildren(...[...grouped(found)].map(([name, group]) => groupOf(name, group, ticked, open)));
+}
+
+function groupOf(name, group, ticked, open) {
+  const section = document.createElement("section"), head = document.createElement("div"), title = document.createElement("h3");
+  head.className = "group";
+  title.textContent = `${name} (${group.length})`;
+  head.append(title, button("only this group", () => tick(group.map((line) => line.id))));
+  section.append(head, ...group.map((line) => rowOf(line, ticked, open)));
+  return section;
+}
+
+function rowOf(line, ticked, open) {
+  const row = document.createElement("div"), box = document.createElement("input"), dot = document.createElement("span"), facts = document.createElement("span");
+  row.className = "run-row";
+  box.type = "checkbox";
+  box.checked = ticked.has(line.id);
+  box.setAttribute("aria-label", `Show ${line.name}`);
+  box.onchange = () => tick(box.checked ? [...ticked, line.id] : [...ticked].filter((id) => id !== line.id));
+  const name = button("", () => openRun(line.id));
+  name.className = "run-name";
+  name.setAttribute("aria-pressed", line.id === open);
+  dot.className = "dot";
+  dot.style.background = colour(line.id);
+  name.append(dot, line.name);
+  facts.className = "quiet";
+  facts.textContent = [line.live ? "live" : "", line.score === null ? "" : short(line.score), line.steps ? `${short(line.steps)} steps` : ""].filter(Boolean).join(" · ");
+  row.append(box, name, facts);
+  return row;
+}
+
+function button(text, act) {
+  const found = document.createElement("button");
+  found.type = "button";
+  found.textContent = text;
+  found.onclick = act;
+  return found;
+}
+
+function drawCompared(ticked) { // the settings in which the ticked runs differ, beside their scores
+  by("compared-section").hidden = ticked.length < 2;
+  const written = (value) => (value === undefined || value === null ? "–" : typeof value === "number" ? String(Number(value.toPrecision(4))) : typeof value === "object" ? JSON.stringify(value) : String(value));
+  const names = [...new Set(ticked.flatMap((line) => Object.keys(line.settings)))];
+  const differing = names.filter((name) => new Set(ticked.map((line) => written(settingOf(line, name)))).size > 1).sort();
+  const heads = ["run", "return", "best", "steps", "minutes", ...differing];
+  const cell = (text, isHead, scope) => {
+    const place = document.createElement(isHead ? "th" : "td");
+    if (isHead) place.scope = scope;
+    place.textContent = text;
+    return place;
+  };
+  const row = (cells) => { const found = document.createElement("tr"); found.append(...cells); return found; };
+  by("compared").tHead.replaceChildren(row(heads.map((head) => cell(head, true, "col"))));
+  by("compared").tBodies[0].replaceChildren(...ticked.map((line) => row([
+    cell(line.name, true, "row"), cell(short(line.score)), cell(short(line.best)), cell(short(line.steps)), cell(short(line.minutes)),
+    ...differing.map((name) => cell(written(settingOf(line, name)))),
+  ])));
+}
+
+by("filter").oninput = () => { view.set("filter", by("filter").value.trim()); drawList(); };
+by("sort").onchange = () => { view.set("sort", by("sort").value); drawList(); };
+setInterval(look, 1000 * LOOK_SECONDS);

@@ -1,0 +1,115 @@
+"""The list of runs on the page, in a real browser: many folders, filters, a sweep, seeds; a link keeps the view."""
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from playwright.sync_api import Page
+
+from tests.integration.pages import open_page, printed_address, until
+from tests.integration.processes import Programs
+from tests.integration.test_page import serious_violations
+
+pytestmark = pytest.mark.timeout(300)
+__all__ = ["open_page"]  # a fixture
+
+ROW: dict[str, Any] = {
+    "time": 1.0,
+    "phase": "serving",
+    "epoch": 1,
+    "refused": {},
+    "not_modified": 0,
+    "checkpoint_version": 0,
+    "checkpoint_failures": 0,
+    "workers_alive": 0,
+}
+
+
+def make_run(folder: Path, settings: Mapping[str, Mapping[str, Any] | int | str], *, score: float = 10.0) -> None:
+    """A run that is over, with a curve that rises to its score."""
+    folder.mkdir(parents=True)
+    tables = {"environment": {"id": "CartPole-v1"}, "algorithm": {"name": "a3c"}} | dict(settings)
+    (folder / "run.toml").write_bytes(msgspec.toml.encode(tables))
+    with (folder / "metrics.jsonl").open("w") as file:
+        for step in range(1, 11):
+            row = {"global_steps": 1000 * step, "minutes": 0.1 * step, "mean_return_100": score * step / 10}
+            file.write(json.dumps(ROW | row) + "\n")
+
+
+def page_of(programs: Programs, folder: Path, open_page: Callable[..., Page]) -> Page:
+    page = open_page(printed_address(programs.start("ps-web", str(folder), "--port", "0")))
+    until(page, "lines.length > 1 && runs.size > 1 && document.querySelectorAll('.run-row').length > 1")
+    return page
+
+
+def test_a_thousand_runs_are_listed_and_filtered_by_text_and_by_setting(
+    programs: Programs, tmp_path: Path, open_page: Callable[..., Page], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(1000):
+        rate = 1e-4 if number % 10 else 2e-3
+        make_run(tmp_path / f"run-{number:03}", {"seed": number, "schedule": {"learning_rate": rate}}, score=number)
+    web = programs.start("ps-web", str(tmp_path), "--port", "0")
+    address, began = printed_address(web), time.monotonic()
+    page = open_page(address)
+    until(page, "document.querySelectorAll('.run-row').length === 1000")
+    with capsys.disabled():
+        print(f"\n1,000 runs are listed after {time.monotonic() - began:.1f} s")
+    until(page, "runs.size > 0")
+    assert page.evaluate("runs.size") <= page.evaluate("SHOWN_AT_FIRST"), "the curves of the others are not loaded"
+    for text, count in (("learning_rate>1e-3", 100), ("schedule.learning_rate<=1e-4", 900), ("run-99 seed!=995", 9)):
+        page.fill("#filter", text)
+        until(page, f"document.querySelectorAll('.run-row').length === {count}")
+    assert page.locator("#runs-count").inner_text() == "9 of 1000"
+    page.select_option("#sort", "score")
+    until(page, "document.querySelector('.run-row button').textContent === 'run-999'")
+    make_run(tmp_path / "run-99-late", {"seed": 5}, score=2000)
+    until(page, "document.querySelector('.run-row button').textContent === 'run-99-late'")
+
+
+def test_the_runs_of_a_sweep_are_told_apart_by_their_settings_and_a_link_keeps_the_view(
+    programs: Programs, tmp_path: Path, open_page: Callable[..., Page]
+) -> None:
+    for number in range(12):
+        schedule, network = {"learning_rate": 10 ** (-2 - number / 12)}, {"hidden": [16 * (1 + number % 2)]}
+        make_run(tmp_path / f"sweep-{number:02}", {"experiment": "sweep", "schedule": schedule, "network": network})
+    make_run(tmp_path / "other", {"environment": {"id": "Acrobot-v1"}})
+    page = page_of(programs, tmp_path, open_page)
+    page.locator(".group", has_text="sweep (12)").get_by_role("button").click()
+    until(page, "runs.size === 12")
+    heads = page.locator("#compared thead th").all_inner_texts()
+    assert heads == ["run", "return", "best", "steps", "minutes", "network.hidden", "schedule.learning_rate"]
+    until(page, "document.querySelectorAll('#compared tbody tr').length === 12")
+    page.get_by_role("button", name="sweep-07").click()
+    until(page, "document.title.startsWith('sweep-07')")
+    page.fill("#filter", "sweep")
+    page.locator('input[name="x"][value="minutes"]').check()
+    colours = page.evaluate("[...runs.values()].map((run) => [run.name, colour(run.id)])")
+    assert len({colour for _, colour in colours}) >= 10
+
+    for again in (page, open_page(page.url)):
+        again.reload()
+        until(again, "runs.size === 12 && document.title.startsWith('sweep-07')")
+        assert again.input_value("#filter") == "sweep"
+        assert again.locator('input[name="x"][value="minutes"]').is_checked()
+        assert again.evaluate("[...runs.values()].map((run) => [run.name, colour(run.id)])") == colours
+    assert serious_violations(page) == []
+
+
+def test_seeds_of_the_same_settings_are_a_mean_and_a_band_and_another_environment_is_not_among_them(
+    programs: Programs, tmp_path: Path, open_page: Callable[..., Page]
+) -> None:
+    for seed in range(3):
+        make_run(tmp_path / f"seed-{seed}", {"seed": seed}, score=100 + seed)
+    make_run(tmp_path / "other", {"seed": 7, "environment": {"id": "Acrobot-v1"}}, score=500)
+    page = page_of(programs, tmp_path, open_page)
+    until(page, "runs.size === 4")
+    page.locator("#band").check()
+    until(page, "returns.values.textContent.includes('mean of 3 seeds')")
+    labels = page.evaluate("returns.lines.map((line) => line.label)")
+    assert [label for label in labels if label in ("other", "seed-0", "seed-1", "seed-2")] == ["other"]
+    mean = page.evaluate("bandOf(bySeed(shownRuns()).find((group) => group.length === 3), 'global_steps')[2].ys")
+    assert mean[-1] == pytest.approx(101)
