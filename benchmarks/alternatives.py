@@ -24,7 +24,7 @@ import zmq
 from torch import Tensor
 
 from benchmarks.command_loop import serve_commands
-from ps_common.program.allocator import keep_freed_memory
+from ps_common.program.resources import keep_freed_memory
 from ps_common.sockets.curve import ClientKeys, read_pair
 
 

@@ -24,7 +24,7 @@ from benchmarks.servers import serving
 from ps_client.machine.parameter_client import ParameterClient
 from ps_client.shell.segment_slots import SegmentSlots
 from ps_client.shell.zmq_client import ZmqClient
-from ps_common.program.allocator import keep_freed_memory
+from ps_common.program.resources import keep_freed_memory
 from ps_common.protocol.codecs import Float32
 from ps_common.sockets import shared_memory
 from ps_server import cli

@@ -34,7 +34,7 @@ from ps_server.machine.parameter_server import ParameterServer
 from ps_server.records.run_records import RunRecords
 from ps_server.settings import ServerSettings
 from ps_server.shell.access_control import AccessControl
-from ps_server.shell.listening import is_own, own_host
+from ps_server.shell.server_sockets import is_own, own_host
 from ps_server.shell.zmq_server import ZmqServer
 from ps_server.standby.standby import Standby
 from ps_server.starting import machine_for

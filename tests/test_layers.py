@@ -44,7 +44,7 @@ SHELLS = {"ps_common/sockets", "ps_client/shell", "ps_server/shell", "ps_web", "
 NEVER = {"ps_client": {"gymnasium", "ale_py", "torch.nn"}, "rl_agent": {"zmq"}}
 # The launcher and its children; and a setting that has no flag because the C library reads it.
 MAY_USE_THE_ENVIRONMENT = {
-    "ps_common/program/allocator.py",
+    "ps_common/program/resources.py",
     "ps_common/program/start.py",
     "ps_common/program/child_processes.py",
     "ps_common/program/objects.py",

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 
 import zmq
 
-from ps_common.program.allocator import bytes_in_use, give_back_freed_memory
+from ps_common.program.resources import bytes_in_use, give_back_freed_memory
 from ps_server.shell.connection_limits import (
     QUIET_BYTES,
     Connection,

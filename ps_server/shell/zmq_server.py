@@ -16,7 +16,7 @@ import msgspec
 import zmq
 
 from ps_common.errors import CheckpointError, SettingsError, WireError
-from ps_common.program.allocator import memory_of_this_process
+from ps_common.program.resources import memory_of_this_process
 from ps_common.protocol.messages import Hello, Refused, Welcome
 from ps_common.protocol.status import Status
 from ps_common.protocol.wire import read_to_server, take_places
@@ -26,11 +26,11 @@ from ps_server.machine.parameter_server import ParameterServer
 from ps_server.machine.phases import ANYBODY, Sender
 from ps_server.shell.access_control import AccessControl
 from ps_server.shell.connections import Connections
-from ps_server.shell.listening import router_socket
 from ps_server.shell.log_lines import LogLines
 from ps_server.shell.mapped_segments import MappedSegments
 from ps_server.shell.other_servers import OtherServers
 from ps_server.shell.send_queue import SendQueue
+from ps_server.shell.server_sockets import router_socket
 from ps_server.standby.standby import Standby
 from ps_server.state import effects
 from ps_server.state.effects import Effect, PeerId, RecordEvent, RecordReport, Send

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from ps_common.errors import PsRlError
-from ps_common.program.allocator import keep_freed_memory
 from ps_common.program.output import finish_output, lenient_output
 from ps_common.program.reasons import has_said_goodbye, is_of_flags, reason_of, say
+from ps_common.program.resources import keep_freed_memory
 from ps_common.program.stop_signals import Interrupted, ignore_stop_signals
 
 # The errors of a disk that is read-only, full, broken, or somebody else's.

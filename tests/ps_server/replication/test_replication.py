@@ -8,8 +8,8 @@ import pytest
 from ps_common.protocol import messages
 from ps_server.machine.ending import FAREWELL_SECONDS
 from ps_server.machine.phases import ANYBODY, Phase, Sender
-from ps_server.replication.backlog import RESEND_SECONDS, SMALL_WINDOW
 from ps_server.replication.replication import LEASE_SECONDS
+from ps_server.replication.standby_copy import RESEND_SECONDS, SMALL_WINDOW
 from tests.ps_server.standby_transcripts import STANDBY
 from tests.ps_server.transcripts import EPOCH, RUN_ID, Transcript, a_lineage, exits, later, notes, sends
 from tests.rows import row

@@ -7,7 +7,6 @@ import pytest
 from ps_common.protocol import messages
 from ps_common.protocol.status import StandbyStatus
 from ps_server.replication import replication
-from ps_server.replication.backlog import OVERHEAD_BYTES, SMALL_WINDOW, SMALL_WINDOW_BYTES, WINDOW, Backlog, Lag
 from ps_server.replication.replication import (
     FIRST_PAUSE_SECONDS,
     FORGIVEN_SECONDS,
@@ -15,6 +14,7 @@ from ps_server.replication.replication import (
     LEASE_SECONDS,
     LONGEST_PAUSE_SECONDS,
 )
+from ps_server.replication.standby_copy import OVERHEAD_BYTES, SMALL_WINDOW, SMALL_WINDOW_BYTES, WINDOW, Backlog, Lag
 from tests.ps_server.replication.test_replication import Primary, followed_server
 from tests.ps_server.standby_transcripts import STANDBY
 from tests.ps_server.transcripts import notes

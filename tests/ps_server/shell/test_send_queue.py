@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from ps_common.protocol.messages import Frame, HandedOver, Noted, State, ToWorker, Update, WatchedFrame
 from ps_common.protocol.wire import read_to_worker
 from ps_common.sockets.zmq_sockets import dealer
-from ps_server.shell.listening import SEND_HIGH_WATER, router_socket
 from ps_server.shell.send_queue import LONGEST_PAUSE_SECONDS, SendQueue
+from ps_server.shell.server_sockets import SEND_HIGH_WATER, router_socket
 from ps_server.state.effects import Send
 
 FRAMES = 1000  # of 48 KiB: more than ZeroMQ and the kernel take for a connection that does not read

@@ -6,12 +6,12 @@ import sys
 
 import pytest
 
-from ps_common.program.allocator import MALLOC_VARIABLES
+from ps_common.program.resources import MALLOC_VARIABLES
 
 # Page faults of a round once the heap has grown: three blocks at a time, more than is kept as it comes.
 ROUNDS = """
 import resource
-from ps_common.program.allocator import keep_freed_memory
+from ps_common.program.resources import keep_freed_memory
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from ps_server.shell import listening
-from ps_server.shell.listening import own_host
+from ps_server.shell import server_sockets
+from ps_server.shell.server_sockets import own_host
 from tests.rows import row
 
 
@@ -26,12 +26,12 @@ def test_a_server_on_one_address_names_that_address() -> None:
 def test_a_server_on_every_interface_names_its_address_towards_other_networks(everywhere: str) -> None:
     told = own_host("*", everywhere)
     assert told == socket.gethostname() or socket.getaddrinfo(told, None)
-    assert told not in listening.EVERY_INTERFACE
+    assert told not in server_sockets.EVERY_INTERFACE
 
 
 def test_a_machine_without_a_network_gives_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     def unreachable(*_: Any) -> None:
         raise OSError("Network is unreachable")
 
-    monkeypatch.setattr(listening.socket.socket, "connect", unreachable)
+    monkeypatch.setattr(server_sockets.socket.socket, "connect", unreachable)
     assert own_host("0.0.0.0", "0.0.0.0") == socket.gethostname()
