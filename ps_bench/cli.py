@@ -18,8 +18,8 @@ from ps_bench.settings import LoadSettings, Target, target_of
 from ps_common.errors import PsRlError, ServerUnreachable, SettingsError
 from ps_common.program.flags import print_version
 from ps_common.program.number_flags import NUMBERS
-from ps_common.protocol.addresses import is_loopback, split_address
 from ps_common.protocol.messages import StatusReply
+from ps_common.protocol.names import is_loopback, split_address
 from ps_common.protocol.status import Status
 from ps_common.protocol.tensors import ELEMENT_BYTES
 from ps_common.sockets.request import status_of

@@ -23,7 +23,7 @@ import zmq
 from ps_bench.processes import Counts, Push, Report, Workload
 from ps_bench.synthetic_worker import SEED_CODEC, SyntheticWorker, Task
 from ps_client.machine.effects import Reconnect, Transmit
-from ps_client.machine.identity import Identity
+from ps_client.machine.handshake import Identity
 from ps_client.machine.parameter_client import ParameterClient
 from ps_common.errors import WireError
 from ps_common.program.start import start

@@ -15,10 +15,9 @@ from tyro.conf import arg
 
 from ps_common.errors import SettingsError
 from ps_common.program.number_flags import MOST_SECONDS, check_number, check_numbers
-from ps_common.protocol.addresses import check_address
 from ps_common.protocol.deltas import DELTA, WHOLE
 from ps_common.protocol.messages import Run, StatusReply
-from ps_common.protocol.names import as_name, is_name
+from ps_common.protocol.names import as_name, check_address, is_name
 from ps_common.protocol.tensors import MAX_ELEMENTS, Schema, TensorSpec
 from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import GradientCodec, RunSpec, Wire

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import torch
 
-from ps_common.denormals import flush_denormals
 from ps_common.errors import CheckpointError, Fenced, SettingsError
 from ps_common.program.flags import Parsed
 from ps_common.program.reasons import say
+from ps_common.program.resources import flush_denormals
 from ps_common.program.stop_signals import StopSignal
-from ps_common.protocol.addresses import EVERY_INTERFACE, is_loopback, join_address, split_address
-from ps_common.protocol.shards import WHOLE
+from ps_common.protocol.lineage import WHOLE
+from ps_common.protocol.names import EVERY_INTERFACE, is_loopback, join_address, split_address
 from ps_common.protocol.status import Status
 from ps_common.run_folder.commands import keep_command
 from ps_common.run_folder.followers import Followers, followers_of

@@ -9,8 +9,8 @@ from tyro.conf import UseAppendAction
 
 from ps_common.errors import SettingsError
 from ps_common.program.number_flags import LEAST_MIB, MOST_MIB, Port, Seconds, Threads, check_numbers
-from ps_common.protocol.addresses import check_address, is_host
-from ps_common.protocol.shards import WHOLE, Shard, shard_of
+from ps_common.protocol.lineage import WHOLE, Shard, shard_of
+from ps_common.protocol.names import check_address, is_host
 from ps_common.run_folder.followers import TrackerName, check_trackers
 from ps_common.run_folder.object_store import check_folder, is_url
 from ps_common.run_folder.paths import SHARD_NAME, shard_folder

@@ -13,8 +13,7 @@ import msgspec
 
 from ps_common.errors import Fenced, RequestRefused, ServerUnreachable, SettingsError, WireError
 from ps_common.program.flags import Parsed
-from ps_common.protocol.lineage import RUN_ID_DIGITS, Lineage
-from ps_common.protocol.shards import WHOLE, Shard
+from ps_common.protocol.lineage import RUN_ID_DIGITS, WHOLE, Lineage, Shard
 from ps_common.protocol.status import STANDBY_PHASE, Status
 from ps_common.run_folder.checkpoint_folder import newest_first
 from ps_common.run_folder.paths import BEST, EVENTS, METRICS

@@ -20,7 +20,7 @@ from ps_common.errors import SettingsError
 from ps_common.program.flags import parse_program
 from ps_common.program.number_flags import Port, check_numbers
 from ps_common.program.stop_signals import StopSignal
-from ps_common.protocol.addresses import bare_host, check_address, is_loopback, join_address
+from ps_common.protocol.names import bare_host, check_address, is_loopback, join_address
 from ps_common.run_folder.paths import replacement_of
 from ps_common.sockets.curve import CurveFlags
 from ps_web.access import Access

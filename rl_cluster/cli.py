@@ -17,15 +17,14 @@ import tyro
 
 from ps_common.errors import PsRlError, ServerUnreachable
 from ps_common.program.child_processes import command_of, kill_all
-from ps_common.program.cores import usable_cores
 from ps_common.program.flags import Parsed, parse_with_run, typed_flags
 from ps_common.program.number_flags import NUMBERS
 from ps_common.program.objects import forget_objects, objects_here
 from ps_common.program.output import check_output, log_as, never_wait_for_output
 from ps_common.program.progress_display import ProgressDisplay
+from ps_common.program.resources import usable_cores
 from ps_common.program.stop_signals import StopSignal
-from ps_common.protocol.addresses import is_loopback, split_address
-from ps_common.protocol.names import as_name
+from ps_common.protocol.names import as_name, is_loopback, split_address
 from ps_common.protocol.status import Status, how_it_ended
 from ps_common.run_folder.commands import keep_command, what_next
 from ps_common.run_folder.followers import Followers, followers_of

@@ -14,7 +14,7 @@ from ps_common.program.child_processes import Child, end_all
 from ps_common.program.stop_signals import Interrupted
 from ps_common.program.supervision import Death, SupervisedProcess, deaths_of
 from ps_common.protocol import messages
-from ps_common.protocol.addresses import EVERY_INTERFACE, bare_host
+from ps_common.protocol.names import EVERY_INTERFACE, bare_host
 from ps_common.protocol.status import STANDBY_PHASE, Status
 from ps_common.run_folder.endpoint_file import read_endpoint
 from ps_common.run_folder.paths import ENDPOINT, server_log, shard_folder, worker_log

@@ -9,9 +9,8 @@ from tyro.conf import UseAppendAction, arg
 
 from ps_common.errors import SettingsError
 from ps_common.program.number_flags import Port, Seconds, Workers, check_numbers
-from ps_common.protocol.addresses import EVERY_INTERFACE, bare_host
-from ps_common.protocol.names import as_name, is_name
-from ps_common.protocol.shards import MOST_SHARDS
+from ps_common.protocol.lineage import MOST_SHARDS
+from ps_common.protocol.names import EVERY_INTERFACE, as_name, bare_host, is_name
 from ps_common.run_folder.endpoint_file import check_server
 from ps_common.run_folder.followers import TrackerName, check_trackers
 from ps_common.run_folder.object_store import check_folder

@@ -13,7 +13,7 @@ from functools import partial
 
 from ps_common.errors import PsRlError
 from ps_common.program.child_processes import Child, PipedChild, end_all
-from ps_common.program.cores import usable_cores
+from ps_common.program.resources import usable_cores
 from ps_common.program.stop_signals import StopSignal
 from ps_common.program.supervision import Death, SupervisedProcess, deaths_of
 from ps_common.protocol.names import as_name

@@ -23,8 +23,18 @@ from rl_agent.environments.imports import import_modules
 from rl_agent.environments.interface import Screen
 from rl_agent.environments.make import closing, make_environments
 from rl_eval.games import Game, Replay
-from rl_eval.pictures import INK, LINE_HEIGHT, MARGIN, PAPER, font
-from rl_eval.recording import MOST_SECONDS, Timed, game_screens, screens_of_gif, write_screens
+from rl_eval.recording import (
+    INK,
+    LINE_HEIGHT,
+    MARGIN,
+    MOST_SECONDS,
+    PAPER,
+    Timed,
+    font,
+    game_screens,
+    screens_of_gif,
+    write_screens,
+)
 from rl_eval.settings import EvaluationSettings
 from rl_eval.trained import Trained, trained_as
 

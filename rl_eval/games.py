@@ -18,9 +18,8 @@ from torch import Tensor
 
 from ps_common.errors import PsRlError
 from ps_common.protocol.names import Count
-from rl_agent.environments.interface import Environments, Stepped
+from rl_agent.environments.interface import Environments, Stepped, unsound_observation
 from rl_agent.environments.spaces import Actions, ActionSpace, BoxActions, DiscreteActions, MultiDiscreteActions
-from rl_agent.environments.unsound_numbers import unsound_observation
 from rl_agent.rollouts import Actor, Decision, State
 
 LEAST_DISTINCT = 10  # games for an interval where some are copies: the approximation is of many

@@ -18,10 +18,16 @@ from ps_common.errors import CheckpointError, SettingsError
 from ps_common.protocol import messages
 from ps_common.protocol.codecs import codec_named
 from ps_common.protocol.tensors import Schema
-from ps_common.run_folder.checkpoint_file import read_checkpoint, read_weights
+from ps_common.run_folder.checkpoint_file import (
+    Checkpoint,
+    joined,
+    newest_set,
+    read_best,
+    read_checkpoint,
+    read_weights,
+)
 from ps_common.run_folder.checkpoint_folder import best_first, first_sound, why_none
 from ps_common.run_folder.paths import check_whole_run
-from ps_common.run_folder.shard_folders import Checkpoint, joined, newest_set, read_best
 from ps_common.run_folder.stored_run import fetch_sound, newest_set_in
 from ps_common.settings.regular_file import MOST_FILE_BYTES, opened
 from ps_common.settings.run_settings import run_from_dict

@@ -11,14 +11,14 @@ import numpy as np
 import torch
 from torch import nn
 
-from ps_client.machine.stall_watch import StallWatch
+from ps_client.machine.patience import StallWatch
 from ps_client.shell.remote_parameters import Newest
 from ps_client.shell.shard_connections import ShardConnections
 from ps_client.shell.zmq_client import ZmqClient
-from ps_common.denormals import flush_denormals
 from ps_common.errors import RunEnded
 from ps_common.program.flags import Parsed
 from ps_common.program.reasons import Reason, reason_of, say
+from ps_common.program.resources import flush_denormals
 from ps_common.program.run_program import bounded
 from ps_common.program.stop_signals import Interrupted, StopSignal
 from ps_common.protocol.messages import Episode, Welcome

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from ps_client.shell.remote_parameters import Newest
-from ps_common.denormals import flush_denormals
 from ps_common.errors import RunEnded
+from ps_common.program.resources import flush_denormals
 from ps_common.protocol.lineage import Lineage
 from ps_common.protocol.messages import Episode, Opened, Push
 from ps_common.protocol.tensors import Schema

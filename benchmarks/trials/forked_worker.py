@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from benchmarks.trials.swarm import schema_of
-from ps_client.machine.identity import Identity
+from ps_client.machine.handshake import Identity
 from ps_client.machine.parameter_client import ParameterClient
 from ps_client.shell.remote_parameters import RemoteParameters
 from ps_client.shell.zmq_client import ZmqClient

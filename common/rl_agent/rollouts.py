@@ -16,9 +16,8 @@ from torch import Tensor
 
 from ps_common.errors import PsRlError
 from ps_common.protocol.messages import Episode
-from rl_agent.environments.interface import Environments, Stepped
+from rl_agent.environments.interface import Environments, Stepped, sound_observations, unsound_observation
 from rl_agent.environments.spaces import BoxActions, DiscreteActions, MultiDiscreteActions, Observations
-from rl_agent.environments.unsound_numbers import sound_observations, unsound_observation
 from rl_agent.games import Games
 
 MOST_DROPPED = 20  # unrolls in a row; the environment has no sound game any more

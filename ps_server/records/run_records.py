@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from ps_common.program.writer_thread import WriterThread
+from ps_common.program.output import WriterThread
 from ps_common.protocol.status import Status
 from ps_common.run_folder.endpoint_file import remove_endpoint, write_endpoint
 from ps_common.run_folder.paths import ENDPOINT, EVENTS

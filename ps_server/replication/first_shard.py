@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ps_common.errors import SettingsError
-from ps_common.protocol.lineage import Lineage
+from ps_common.protocol.lineage import Lineage, Shard
 from ps_common.protocol.messages import Adjust, Hello, RunReply, RunRequest, RunState, StopRequest, ToServer
 from ps_common.protocol.names import LONGEST_SENTENCE, as_text
-from ps_common.protocol.shards import Shard
 from ps_common.settings.overrides import contradiction
 from ps_common.settings.run_settings import run_from_dict
 from ps_server.state.adjustments import Adjustments

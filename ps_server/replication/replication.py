@@ -29,8 +29,7 @@ from ps_common.protocol.messages import (
 )  # fmt: skip
 from ps_common.protocol.status import StandbyStatus
 from ps_common.protocol.wire import Buffer
-from ps_server.replication.run_copy import state_of
-from ps_server.replication.standby_copy import WINDOW, Backlog, Lag
+from ps_server.replication.standby_copy import WINDOW, Backlog, Lag, state_of
 from ps_server.state.effects import Effect, LogLine, PeerId, Send
 from ps_server.state.guards import Denied
 from ps_server.state.training_run import TrainingRun

@@ -1,6 +1,6 @@
 """
 The shell of the server: one ROUTER socket, one thread. It receives and decodes messages, passes them to the machine,
-and carries out the effects. A standby and a shard also talk to another server (other_servers.py).
+and carries out the effects. A standby and a shard also talk to another server (OtherServers).
 
 The machine decides everything. No peer can block this loop: send_queue.py keeps the replies that a peer does not read.
 """
@@ -28,9 +28,8 @@ from ps_server.shell.access_control import AccessControl
 from ps_server.shell.connections import Connections
 from ps_server.shell.log_lines import LogLines
 from ps_server.shell.mapped_segments import MappedSegments
-from ps_server.shell.other_servers import OtherServers
 from ps_server.shell.send_queue import SendQueue
-from ps_server.shell.server_sockets import router_socket
+from ps_server.shell.server_sockets import OtherServers, router_socket
 from ps_server.standby.standby import Standby
 from ps_server.state import effects
 from ps_server.state.effects import Effect, PeerId, RecordEvent, RecordReport, Send

@@ -19,7 +19,7 @@ from ps_server.machine.parameter_server import Limits, ParameterServer
 from ps_server.machine.phases import ANYBODY, Sender
 from ps_server.machine.status_report import status_of, status_reply
 from ps_server.replication.replication import LEASE_SECONDS
-from ps_server.replication.run_copy import Repetition, run_of
+from ps_server.replication.standby_copy import Repetition, run_of
 from ps_server.state.effects import Effect, Exit, LogLine, PeerId, Send, SendToServer
 from ps_server.state.training_run import TrainingRun
 

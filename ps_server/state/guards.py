@@ -16,10 +16,10 @@ from torch import Tensor
 from ps_common.errors import PsRlError, SchemaMismatch, UnknownCodec, WireError
 from ps_common.protocol.codecs import codec_named
 from ps_common.protocol.deltas import DELTA
+from ps_common.protocol.lineage import Shard
 from ps_common.protocol.messages import Episode, Push, Seed
 from ps_common.protocol.names import MOST_REWARD
 from ps_common.protocol.record import MOST_STEPS
-from ps_common.protocol.shards import Shard
 from ps_common.protocol.tensors import ABSURD_NORM, ABSURD_STATISTIC, Schema, norm_of
 from ps_common.protocol.wire import Buffer
 from ps_common.settings.run_spec import NO_ENVIRONMENT, RunSpec

@@ -13,11 +13,10 @@ from msgspec.structs import replace
 from torch import Tensor
 
 from ps_common.errors import CheckpointError
-from ps_common.protocol.lineage import Lineage
+from ps_common.protocol.lineage import Lineage, Shard
 from ps_common.protocol.messages import Code, Opened, Push, Report, RunReply, RunState, Settlement, Verdict
 from ps_common.protocol.names import module_of
 from ps_common.protocol.record import WEIGHTS, Account, Record
-from ps_common.protocol.shards import Shard
 from ps_common.protocol.status import Adjustment
 from ps_common.protocol.tensors import Schema
 from ps_common.protocol.wire import Buffer

@@ -21,7 +21,7 @@ from pathlib import Path
 from torch import Tensor
 
 from ps_common.errors import CheckpointError, DamagedCheckpoint, Replaced
-from ps_common.program.writer_thread import WriterThread
+from ps_common.program.output import WriterThread
 from ps_common.protocol.record import Record
 from ps_common.run_folder.checkpoint_file import read_checkpoint, remove_unfinished, write_checkpoint
 from ps_common.run_folder.checkpoint_folder import older_than

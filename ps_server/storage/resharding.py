@@ -17,15 +17,13 @@ import msgspec
 from torch import Tensor
 
 from ps_common.errors import CheckpointError, SchemaMismatch, SettingsError
-from ps_common.protocol.lineage import RUN_ID_DIGITS, Lineage
+from ps_common.protocol.lineage import RUN_ID_DIGITS, WHOLE, Lineage, Shard
 from ps_common.protocol.record import Account, Record
-from ps_common.protocol.shards import WHOLE, Shard
 from ps_common.protocol.tensors import Schema
-from ps_common.run_folder.checkpoint_file import write_checkpoint
+from ps_common.run_folder.checkpoint_file import joined, newest_set, newest_step, read_newest, write_checkpoint
 from ps_common.run_folder.checkpoint_folder import newest_first
 from ps_common.run_folder.folder_lock import check_unlocked
 from ps_common.run_folder.paths import CHECKPOINTS, SHARD_FOLDERS, SHARD_NAME, checkpoint_name, shard_folder
-from ps_common.run_folder.shard_folders import joined, newest_set, newest_step, read_newest
 from ps_common.run_folder.stored_run import fetch_sound, newest_set_in, newest_steps_in
 from ps_common.run_folder.stored_run import newest_first as newest_in_store
 from ps_server.storage.checkpoint_store import CheckpointStore

@@ -20,7 +20,7 @@ import pytest
 from PIL import Image
 
 from ps_common.errors import ServerUnreachable
-from ps_common.program.cores import usable_cores
+from ps_common.program.resources import usable_cores
 from ps_common.protocol.status import Status
 from ps_common.run_folder.paths import EPISODES, METRICS, records_folder, tracker_position
 from ps_common.sockets.curve import ClientKeys, read_pair

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ps_common.run_folder.shard_folders import joined, newest_set, read_newest
+from ps_common.run_folder.checkpoint_file import joined, newest_set, read_newest
 from ps_ctl.cli import control
 from tests.integration.integer_worker import told
 from tests.integration.processes import Program, Programs, status_of, wait_for, weights_of

@@ -15,7 +15,7 @@ import pytest
 import torch
 import zmq
 
-from ps_client.machine.identity import Identity
+from ps_client.machine.handshake import Identity
 from ps_client.machine.parameter_client import ParameterClient
 from ps_client.shell.remote_parameters import Newest, RemoteParameters
 from ps_client.shell.zmq_client import ZmqClient

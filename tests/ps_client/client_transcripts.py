@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 
 from ps_client.machine.effects import Effect, Fail, Joined, LogLine, Reconnect, Resolve, Transmit
-from ps_client.machine.identity import Identity
+from ps_client.machine.handshake import Identity
 from ps_client.machine.parameter_client import ParameterClient
 from ps_common.protocol import messages
+from ps_common.protocol.lineage import Shard
 from ps_common.protocol.messages import ToServer, Welcome
-from ps_common.protocol.shards import Shard
 from ps_common.protocol.tensors import Schema, TensorSpec
 
 SCHEMA = Schema([TensorSpec("w", (2,))])

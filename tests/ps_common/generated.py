@@ -8,8 +8,8 @@ import msgspec
 from hypothesis import strategies as st
 from msgspec import inspect
 
+from ps_common.protocol.lineage import Shard
 from ps_common.protocol.names import ImportPath
-from ps_common.protocol.shards import Shard
 from ps_common.settings.custom_algorithm import custom_algorithm
 from ps_common.settings.run_spec import ActionValuesSettings, CustomAlgorithmSettings
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ps_common.denormals import flush_denormals
+from ps_common.program.resources import flush_denormals
 from ps_common.settings.run_spec import AdamSettings
 from ps_server.state.optimizers import Adam
 

@@ -13,10 +13,9 @@ import torch
 from torch import Tensor
 
 from ps_common.protocol import messages
-from ps_common.protocol.lineage import Lineage
+from ps_common.protocol.lineage import WHOLE, Lineage, Shard
 from ps_common.protocol.messages import NO_LIMIT, Episode, Message, Push, Settlement, ToServer, settlement_of
 from ps_common.protocol.record import Record
-from ps_common.protocol.shards import WHOLE, Shard
 from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_common.protocol.wire import Buffer
 from ps_common.settings.run_settings import run_from_dict

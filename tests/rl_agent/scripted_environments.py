@@ -13,9 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rl_agent.environments.interface import Stepped
+from rl_agent.environments.interface import Stepped, checked
 from rl_agent.environments.spaces import ActionSpace, BoxActions, DiscreteActions, ObservationSpace
-from rl_agent.environments.unsound_numbers import checked
 from rl_agent.rollouts import Decision, State
 
 NOWHERE = -1e6  # in final observations of games that have not ended: never to be used

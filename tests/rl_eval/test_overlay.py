@@ -18,10 +18,10 @@ from rl_agent.environments.make import make_environments
 from rl_agent.environments.spaces import ActionSpace, BoxActions, DiscreteActions
 from rl_agent.networks.flat_network import FlatNetwork
 from rl_agent.rollouts import Decision
-from rl_eval import pictures
+from rl_eval import recording
 from rl_eval.cli import evaluate
 from rl_eval.games import Player
-from rl_eval.pictures import BAR, INK, PANEL_WIDTH, PAPER, TAKEN, with_overlay
+from rl_eval.recording import BAR, INK, PANEL_WIDTH, PAPER, TAKEN, with_overlay
 from tests.rl_eval.test_cli import CARTPOLE, checkpoint
 from tests.rl_eval.test_receipt import PENDULUM, PONG
 from tests.rl_eval.test_recording import screens_of
@@ -152,7 +152,7 @@ def test_recordings_have_the_panel_on_request(run: RunSpec, height: int, width: 
     assert evaluate([str(flag) for flag in flags]) == 0
     frames = screens_of(video, height=height, width=width)
     assert 7 <= len(frames) <= run.environment.max_episode_steps
-    assert all(frame[:, -pictures.PANEL_WIDTH :].std() > 5 for frame in frames), "a panel is empty"
+    assert all(frame[:, -recording.PANEL_WIDTH :].std() > 5 for frame in frames), "a panel is empty"
     assert imageio.v3.imread(gif).shape[1:] == (height, width, 3)
 
 

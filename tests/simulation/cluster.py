@@ -17,15 +17,14 @@ import numpy as np
 import torch
 
 from ps_client.machine.effects import Effect, Fail, Joined, LogLine, Reconnect, Resolve, Transmit
-from ps_client.machine.identity import Identity
+from ps_client.machine.handshake import Identity
 from ps_client.machine.parameter_client import ParameterClient
 from ps_common.errors import PsRlError
 from ps_common.protocol import messages
 from ps_common.protocol.codecs import CODECS
 from ps_common.protocol.deltas import Base
-from ps_common.protocol.lineage import Lineage
+from ps_common.protocol.lineage import WHOLE, Lineage, Shard
 from ps_common.protocol.messages import ToServer, ToWorker
-from ps_common.protocol.shards import WHOLE, Shard
 from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_common.protocol.wire import Buffer, read_to_server, read_to_worker, to_frames
 from ps_common.settings.run_settings import run_from_dict

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ps_client.machine.effects import Fail, Reconnect, Resolve, Transmit
-from ps_client.machine.identity import Identity
+from ps_client.machine.handshake import Identity
 from ps_client.machine.parameter_client import ParameterClient
 from ps_client.shell.remote_parameters import RemoteParameters
 from ps_common.errors import RunEnded

@@ -18,8 +18,8 @@ from ps_client.shell.remote_parameters import Newest, RemoteParameters
 from ps_client.shell.sharded_parameters import ShardedParameters
 from ps_client.shell.zmq_client import ReplyFuture
 from ps_common.protocol import messages
+from ps_common.protocol.lineage import Shard
 from ps_common.protocol.messages import ToWorker
-from ps_common.protocol.shards import Shard
 from ps_common.protocol.tensors import Schema
 from ps_common.settings.run_spec import Wire
 from tests.simulation.cluster import SimulatedCluster, SimulatedWorker

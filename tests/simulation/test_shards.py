@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from torch import Tensor
 
-from ps_common.protocol.shards import ALIGNMENT
+from ps_common.protocol.lineage import ALIGNMENT
 from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_common.settings.run_spec import Wire
 from tests.simulation.cluster import Faults

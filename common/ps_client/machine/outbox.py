@@ -2,8 +2,8 @@
 Requests that have no reply yet: their order, flow control, and which of them were lost.
 
 Both directions of a connection keep their order, and each request has one reply. So a reply to a later request proves
-that an earlier request without a reply was lost, or its reply was. Only total silence needs a clock; link_timeout.py
-has it.
+that an earlier request without a reply was lost, or its reply was. Only total silence needs a clock; patience.py has
+it.
 
 Few pushes are in flight at a time: the server accepts a push only near the oldest one that it has not settled, and a
 restored server may be sent thousands. Each push names, whenever it is sent, the oldest push that may still come: a

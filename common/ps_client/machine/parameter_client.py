@@ -4,17 +4,15 @@ The worker's half of the protocol as a machine: calls and messages in, effects o
 The machine joins, sends lost requests again, joins a restored server again, and gives up when that is due. It knows no
 sockets, threads or clocks; the shell (zmq_client.py) has those and passes `now`, in seconds of any monotonic clock.
 
-Its parts: identity.py writes HELLO and judges a server; handshake.py times HELLO; requests.py sends requests, again if
-lost, and completes calls; link_timeout.py times heartbeats and declares a connection dead; patience.py gives up.
+Its parts: handshake.py writes and times HELLO, and judges a server; requests.py sends requests, again if lost, and
+completes calls; patience.py times heartbeats, declares a connection dead, and gives up.
 """
 
 from collections.abc import Sequence
 
 from ps_client.machine.effects import Effect, Fail, Joined, LogLine, Phase, Reconnect, Resolve, Transmit
-from ps_client.machine.handshake import TEMPORARY, Handshake
-from ps_client.machine.identity import Identity
-from ps_client.machine.link_timeout import Heartbeats, LinkTimeout
-from ps_client.machine.patience import Patience
+from ps_client.machine.handshake import TEMPORARY, Handshake, Identity
+from ps_client.machine.patience import Heartbeats, LinkTimeout, Patience
 from ps_client.machine.requests import Requests
 from ps_common.errors import PsRlError, RequestRefused, RunEnded, SchemaMismatch
 from ps_common.protocol import messages
@@ -157,7 +155,7 @@ class ParameterClient:
         """
         Time has passed. To be called several times a second, after everything that has arrived was received.
 
-        `stalled`: the trainer is stalled (stall_watch.py). Heartbeats report it to the server.
+        `stalled`: the trainer is stalled (StallWatch). Heartbeats report it to the server.
         """
         if self.phase is Phase.OVER:
             return []

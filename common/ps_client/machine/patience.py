@@ -1,12 +1,88 @@
 """
-How long a worker goes on without progress: when the log gets a line, and when the worker gives up.
+The patience of a worker's machine, in four clocks. `now` is seconds of any monotonic clock.
 
-Patience is for a server that does not serve the worker. A refusal loop is a server that replies while nothing that the
-worker requests is done: it retries after a refusal that is not final ("send HELLO first", "outside the window"), and a
-push may turn out to be a duplicate. A few of either are normal; a long row of them without progress is a fault.
+- Heartbeats: there are several in a lease, and more while the server should write a checkpoint. A message that will
+  have a reply postpones the next one.
+- The link timeout: how long a connection may be silent before it is taken for dead. A server with more to do than it
+  can is silent too, for as long as its queue lasts. To reconnect then adds to the queue: each worker sends its vectors
+  again. Each timeout therefore doubles the next, until replies come as quickly as usual.
+- Patience with a server that does not serve the worker, and with a refusal loop: a server that replies while nothing
+  that the worker requests is done. It retries after a refusal that is not final ("send HELLO first", "outside the
+  window"), and a push may turn out to be a duplicate. A few of either are normal; a long row of them without progress
+  is a fault.
+- The stall watch, which is the only one that the trainer's thread touches.
 """
 
+import math
+from dataclasses import dataclass
+
 from ps_common.errors import PsRlError, RequestRefused, ServerUnreachable
+from ps_common.protocol.messages import Settled, ToWorker, Weights
+
+TIMEOUT_SECONDS = 5.0
+TIMEOUT_WITH_STANDBY_SECONDS = 1.0  # where there is another server to try
+SLOWEST_BYTES_PER_SECOND = 1e6  # of a useful link: vectors in flight prolong the timeout
+GAP_DECAY = 0.9  # the estimate of the longest normal silence decays by this factor with each shorter one
+MOST_TIMES_LONGER = 16  # after timeouts in a row
+HEARTBEATS_IN_A_LEASE = 5
+CHECKPOINT_REQUEST_SECONDS = 0.25  # between two heartbeats that request a checkpoint
+
+
+class LinkTimeout:
+    """The timeout of one connection after another; `seconds` is that with nothing large in flight."""
+
+    def __init__(self, *, has_standby: bool, now: float) -> None:
+        """`has_standby`: there is another address."""
+        self.seconds = TIMEOUT_WITH_STANDBY_SECONDS if has_standby else TIMEOUT_SECONDS
+        self._has_standby = has_standby
+        self._last_received = now  # or when the connection was new
+        self._longest_gap = math.inf  # seconds, around large vectors, recently; measured only with a standby
+        self._times_longer = 1  # than usual
+
+    def received(self, message: ToWorker, *, now: float) -> None:
+        """A message has come. With a standby, the gap before a large one is measured."""
+        gap = now - self._last_received
+        if isinstance(message, Weights | Settled):
+            before = GAP_DECAY * self._longest_gap if math.isfinite(self._longest_gap) else 0.0
+            self._longest_gap = max(gap, before) if self._has_standby else math.inf
+            if gap < self.seconds:
+                self._times_longer = max(1, self._times_longer // 2)
+        self._last_received = now
+
+    def begin(self, *, now: float) -> None:
+        """The connection is new, or the worker joins again on it."""
+        self._last_received = now
+
+    def has_expired(self, large_bytes: int, *, now: float) -> bool:
+        """Whether the link is dead, with vectors of so many bytes in flight in either direction."""
+        usual = self.seconds + min(large_bytes / SLOWEST_BYTES_PER_SECOND, self._longest_gap)
+        if now - self._last_received <= self._times_longer * usual:
+            return False
+        if math.isinf(self._longest_gap):
+            self._times_longer = min(2 * self._times_longer, MOST_TIMES_LONGER)
+        self._longest_gap = math.inf  # the link may have been slow
+        return True
+
+
+class Heartbeats:
+    """When the next heartbeat of one worker is due."""
+
+    def __init__(self, *, now: float) -> None:
+        self._due = self._checkpoint_request_due = now
+
+    def postpone(self, *, lease_seconds: float, timeout_seconds: float, now: float) -> None:
+        """A message was sent that will have a reply."""
+        # Also within the link timeout: without heartbeats there are no replies, and the link would look dead.
+        self._due = now + min(lease_seconds, timeout_seconds) / HEARTBEATS_IN_A_LEASE
+
+    def sent(self, *, now: float) -> None:
+        """A heartbeat was sent."""
+        self._checkpoint_request_due = now + CHECKPOINT_REQUEST_SECONDS
+
+    def due(self, *, wants_checkpoint: bool) -> float:
+        """When the next one is to be sent."""
+        return min(self._due, self._checkpoint_request_due) if wants_checkpoint else self._due
+
 
 WARNING_SECONDS = 10.0  # between two lines about a server that does not serve this worker
 MOST_REFUSALS = 50  # without progress
@@ -86,3 +162,61 @@ class RefusalLoop:
         """A line for the log, once; else ""."""
         warning, self._warning = self._warning, ""
         return warning
+
+
+TIMES_LONGER = 10  # than the longest step so far
+FIRST_TIMES_LONGER = 10  # than the least time, before the first push: compiling and building take long
+PAUSE_SECONDS = 1.0  # between two checks, which come many times a second: the process was paused
+
+
+@dataclass(frozen=True)
+class Stall:
+    """Seconds since the trainer's last step, and the longest step before."""
+
+    seconds: float
+    longest_before: float
+
+
+class StallWatch:
+    """
+    Watches one trainer, which is stalled when a step takes much longer than any of its steps before.
+
+    A step is whatever the trainer does between two calls of `progressed`: one step of its environments, one gradient,
+    one poll while it waits for a reply. So slow environments, long checkpoints and recorded games are no stall, but an
+    environment that hangs is.
+
+    The trainer's thread calls `progressed`, the only writer of `_last_progress`. Another thread calls `check`.
+    """
+
+    def __init__(self, least_seconds: float, *, now: float) -> None:
+        """A step of less than `least_seconds` is never a stall."""
+        self._least_seconds = least_seconds
+        self._has_pushed = False
+        self._longest = 0.0  # step since the first push
+        self._paused = 0.0  # seconds, in all, in which the process did not run
+        self._checked = now
+        self._last_progress = (now, 0.0)  # when, and `_paused` at that time; replaced as one
+
+    def progressed(self, *, now: float) -> None:
+        """The trainer has made a step."""
+        paused = self._paused + self._pause_until(now)
+        if self._has_pushed:
+            self._longest = max(self._longest, self._step_seconds(now, paused))
+        self._last_progress = (now, paused)
+
+    def check(self, *, has_pushed: bool, now: float) -> Stall | None:
+        """The stall, if there is one. To be called many times a second."""
+        self._paused += self._pause_until(now)
+        self._checked, self._has_pushed = now, has_pushed
+        least = self._least_seconds if has_pushed else FIRST_TIMES_LONGER * self._least_seconds
+        seconds = self._step_seconds(now, self._paused)
+        return Stall(seconds, self._longest) if seconds > max(least, TIMES_LONGER * self._longest) else None
+
+    def _pause_until(self, now: float) -> float:
+        """Seconds since the last check, if they are so many that the process cannot have run; else 0."""
+        return now - self._checked if now - self._checked > PAUSE_SECONDS else 0.0
+
+    def _step_seconds(self, now: float, paused: float) -> float:
+        """How long the present step has taken, pauses left out."""
+        began, paused_then = self._last_progress
+        return now - began - (paused - paused_then)

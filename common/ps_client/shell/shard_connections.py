@@ -19,16 +19,16 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from ps_client.machine.identity import Identity
+from ps_client.machine.handshake import Identity
 from ps_client.machine.parameter_client import ParameterClient
-from ps_client.machine.stall_watch import StallWatch
+from ps_client.machine.patience import StallWatch
 from ps_client.shell.remote_parameters import DRAINED, RemoteParameters
 from ps_client.shell.sharded_parameters import Parameters, ShardedParameters
 from ps_client.shell.zmq_client import ZmqClient
 from ps_common.errors import RunEnded
+from ps_common.protocol.lineage import Shard
 from ps_common.protocol.messages import Code, Frame, Run, Welcome
 from ps_common.protocol.names import as_name, as_text
-from ps_common.protocol.shards import Shard
 from ps_common.protocol.tensors import Schema
 from ps_common.settings.run_spec import Wire
 from ps_common.sockets.curve import ClientKeys

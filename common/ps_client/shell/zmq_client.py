@@ -26,7 +26,7 @@ import zmq
 
 from ps_client.machine.effects import Effect, Fail, Joined, LogLine, Phase, Reconnect, Resolve, Transmit
 from ps_client.machine.parameter_client import Call, ParameterClient
-from ps_client.machine.stall_watch import Stall, StallWatch
+from ps_client.machine.patience import Stall, StallWatch
 from ps_client.shell.segment_slots import SegmentSlots
 from ps_common.errors import PsRlError, ServerUnreachable, WireError
 from ps_common.program.reasons import say

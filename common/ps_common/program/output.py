@@ -1,5 +1,6 @@
 """
-Standard output and standard error that cannot be written: a pipe whose reader has left, or a full disk.
+Standard output and standard error that cannot be written: a pipe whose reader has left, or a full disk; and the thread
+that writes where a disk or a reader may block for ever.
 
 Such output is dropped and counted. It never ends a program, nor leaves a traceback. A character that the terminal's
 encoding lacks is written as its number. A program that serves others does not wait for output either, say for a reader
@@ -15,14 +16,15 @@ import io
 import logging
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, TextIO
 
 from ps_common.errors import SettingsError
-from ps_common.program.writer_thread import WriterThread
 
 DATE = "%Y-%m-%d %H:%M:%S"
 MOST_WAITING_CHARACTERS = 2**20
@@ -193,3 +195,52 @@ def check_output(flag: str, path: Path | None, *, suffix: str = "") -> None:
             path.unlink()
     except OSError as error:
         raise SettingsError(f"{flag} {path}: cannot be written: {error.strerror}") from error
+
+
+log = logging.getLogger("ps-rl")
+
+
+class WriterThread:
+    """
+    A queue of work that may block for ever, done in order by a thread of its own, so that no other thread waits.
+
+    The queue has a bound. Beyond it new work is dropped and counted. The thread ends with the program, even inside of a
+    piece of work.
+    """
+
+    def __init__(self, name: str, *, most: int) -> None:
+        """`most`: the greatest size of all waiting work together."""
+        self.dropped = 0
+        self._most = most
+        self._waiting = 0
+        self._lock = threading.Lock()  # of `_waiting` and `dropped`
+        self._work: SimpleQueue[tuple[Callable[[], None], int] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def do(self, work: Callable[[], None], *, size: int = 1) -> bool:
+        """Queue work, and return at once. False: the queue is full, and this was dropped."""
+        with self._lock:
+            if self._waiting and self._waiting + size > self._most:
+                self.dropped += 1
+                return False
+            self._waiting += size
+        self._work.put((work, size))
+        return True
+
+    def close(self, *, within_seconds: float) -> bool:
+        """Accept no more work. Returns whether all is done in time; if not, the thread goes on with it."""
+        self._work.put(None)
+        self._thread.join(within_seconds)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while (job := self._work.get()) is not None:
+            work, size = job
+            try:
+                work()
+            except Exception:  # a bug in one piece of work must not lose the others
+                log.exception("the thread %s goes on after an error", self._thread.name)
+            del job, work  # frees its memory
+            with self._lock:
+                self._waiting -= size

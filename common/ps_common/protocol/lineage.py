@@ -2,6 +2,9 @@
 The lineage of a server: the run id, the shard, and the epoch, which orders the lives of the run's servers without a
 clock.
 
+Shards are the servers of one run when each holds one contiguous range of the flat vector. All shards and workers cut it
+alike, so no range travels.
+
 A resumed server increments the middle part of the epoch, a standby that takes over the upper part: so a takeover is
 above every resume of the server that it replaces. The lowest part is random, so that two servers that took the same
 step are in different epochs. Epochs stay below 2^53, where a double still holds every integer. The shell draws the
@@ -14,12 +17,74 @@ later one. Workers learn the proof of an epoch from its server and show it to ot
 import hashlib
 import hmac
 import re
+from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
 
-from ps_common.protocol.names import Count, Text
-from ps_common.protocol.shards import WHOLE, Shard
+from ps_common.errors import SettingsError
+from ps_common.protocol.names import Count, Text, check_address
+
+MOST_SHARDS = 64
+PLACE = re.compile(r"([1-9][0-9]?)/([1-9][0-9]?)")
+ALIGNMENT = 256  # elements: a block of int8; and no kernel computes an element otherwise than in the whole vector
+
+
+class Shard(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    The place of one server among the shards of its run. `addresses` are those of all shards, in order, each as
+    `rl-worker --server` takes it: HOST:PORT, or HOST:PORT,HOST:PORT with a standby.
+    """
+
+    number: int = 1  # from 1 on
+    addresses: tuple[Text, ...] = ()  # empty: one server holds the whole vector
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.number <= self.of <= MOST_SHARDS:
+            raise ValueError(f"there is no {self}")
+
+    @property
+    def of(self) -> int:
+        """The number of shards."""
+        return len(self.addresses) or 1
+
+    def __str__(self) -> str:
+        return f"shard {self.number}/{self.of}"
+
+
+WHOLE = Shard()  # of the server of a run without shards
+
+
+def range_of(shard: int, shards: int, weights: int) -> tuple[int, int]:
+    """
+    The first weight of this shard, and the one after its last. The last shard also holds all statistics.
+
+    Cuts are at multiples of ALIGNMENT, unless the vector is too short for that.
+    """
+    unit = ALIGNMENT if weights >= ALIGNMENT * shards else 1
+    first, end = (weights * number // shards // unit * unit for number in (shard - 1, shard))
+    return first, weights if shard == shards else end
+
+
+def shard_of(place: str | None, addresses: Sequence[str]) -> Shard | None:
+    """The shard of the flags --shard and --shards; None without them. Raises SettingsError."""
+    if place is None and not addresses:
+        return None
+    match = PLACE.fullmatch(place or "")
+    if match is None or not int(match[1]) <= int(match[2]) <= MOST_SHARDS:
+        given = "" if place is None else f" {place}"
+        raise SettingsError(f"--shard{given}: must be K/N, for example 2/4; N is at most {MOST_SHARDS}")
+    number, of = int(match[1]), int(match[2])
+    if len(addresses) != (of if of > 1 else 0):
+        wanted = f"the addresses of all {of} shards in order" if of > 1 else "no address: one shard is the whole run"
+        raise SettingsError(f"--shards: --shard {place} takes {wanted}, and {len(addresses)} are given")
+    for address in addresses:
+        for part in address.split(","):
+            check_address("--shards", part)
+    if len(set(addresses)) < len(addresses):
+        raise SettingsError(f"--shards {' '.join(addresses)}: two shards have the same address")
+    return Shard(number=number, addresses=tuple(addresses))
+
 
 RUN_ID_DIGITS = 16
 RUN_ID = re.compile(f"[0-9a-f]{{{RUN_ID_DIGITS}}}")

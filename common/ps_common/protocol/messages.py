@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from ps_common.protocol.lineage import WHOLE, Shard
 from ps_common.protocol.names import LONGEST_TEXT, MOST, Address, Count, Name, Sentence, Sequence, Text, is_text
-from ps_common.protocol.shards import WHOLE, Shard
 from ps_common.protocol.status import Adjustment, Status
 from ps_common.protocol.tensors import TensorSpec
 

@@ -13,10 +13,9 @@ import msgspec
 from torch import Tensor
 
 from ps_common.errors import CheckpointError, DamagedCheckpoint, OtherFormat, SchemaMismatch, SettingsError
-from ps_common.protocol.addresses import check_address
 from ps_common.protocol.lineage import Lineage
 from ps_common.protocol.messages import MOST_ENVIRONMENTS, AdjustmentsRecord, Code, Run
-from ps_common.protocol.names import MOST, Count, Name, Sequence, Signed, Text
+from ps_common.protocol.names import MOST, Count, Name, Sequence, Signed, Text, check_address
 from ps_common.protocol.status import STALENESS_BOUNDS, Histogram
 from ps_common.protocol.tensors import Schema, TensorSpec
 

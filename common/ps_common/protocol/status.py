@@ -5,8 +5,8 @@ from typing import Annotated
 
 import msgspec
 
+from ps_common.protocol.lineage import WHOLE, Shard
 from ps_common.protocol.names import Count, Name, Sentence, Signed, Text
-from ps_common.protocol.shards import WHOLE, Shard
 
 # The histogram of staleness: each count is of the updates up to a bound and above the one before; the last count is of
 # those above all bounds.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 
 from ps_common.errors import SchemaMismatch
-from ps_common.protocol.shards import range_of
+from ps_common.protocol.lineage import range_of
 
 if TYPE_CHECKING:  # ps-ctl, which only sends requests, must not wait for torch
     from torch import Tensor

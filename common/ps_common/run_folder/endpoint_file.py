@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ps_common.errors import SettingsError
-from ps_common.protocol.addresses import check_address
+from ps_common.protocol.names import check_address
 from ps_common.run_folder.paths import ENDPOINT, replacement_of, shard_folder, shards_in
 from ps_common.settings.regular_file import content_of
 

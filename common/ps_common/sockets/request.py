@@ -9,7 +9,6 @@ from functools import partial
 import zmq
 
 from ps_common.errors import PsRlError, RequestRefused, ServerUnreachable, SettingsError, WireError
-from ps_common.protocol.addresses import check_address
 from ps_common.protocol.messages import (
     Adjust,
     CheckpointRequest,
@@ -20,6 +19,7 @@ from ps_common.protocol.messages import (
     ToServer,
     ToWorker,
 )
+from ps_common.protocol.names import check_address
 from ps_common.protocol.wire import Buffer, read_to_worker, to_frames
 from ps_common.sockets.curve import ClientKeys
 from ps_common.sockets.zmq_sockets import connect, receive_frames, why_no_address

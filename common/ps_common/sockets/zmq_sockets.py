@@ -12,7 +12,7 @@ from typing import Any
 
 import zmq
 
-from ps_common.protocol.addresses import bare_host, is_ipv6, join_address, split_address
+from ps_common.protocol.names import bare_host, is_ipv6, join_address, split_address
 from ps_common.protocol.wire import MAX_FRAME_BYTES, MAX_FRAMES
 from ps_common.sockets.curve import ClientKeys
 

@@ -22,10 +22,9 @@ from ps_common.settings.run_settings import typed
 from ps_common.settings.run_spec import Environment
 from rl_agent.environments.gymnasium_spaces import MASK, ActionCodec, ObservationReader
 from rl_agent.environments.imports import custom_part, taking
-from rl_agent.environments.interface import DEFAULT_STEPS_PER_SECOND, Screen, Stepped, closed_if_refused
+from rl_agent.environments.interface import DEFAULT_STEPS_PER_SECOND, Screen, Stepped, checked, closed_if_refused
 from rl_agent.environments.process_guard import guard_children
 from rl_agent.environments.spaces import Actions, Observations, ObservationSpace
-from rl_agent.environments.unsound_numbers import checked
 from rl_agent.games import MetricsReader
 
 NEEDED = "an environment is a function or class that returns a gymnasium.Env, or, called with num_envs, a VectorEnv"

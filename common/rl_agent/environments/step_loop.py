@@ -14,9 +14,8 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_agent.environments.interface import Stepped
+from rl_agent.environments.interface import Stepped, checked, unsound_games, unsound_step
 from rl_agent.environments.spaces import Observations, ObservationSpace
-from rl_agent.environments.unsound_numbers import checked, unsound_games, unsound_step
 from rl_agent.games import Metrics, MetricsReader
 
 

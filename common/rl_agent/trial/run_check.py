@@ -24,7 +24,7 @@ from ps_common.errors import SettingsError
 from ps_common.program.child_processes import Child
 from ps_common.program.reasons import say
 from ps_common.program.start import start
-from ps_common.protocol.addresses import bare_host, is_ipv6, join_address
+from ps_common.protocol.names import bare_host, is_ipv6, join_address
 from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import RunSpec
 from rl_agent.environments.imports import import_named
@@ -165,7 +165,7 @@ def _try(run: RunSpec, imports: Sequence[str], with_screen: bool) -> list[str]:
 
 def _try_agent(run: RunSpec, environments: Environments) -> None:
     """One unroll and one gradient with a custom network or algorithm. Raises SettingsError that names its flag."""
-    from rl_agent.trial.agent_check import check_custom_agent  # loads torch
+    from rl_agent.agent import check_custom_agent  # loads torch
 
     part = run.agent_parts[-1]
     flag = f"--network {part}" if part == run.network.name else f"--algorithm {part}"

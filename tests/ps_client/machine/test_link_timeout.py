@@ -1,4 +1,4 @@
-from ps_client.machine.link_timeout import MOST_TIMES_LONGER, TIMEOUT_SECONDS, LinkTimeout
+from ps_client.machine.patience import MOST_TIMES_LONGER, TIMEOUT_SECONDS, LinkTimeout
 from ps_common.protocol.messages import Alive, NotModified, Settled, Settlement, ToWorker
 
 SETTLED = Settled(

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from ps_client.machine.effects import Fail, Joined, Phase, Resolve, Transmit
-from ps_client.machine.link_timeout import TIMEOUT_SECONDS
 from ps_client.machine.parameter_client import Call, ParameterClient
+from ps_client.machine.patience import TIMEOUT_SECONDS
 from ps_common.errors import RequestRefused, RunEnded
 from ps_common.protocol import messages
 from ps_common.protocol.codecs import CODEC_NAMES

@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from ps_client.machine.effects import Effect, Fail, LogLine, Phase, Reconnect, Resolve, Transmit
-from ps_client.machine.link_timeout import TIMEOUT_SECONDS
 from ps_client.machine.parameter_client import ParameterClient
+from ps_client.machine.patience import TIMEOUT_SECONDS
 from ps_common.errors import SchemaMismatch, ServerUnreachable
 from ps_common.protocol import messages
-from ps_common.protocol.shards import Shard
+from ps_common.protocol.lineage import Shard
 from ps_common.protocol.tensors import TensorSpec
 from tests.ps_client.client_transcripts import (
     PATIENCE_SECONDS,

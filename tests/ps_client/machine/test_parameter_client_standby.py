@@ -6,8 +6,8 @@ import pytest
 
 from ps_client.machine.effects import Effect, Fail, Joined, LogLine, Phase, Reconnect
 from ps_client.machine.handshake import REFUSED_SECONDS
-from ps_client.machine.link_timeout import TIMEOUT_WITH_STANDBY_SECONDS
 from ps_client.machine.parameter_client import ParameterClient
+from ps_client.machine.patience import TIMEOUT_WITH_STANDBY_SECONDS
 from ps_common.errors import ServerUnreachable
 from ps_common.protocol import messages
 from tests.ps_client.client_transcripts import (

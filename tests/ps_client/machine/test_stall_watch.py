@@ -2,7 +2,7 @@
 
 import pytest
 
-from ps_client.machine.stall_watch import FIRST_TIMES_LONGER, TIMES_LONGER, Stall, StallWatch
+from ps_client.machine.patience import FIRST_TIMES_LONGER, TIMES_LONGER, Stall, StallWatch
 
 LEAST = 60.0
 CHECK = 0.5  # seconds between two checks

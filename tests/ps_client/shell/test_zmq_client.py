@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from ps_client.machine import handshake, link_timeout
+from ps_client.machine import handshake, patience
 from ps_client.machine.parameter_client import Call, ParameterClient
-from ps_client.machine.stall_watch import StallWatch
+from ps_client.machine.patience import StallWatch
 from ps_client.shell.zmq_client import ZmqClient
 from ps_common.errors import PsRlError, RunEnded, ServerUnreachable
 from ps_common.protocol import messages
@@ -194,7 +194,7 @@ def test_a_connection_that_went_silent_is_replaced_by_another(monkeypatch: pytes
             self.deaf_to = self.deaf_to or peer
             return [] if peer == self.deaf_to else super().replies(peer, message, vector)
 
-    monkeypatch.setattr(link_timeout, "TIMEOUT_SECONDS", 0.3)
+    monkeypatch.setattr(patience, "TIMEOUT_SECONDS", 0.3)
     monkeypatch.setattr(handshake, "SLOWEST_HELLO_SECONDS", 0.05)
     machine = machine_now()
     with serving(DeafToTheFirst()) as server, connected(server, machine) as client:

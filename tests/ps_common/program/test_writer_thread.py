@@ -8,13 +8,13 @@ from functools import partial
 
 import pytest
 
-from ps_common.program.writer_thread import WriterThread
+from ps_common.program.output import WriterThread
 
 PATIENCE_SECONDS = 20.0
 
 STUCK = """
 import threading
-from ps_common.program.writer_thread import WriterThread
+from ps_common.program.output import WriterThread
 
 writer = WriterThread("stuck", most=1)
 begun = threading.Event()

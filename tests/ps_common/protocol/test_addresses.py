@@ -1,7 +1,7 @@
 import pytest
 
 from ps_common.errors import SettingsError
-from ps_common.protocol.addresses import check_address, is_loopback, join_address, split_address
+from ps_common.protocol.names import check_address, is_loopback, join_address, split_address
 from tests.rows import row
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ps_common.errors import SchemaMismatch, SettingsError
-from ps_common.protocol.shards import ALIGNMENT, Shard, range_of, shard_of
+from ps_common.protocol.lineage import ALIGNMENT, Shard, range_of, shard_of
 from ps_common.protocol.tensors import Schema, TensorSpec
 
 SCHEMA = Schema(

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from ps_common.run_folder import stored_run
+from ps_common.run_folder.checkpoint_file import newest_set, newest_step
 from ps_common.run_folder.checkpoint_folder import newer_than, newest_first, older_than
 from ps_common.run_folder.paths import BEST, CHECKPOINTS, MILESTONES, NEWEST, checkpoint_name, milestone_name
-from ps_common.run_folder.shard_folders import newest_set, newest_step
 from ps_common.run_folder.stored_run import Stored
 from tests.rows import row
 

@@ -8,8 +8,8 @@ import pytest
 
 from ps_common.errors import RequestRefused, ServerUnreachable
 from ps_common.protocol import messages
+from ps_common.protocol.lineage import Shard
 from ps_common.protocol.messages import Adjust, CheckpointRequest, StatusRequest, StopRequest, ToServer
-from ps_common.protocol.shards import Shard
 from ps_common.protocol.wire import Buffer, to_frames
 from ps_common.sockets.request import ask_run
 from tests.ps_common.sockets.test_request import PATIENCE_SECONDS, server

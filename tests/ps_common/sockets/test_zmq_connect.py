@@ -8,8 +8,8 @@ import pytest
 import zmq
 
 from ps_common.errors import ServerUnreachable
-from ps_common.protocol.addresses import join_address
 from ps_common.protocol.messages import StatusRequest
+from ps_common.protocol.names import join_address
 from ps_common.sockets.request import ask
 from ps_common.sockets.zmq_sockets import bind, connect, why_no_address
 

@@ -6,7 +6,7 @@ import pytest
 from ps_common.protocol import messages
 from ps_common.protocol.codecs import CODECS
 from ps_common.protocol.deltas import Base
-from ps_common.protocol.shards import Shard
+from ps_common.protocol.lineage import Shard
 from ps_server.state.effects import Send
 from ps_server.state.weight_store import DeltaBases
 from tests.ps_server.transcripts import EPOCH, SCHEMA, Transcript, a_run

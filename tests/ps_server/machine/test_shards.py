@@ -5,13 +5,12 @@ from typing import Any
 import pytest
 
 from ps_common.protocol import messages
-from ps_common.protocol.lineage import Lineage
+from ps_common.protocol.lineage import Lineage, Shard
 from ps_common.protocol.messages import Adjust, RunReply, StopRequest
-from ps_common.protocol.shards import Shard
 from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_server.machine.phases import Sender
 from ps_server.replication.first_shard import END_SECONDS
-from ps_server.replication.run_copy import Repetition
+from ps_server.replication.standby_copy import Repetition
 from ps_server.state.effects import Effect, SendToServer
 from ps_server.state.training_run import TrainingRun
 from tests.ps_server.transcripts import (

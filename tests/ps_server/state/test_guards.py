@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ps_common.protocol.lineage import WHOLE
 from ps_common.protocol.messages import Push, Seed
-from ps_common.protocol.shards import WHOLE
 from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_server.state.guards import ABSURD_NORM, Denied, codec_for_weights, gradient_of, seed_of
 from tests.ps_server.transcripts import SCHEMA, encoded

@@ -12,8 +12,7 @@ from safetensors.torch import save_file
 
 from ps_common.errors import CheckpointError, OtherFormat, Replaced, SettingsError
 from ps_common.program.flags import parse_with_run
-from ps_common.protocol.lineage import Lineage
-from ps_common.protocol.shards import Shard
+from ps_common.protocol.lineage import Lineage, Shard
 from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_common.run_folder.checkpoint_file import read_checkpoint, write_checkpoint
 from ps_common.run_folder.paths import CHECKPOINTS, checkpoint_name, shard_folder

@@ -13,16 +13,17 @@ from ps_common.errors import PsRlError
 from ps_common.protocol.messages import Episode
 from ps_common.protocol.names import MOST_REWARD
 from rl_agent.algorithms.self_imitation import SelfImitation
-from rl_agent.environments.interface import Stepped, Unsound
-from rl_agent.environments.make import LostGames
-from rl_agent.environments.spaces import ObservationSpace, packed, packed_space
-from rl_agent.environments.unsound_numbers import (
+from rl_agent.environments.interface import (
     MOST_OBSERVATION,
+    Stepped,
+    Unsound,
     checked,
     sound_observations,
     unsound_observation,
     unsound_step,
 )
+from rl_agent.environments.make import LostGames
+from rl_agent.environments.spaces import ObservationSpace, packed, packed_space
 from rl_agent.networks.running_statistics import ReturnNormalization, observe
 from rl_agent.rollouts import MOST_DROPPED, RolloutCollector
 from tests.rl_agent.scripted_environments import Game, ScriptedActor, ScriptedEnvironments
