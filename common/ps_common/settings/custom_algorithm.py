@@ -8,7 +8,6 @@ and defaults (common/rl_agent/algorithms/custom_algorithm.py). Two names mean to
 
 import functools
 import keyword
-import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -16,13 +15,13 @@ from typing import Any
 import msgspec
 
 from ps_common.errors import SettingsError
-from ps_common.protocol.names import LONGEST_TEXT, is_text
+from ps_common.protocol.names import LONGEST_TEXT
+from ps_common.settings.keyword_arguments import is_plain
 from ps_common.settings.run_spec import CustomAlgorithmSettings
 from ps_common.settings.table import TABLE
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,49}")
 MOST_SETTINGS = 64
-MOST_INTEGER = 2**53 - 1
 KNOWN_TO_THE_SERVER: dict[str, Any] = {
     name.removeprefix("algorithm."): row.type for name, row in TABLE.items() if row.kinds.known_to_the_server
 }
@@ -55,26 +54,12 @@ def _checked(name: str, value: Any, source: str) -> Any:
             raise SettingsError(f"{source}: {error} for algorithm.{name}") from error
     value = tuple(value) if isinstance(value, list) else value
     for one in value if isinstance(value, tuple) else (value,):
-        if not _travels(one):
+        if one is not None and not is_plain(one):
             raise SettingsError(
                 f"{source}: algorithm.{name} must be true, false, a finite number, a text of up to {LONGEST_TEXT} "
                 "characters of printable ASCII, or a list of these"
             )
     return value
-
-
-def _travels(value: Any) -> bool:
-    match value:
-        case None | bool():
-            return True
-        case int():
-            return abs(value) <= MOST_INTEGER
-        case float():
-            return math.isfinite(value)
-        case str():
-            return is_text(value)
-        case _:
-            return False
 
 
 def _kind(value: Any) -> Any:

@@ -12,7 +12,7 @@ from ps_common.protocol.names import LONGEST_TEXT, MOST, is_text
 
 KeywordArguments = dict[str, Any]
 LONGEST_JSON = 4096  # bytes
-DEEPEST = 3  # tables and lists in each other, the arguments among them
+DEEPEST = 2  # lists and tables in each other, in one argument
 GIVEN = {"num_envs", "render_mode"}  # arguments of ps-rl itself
 
 
@@ -25,7 +25,7 @@ def check_arguments(flag: str, arguments: KeywordArguments, *, takes_none: str) 
             raise ValueError(f"{flag}: {argument!r} is no name of an argument")
         if argument in GIVEN:
             raise ValueError(f"{flag}: {argument} is given by ps-rl itself; leave it out")
-        if not _is_plain(value, DEEPEST - 1):
+        if not is_plain(value, depth=DEEPEST):
             raise ValueError(
                 f"{flag}: {argument} must be true, false, a finite number, a text of up to {LONGEST_TEXT} characters "
                 "of printable ASCII, or lists and tables of these, two deep at most"
@@ -45,7 +45,8 @@ def as_lists(value: Any) -> Any:
             return value
 
 
-def _is_plain(value: Any, depth: int) -> bool:
+def is_plain(value: Any, *, depth: int = 0) -> bool:
+    """Whether it can travel: true, false, a number, a text, or lists and tables of these, `depth` in each other."""
     match value:
         case bool():
             return True
@@ -56,9 +57,9 @@ def _is_plain(value: Any, depth: int) -> bool:
         case str():
             return is_text(value)
         case list() | tuple():
-            return depth > 0 and all(_is_plain(inner, depth - 1) for inner in value)
+            return depth > 0 and all(is_plain(inner, depth=depth - 1) for inner in value)
         case dict():
-            names = all(isinstance(name, str) and is_text(name) for name in value)
-            return depth > 0 and names and all(_is_plain(inner, depth - 1) for inner in value.values())
+            texts = all(isinstance(name, str) and is_text(name) for name in value)
+            return texts and is_plain(list(value.values()), depth=depth)
         case _:
             return False
