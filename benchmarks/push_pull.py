@@ -22,8 +22,8 @@ from ps_client.machine.handshake import Identity
 from ps_client.machine.parameter_client import ParameterClient
 from ps_client.shell.remote_parameters import RemoteParameters
 from ps_client.shell.zmq_client import ZmqClient
+from ps_common.buffer_pool import BufferPool
 from ps_common.program.resources import keep_freed_memory
-from ps_common.protocol.codecs import BufferPool
 from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_common.settings.run_spec import Wire
 from ps_common.sockets import shared_memory

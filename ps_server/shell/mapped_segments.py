@@ -13,8 +13,8 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
+from ps_common.buffer_pool import BufferPool
 from ps_common.errors import WireError
-from ps_common.protocol.codecs import BufferPool
 from ps_common.protocol.messages import CARRIES_VECTOR, Hello, ToServer
 from ps_common.protocol.tensors import ELEMENT_BYTES
 from ps_common.protocol.wire import Buffer, Place, Places

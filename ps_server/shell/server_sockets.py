@@ -141,5 +141,5 @@ class OtherServers:
         if why := why_no_address(address):
             log.warning("%s %s: %s; still trying", flag, address, why)
         connect(connection, address)
-        self._poller.register(socket, zmq.POLLIN)
+        self._poller.register(connection, zmq.POLLIN)
         return connection

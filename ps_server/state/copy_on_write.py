@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ps_common.protocol.codecs import BufferPool
+from ps_common.buffer_pool import BufferPool
 
 
 class CopyOnWriteVector:

@@ -13,8 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ps_common.buffer_pool import BufferPool
 from ps_common.errors import CheckpointError
-from ps_common.protocol.codecs import CODECS, BufferPool
+from ps_common.protocol.codecs import CODECS
 from ps_common.protocol.deltas import DELTA, WHOLE, Base
 from ps_common.protocol.record import SLOT, TARGET, WEIGHTS, is_finite
 from ps_common.protocol.tensors import Schema

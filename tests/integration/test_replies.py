@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import zmq
 
+from ps_common.buffer_pool import BufferPool
 from ps_common.protocol import messages
-from ps_common.protocol.codecs import BufferPool
 from ps_common.protocol.messages import Message, ToServer, settlement_of
 from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_common.protocol.wire import Buffer, read_to_worker, to_frames

@@ -6,7 +6,7 @@ import weakref
 import numpy as np
 import pytest
 
-from ps_common.protocol.codecs import BufferPool
+from ps_common.buffer_pool import BufferPool
 
 
 def test_a_buffer_that_somebody_holds_is_given_to_nobody_else() -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import os
 import shlex
 import shutil
 import sys
@@ -15,14 +16,15 @@ from ps_common.settings.regular_file import content_of
 
 def keep_command(run_folder: Path, program: str) -> None:
     """This process's command is the one that began the run, unless its folder has another."""
-    with contextlib.suppress(OSError), (run_folder / COMMAND).open("x", encoding="utf-8") as file:
-        file.write(shlex.join([program, *sys.argv[1:]]) + "\n")
+    command = shlex.join([program, *sys.argv[1:]]) + "\n"
+    with contextlib.suppress(OSError), (run_folder / COMMAND).open("xb") as file:
+        file.write(os.fsencode(command))
 
 
 def command_of_run(run_folder: Path) -> str:
     """The command that began the run; "" where that is unknown."""
     with contextlib.suppress(OSError, ValueError):
-        return content_of(run_folder / COMMAND).decode().strip()
+        return content_of(run_folder / COMMAND).decode(errors="replace").strip()
     return ""
 
 

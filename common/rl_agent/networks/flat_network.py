@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ps_common.protocol.codecs import BufferPool
+from ps_common.buffer_pool import BufferPool
 from ps_common.protocol.tensors import Schema, TensorSpec
 from rl_agent.networks.running_statistics import take_added
 

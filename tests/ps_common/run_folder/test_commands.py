@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from ps_common.run_folder.commands import command_of_run, keep_command
-from ps_common.run_folder.paths import COMMAND
 
 
 def test_the_first_command_of_a_run_is_kept_as_it_can_be_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -17,7 +16,8 @@ def test_the_first_command_of_a_run_is_kept_as_it_can_be_typed(tmp_path: Path, m
     assert command_of_run(tmp_path) == "rl-cluster --seed 1 --run-dir 'my runs'"
 
 
-def test_a_command_that_cannot_be_kept_or_read_ends_no_run(tmp_path: Path) -> None:
+def test_a_command_that_cannot_be_kept_or_read_ends_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keep_command(tmp_path / "gone", "rl-cluster")
-    (tmp_path / COMMAND).write_bytes(b"\xff")
-    assert command_of_run(tmp_path) == ""
+    monkeypatch.setattr(sys, "argv", ["rl-cluster", "--run-dir", "m\udcffy"])  # a folder whose name is no UTF-8
+    keep_command(tmp_path, "rl-cluster")
+    assert command_of_run(tmp_path) == "rl-cluster --run-dir 'm\ufffdy'"
