@@ -44,8 +44,10 @@ WITHOUT_RUN: Mapping[str, type[Any]] = {
 # Programs of the system, and the reason why nothing of this repository is checked.
 OF_THE_SYSTEM = {
     "(while": "the shell's", "do": "the shell's", "exec": "the shell's", "sleep": "the shell's", "done)": "the shell's",
+    "done": "the shell's",
     "cd": "the shell's", "for": "the shell's", ".": "the shell's", "git": "the address depends on the copy",
     "mkdir": "the shell's", "tail": "reads a log", "ssh": "needs another machine", "curl": "needs a network",
+    "node": "tests/examples/test_remote_simulator.py runs it", "cc": "tests/examples/test_remote_simulator.py runs it",
     "scancel": "needs Slurm: deploy/slurm/scenario.py", "tensorboard": "a viewer; its reader is in tests",
     "hf": "needs an account of a model hub", "python3.11": "makes a virtual environment, as make does",
 }  # fmt: skip
