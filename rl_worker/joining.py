@@ -144,7 +144,9 @@ class Work:
         seed = flags.run.seed if "seed" in flags.overrides else run.seed
         first_seed = secrets.randbelow(10**9) if seed is None else seed
         seed = seed_of_worker(first_seed, welcome.number)
-        environments = self.environments.enter_context(closing(make_environments(run.environment, count=count)))
+        environments = self.environments.enter_context(
+            closing(make_environments(run.environment, count=count, threads=flags.program.threads))
+        )
         algorithm = build_agent(run, environments, device=torch.device(flags.program.device), seed=seed)
         if not welcome.schema:
             self._measure(algorithm.network, environments, first_seed)

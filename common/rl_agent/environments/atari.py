@@ -27,7 +27,7 @@ IN_COLOUR: dict[str, Any] = WHOLE_FRAMES | {"grayscale": False}
 class AtariEnvironments:
     """B games of one ROM."""
 
-    def __init__(self, settings: Environment, count: int, with_screen: bool) -> None:
+    def __init__(self, settings: Environment, count: int, threads: int, with_screen: bool) -> None:
         game = spec_of(settings.id).kwargs["game"]
         scheme = scheme_for(settings)
         emulation = _emulation(settings)
@@ -36,15 +36,15 @@ class AtariEnvironments:
         if scheme.function is None:
             height, width = scheme.shape
             observed: dict[str, Any] = {"img_height": height, "img_width": width, "stack_num": settings.frame_stack}
-            self._env = AtariVectorEnv(game, num_envs=count, **observed, **emulation)
+            self._env = AtariVectorEnv(game, num_envs=count, num_threads=threads, **observed, **emulation)
         else:
             whole = WHOLE_FRAMES if scheme.gray else IN_COLOUR
-            self._env = AtariVectorEnv(game, num_envs=count, **whole, **emulation)
+            self._env = AtariVectorEnv(game, num_envs=count, num_threads=threads, **whole, **emulation)
             self._stack = FrameStack(scheme, settings.frame_stack)
         # These environments may render only gray frames. A twin of the first game, with the same seed and actions,
         # plays the same game in full size and colour.
         if with_screen and (self._stack is None or scheme.gray):
-            self._twin = AtariVectorEnv(game, num_envs=1, **IN_COLOUR, **emulation)
+            self._twin = AtariVectorEnv(game, num_envs=1, num_threads=1, **IN_COLOUR, **emulation)
         self.count = count
         joystick = self._env.ale.get_action_set()
         with closed_if_refused(self):
@@ -118,7 +118,6 @@ def _emulation(settings: Environment) -> dict[str, Any]:
     """The arguments of AtariVectorEnv that decide how a game is played, whatever the frames look like."""
     steps = settings.max_episode_steps
     return {
-        "num_threads": 1,  # parallelism comes from worker processes
         "max_num_frames_per_episode": min(steps * settings.frame_skip, 2**31 - 1) if steps else ALE_FRAME_LIMIT,
         "repeat_action_probability": settings.sticky_actions,
         "autoreset_mode": AutoresetMode.SAME_STEP,

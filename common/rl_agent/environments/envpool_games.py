@@ -20,9 +20,9 @@ class EnvPoolGames(VectorEnv[Any, Any, Any]):
 
     metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012  (as in Gymnasium)
 
-    def __init__(self, settings: Environment, count: int) -> None:
+    def __init__(self, settings: Environment, count: int, threads: int) -> None:
         """Raises SettingsError where EnvPool is not installed, or has no environment of this name."""
-        self.num_envs, self._settings = count, settings
+        self.num_envs, self._settings, self._threads = count, settings, threads
         self._pool = self._made(seed=0)
         with warnings.catch_warnings(action="ignore"):  # Gymnasium warns of the precision of its bounds
             self.single_observation_space = self._pool.observation_space
@@ -63,4 +63,4 @@ class EnvPoolGames(VectorEnv[Any, Any, Any]):
         limit = {"max_episode_steps": steps} if (steps := self._settings.max_episode_steps) else {}
         seeds = [seed + row for row in range(self.num_envs)]
         # Parallelism comes from worker processes.
-        return envpool.make_gymnasium(name, num_envs=self.num_envs, num_threads=1, env_seed=seeds, **limit)
+        return envpool.make_gymnasium(name, num_envs=self.num_envs, num_threads=self._threads, env_seed=seeds, **limit)

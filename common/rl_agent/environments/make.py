@@ -19,14 +19,20 @@ from rl_agent.environments.process_guard import guard_children
 from rl_agent.environments.spaces import Actions, Observations
 
 
-def make_environments(settings: Environment, *, count: int, with_screen: bool = False) -> Environments:
-    """Raises SettingsError naming the flag if the environment does not exist or is not supported."""
+def make_environments(
+    settings: Environment, *, count: int, threads: int = 1, with_screen: bool = False
+) -> Environments:
+    """
+    `threads` is how many step the games of a family that is emulated in C++.
+
+    Raises SettingsError naming the flag if the environment does not exist or is not supported.
+    """
     if settings.id == NO_ENVIRONMENT:
         raise SettingsError(
             "--environment none: this run plays no game, and its workers are programs of its users "
             "(docs/how-to/anything-with-parameters.md); name a game to play one"
         )
-    environments = _of_family(settings, count, with_screen)
+    environments = _of_family(settings, count, threads, with_screen)
     if settings.lost_game_reward is None:
         return environments
     return LostGames(environments, settings.lost_game_reward)
@@ -76,13 +82,13 @@ class LostGames:
         self._environments.close()
 
 
-def _of_family(settings: Environment, count: int, with_screen: bool) -> Environments:
+def _of_family(settings: Environment, count: int, threads: int, with_screen: bool) -> Environments:
     match settings.family:
         case "ale":
             from rl_agent.environments.atari import AtariEnvironments
 
             _refuse_wrappers(settings)
-            return AtariEnvironments(settings, count, with_screen)
+            return AtariEnvironments(settings, count, threads, with_screen)
         case "doom":
             from rl_agent.environments.doom import DoomEnvironments
 
@@ -96,7 +102,7 @@ def _of_family(settings: Environment, count: int, with_screen: bool) -> Environm
             _refuse_wrappers(settings)
             if with_screen:
                 raise SettingsError(f"--environment {settings.id}: EnvPool draws no screens")
-            return VectorEnvironments(settings, count, with_screen, EnvPoolGames(settings, count))
+            return VectorEnvironments(settings, count, with_screen, EnvPoolGames(settings, count, threads))
         case "gymnasium":
             from rl_agent.environments.any_gymnasium import GymnasiumEnvironments
             from rl_agent.environments.custom_environment import VectorEnvironments, makes_vectors

@@ -179,3 +179,16 @@ def test_the_screen_shows_the_game_that_the_agent_plays() -> None:
     environments.close()
     assert {(screen.shape, screen.dtype) for screen in screens} == {((210, 160, 3), np.dtype(np.uint8))}
     assert np.abs(as_the_agent_sees_it(np.array(screens)) - seen).max() < 3
+
+
+def test_games_are_the_same_whatever_the_number_of_threads() -> None:
+    settings = Environment(id="ALE/Pong-v5", sticky_actions=0.25)
+    alone, together = (make_environments(settings, count=3, threads=threads) for threads in (1, 3))
+    np.testing.assert_array_equal(alone.reset(7), together.reset(7))
+    for step in range(60):
+        actions = np.array([step, step + 1, step // 2]) % 3
+        one, other = alone.step(actions), together.step(actions)
+        np.testing.assert_array_equal(one.observations, other.observations)
+        np.testing.assert_array_equal(one.rewards, other.rewards)
+    alone.close()
+    together.close()
