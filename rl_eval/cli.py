@@ -17,8 +17,9 @@ from rich.progress import track
 from ps_common.errors import SettingsError
 from ps_common.program.flags import parse_program
 from ps_common.program.reasons import say
-from ps_common.run_folder.object_store import is_url
 from ps_common.run_folder.paths import gif_name
+from ps_common.run_folder.policy_file import MODEL
+from ps_common.run_folder.trained import Trained, trained_in
 from rl_agent.algorithms.algorithm import Algorithm
 from rl_agent.environments.imports import import_modules
 from rl_agent.environments.interface import Environments
@@ -26,12 +27,11 @@ from rl_agent.environments.make import closing, make_environments
 from rl_eval.export import write_policy
 from rl_eval.film import write_contact_sheet, write_film
 from rl_eval.games import Game, Result, play, summary
-from rl_eval.policy_folder import MODEL
 from rl_eval.receipt import MOST_ENVIRONMENTS, read_receipt, receipt_of, verify, write_receipt
 from rl_eval.recording import record
 from rl_eval.scores import measure_baselines, print_result
 from rl_eval.settings import EvaluationSettings
-from rl_eval.trained import Trained, trained_at, trained_in, trained_in_store
+from rl_eval.trained import agent_of, trained_at
 
 PROGRAM = "rl-eval"
 
@@ -66,9 +66,7 @@ def _trained(settings: EvaluationSettings) -> Trained:
     if settings.server is not None:
         return trained_at(settings.server, settings.client_keys())
     assert settings.checkpoint is not None, "EvaluationSettings require one"
-    if is_url(settings.checkpoint):
-        return trained_in_store(settings.checkpoint)
-    return trained_in(Path(settings.checkpoint))
+    return trained_in(settings.checkpoint)
 
 
 def _verify(path: Path, settings: EvaluationSettings) -> None:
@@ -86,7 +84,7 @@ def _play(trained: Trained, settings: EvaluationSettings) -> Algorithm:
     environment, seed = trained.run.environment, settings.seed
     count = min(settings.episodes, MOST_ENVIRONMENTS)
     with closing(make_environments(environment, count=count)) as environments:
-        agent, epsilon = trained.agent(environments, epsilon=settings.epsilon, greedy=settings.greedy, seed=seed)
+        agent, epsilon = agent_of(trained, environments, epsilon=settings.epsilon, greedy=settings.greedy, seed=seed)
         games = _games(agent, environments, settings)
     result = summary(games, environment=environment.id, greedy=settings.greedy, epsilon=epsilon)
     if settings.baselines:

@@ -11,14 +11,15 @@ from torch import nn
 
 from ps_common.errors import SettingsError
 from ps_common.protocol.names import module_of
+from ps_common.run_folder.policy_file import MODEL
+from ps_common.run_folder.trained import Trained
 from ps_common.settings.run_spec import RunSpec
 from rl_agent.environments.interface import Environments
 from rl_eval.games import Result
 from rl_eval.onnx_file import write_onnx
-from rl_eval.policy_folder import CARD, MODEL, ONNX, RECEIPT, SETTINGS, write_model
+from rl_eval.policy_folder import CARD, ONNX, RECEIPT, SETTINGS, write_model
 from rl_eval.receipt import Receipt, write_receipt
 from rl_eval.scores import actions_of, copies_in, interval_of, scores_beside
-from rl_eval.trained import Trained
 
 TEMPLATE = """\
 ---

@@ -18,6 +18,7 @@ from PIL import Image, ImageDraw, ImageOps
 from ps_common.errors import CheckpointError, SettingsError
 from ps_common.run_folder.checkpoint_folder import best_first, newest_first, why_none
 from ps_common.run_folder.paths import CHECKPOINTS, GAME_GIFS, GIFS, MILESTONES
+from ps_common.run_folder.trained import Trained, trained_as
 from ps_common.settings.run_spec import Environment
 from rl_agent.environments.imports import import_modules
 from rl_agent.environments.interface import Screen
@@ -36,7 +37,7 @@ from rl_eval.recording import (
     write_screens,
 )
 from rl_eval.settings import EvaluationSettings
-from rl_eval.trained import Trained, trained_as
+from rl_eval.trained import agent_of
 
 FRAMES_PER_SECOND = 15.0
 MOST_SCENE_SECONDS, MOST_SCENES = 8.0, 9
@@ -98,7 +99,7 @@ def _played(run_folder: Path, settings: EvaluationSettings) -> Scenes:
 def _screens_of_game(trained: Trained, settings: EvaluationSettings) -> Timed:
     with closing(make_environments(trained.run.environment, count=1, with_screen=True)) as environments:
         greedy, seed = settings.greedy, settings.seed
-        agent, _ = trained.agent(environments, epsilon=settings.epsilon, greedy=greedy, seed=seed)
+        agent, _ = agent_of(trained, environments, epsilon=settings.epsilon, greedy=greedy, seed=seed)
         for number, screen in enumerate(game_screens(agent, environments, greedy=greedy, seed=seed), start=1):
             yield number / environments.steps_per_second, screen
 

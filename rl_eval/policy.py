@@ -20,11 +20,12 @@ from torch import Tensor
 from ps_common.errors import CheckpointError, SettingsError
 from ps_common.program.objects import check_is_here
 from ps_common.protocol.names import module_of
+from ps_common.run_folder.policy_file import MODEL
 from rl_agent.agent import trained_agent
 from rl_agent.algorithms.algorithm import Outlook
 from rl_agent.environments.spaces import ActionSpace, ObservationSpace, fitted, packed
 from rl_agent.rollouts import State
-from rl_eval.policy_folder import MODEL, ExportedPolicy, read_model
+from rl_eval.policy_folder import ExportedPolicy, read_model
 from rl_eval.spaces_record import PolicySpaces
 
 
@@ -200,10 +201,11 @@ def _of_a_run(
     from ps_common.protocol.names import check_address
     from ps_common.run_folder.checkpoint_file import newest_set
     from ps_common.run_folder.checkpoint_folder import best_first
+    from ps_common.run_folder.trained import trained_in
     from ps_common.sockets.curve import client_keys
     from rl_agent.environments.imports import import_modules
     from rl_agent.environments.make import closing, make_environments
-    from rl_eval.trained import trained_at, trained_in
+    from rl_eval.trained import trained_at
 
     if path.is_dir() and not newest_set(path) and not best_first(path):
         raise CheckpointError(f"{path}: holds neither {MODEL} nor checkpoints")

@@ -17,6 +17,7 @@ import xxhash
 from ps_common.errors import CheckpointError, ReceiptError
 from ps_common.protocol.names import printable
 from ps_common.protocol.record import check_format
+from ps_common.run_folder.trained import Trained
 from ps_common.settings.regular_file import content_of
 from ps_common.settings.run_spec import Environment
 from rl_agent.environments.interface import Environments
@@ -24,7 +25,6 @@ from rl_agent.environments.make import closing, make_environments
 from rl_eval.games import Baseline, Game, Replay, Result, shares
 from rl_eval.scores import measure_baselines
 from rl_eval.settings import MOST_EPISODES, MOST_SEED
-from rl_eval.trained import Trained
 
 KIND, FORMAT = "receipt", 1
 MOST_BYTES = 2**28

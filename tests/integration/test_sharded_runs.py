@@ -10,10 +10,11 @@ import torch
 
 from ps_common.protocol import messages
 from ps_common.run_folder.checkpoint_file import joined, newest_set, read_checkpoint, read_newest
+from ps_common.run_folder.trained import trained_in
 from ps_common.sockets.request import ask_run
 from ps_ctl.folder_commands import make_keys
 from rl_eval.cli import evaluate
-from rl_eval.trained import trained_at, trained_in
+from rl_eval.trained import trained_at
 from tests.integration.integer_worker import keys_of, told
 from tests.integration.processes import Program, Programs, free_ports, status_of, wait_for
 from tests.integration.shard_servers import Shards

@@ -17,6 +17,7 @@ from ps_common.protocol.messages import ToServer
 from ps_common.protocol.status import Status
 from ps_common.run_folder.checkpoint_file import write_checkpoint
 from ps_common.run_folder.paths import gif_name
+from ps_common.run_folder.trained import trained_in
 from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import Environment, NStepQSettings, RunSpec
 from rl_agent.agent import build_agent
@@ -30,7 +31,6 @@ from rl_eval.cli import evaluate
 from rl_eval.games import Game as PlayedGame
 from rl_eval.games import play, summary
 from rl_eval.settings import EvaluationSettings
-from rl_eval.trained import trained_in
 from tests.ps_client.loopback_server import Polite, Reply, serving
 from tests.records import a_record
 from tests.rl_agent.scripted_environments import Bandit, Game, ScriptedActor, ScriptedEnvironments

@@ -15,10 +15,11 @@ from safetensors import safe_open
 from torch import Tensor
 
 from ps_common.errors import CheckpointError, OtherFormat, PsRlError, ReceiptError
+from ps_common.run_folder.policy_file import MODEL
+from ps_common.run_folder.trained import trained_in
 from rl_eval.policy import Policy
-from rl_eval.policy_folder import MODEL, RECEIPT, read_model
+from rl_eval.policy_folder import RECEIPT, read_model
 from rl_eval.receipt import read_receipt, verify
-from rl_eval.trained import trained_in
 from tests.nested import Place, places_in, values, with_value, without
 from tests.rows import row
 

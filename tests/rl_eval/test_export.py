@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from ps_common.errors import CheckpointError, SettingsError
+from ps_common.run_folder.policy_file import MODEL
 from ps_common.settings.run_settings import run_from_dict, with_settings
 from ps_common.settings.run_spec import Environment, RunSpec
 from rl_agent.agent import build_agent
@@ -27,7 +28,7 @@ from rl_eval.export import NewFolder
 from rl_eval.games import Player
 from rl_eval.onnx_file import write_onnx
 from rl_eval.policy import load_policy
-from rl_eval.policy_folder import MODEL, read_model, write_model
+from rl_eval.policy_folder import read_model, write_model
 from rl_eval.spaces_record import PolicySpaces, SpacesRecord, from_record, to_record
 from tests.rl_agent.observation_spaces import numbers, pixels
 from tests.rl_eval.test_cli import ALWAYS_RIGHT, CARTPOLE, STEP, VALUES, checkpoint, weights_of

@@ -13,6 +13,7 @@ import torch
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space
 from safetensors import safe_open
 
+from ps_common.run_folder.policy_file import MODEL
 from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import Environment, RunSpec
 from rl_agent.agent import build_agent
@@ -21,7 +22,7 @@ from rl_agent.environments.make import make_environments
 from rl_agent.environments.spaces import ActionSpace
 from rl_agent.networks.flat_network import FlatNetwork
 from rl_eval.policy import Policy, load_policy
-from rl_eval.policy_folder import MODEL, write_model
+from rl_eval.policy_folder import write_model
 from rl_eval.spaces_record import PolicySpaces
 from tests.rl_agent.observation_spaces import numbers
 from tests.rl_eval.test_cli import checkpoint

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from ps_common.errors import ReceiptError, SettingsError
+from ps_common.run_folder.trained import trained_in
 from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import RunSpec
 from rl_agent.environments.make import make_environments
 from rl_eval import receipt as receipts
 from rl_eval.cli import evaluate
 from rl_eval.games import Game, summary
-from rl_eval.trained import trained_in
 from tests.rl_eval.test_cli import CARTPOLE, STEP, checkpoint
 
 Content = dict[str, Any]

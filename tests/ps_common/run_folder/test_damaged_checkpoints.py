@@ -21,9 +21,9 @@ from ps_common.protocol.record import FORMAT, KIND, MIGRATIONS, Record, check_ve
 from ps_common.protocol.tensors import TensorSpec
 from ps_common.run_folder.checkpoint_file import _digest, read_checkpoint, read_weights, write_checkpoint
 from ps_common.run_folder.checkpoint_folder import first_sound
+from ps_common.run_folder.trained import trained_in
 from ps_server.replication.standby_copy import run_of
 from ps_server.state.training_run import TrainingRun
-from rl_eval.trained import trained_in
 from tests.nested import Place, places_in, values, with_value, without
 from tests.ps_server.transcripts import Transcript
 from tests.rows import row

@@ -11,6 +11,7 @@ from ps_common.run_folder.checkpoint_file import read_checkpoint
 from ps_common.run_folder.checkpoint_folder import first_sound
 from ps_common.run_folder.endpoint_file import read_endpoint
 from ps_common.run_folder.run_rows import LONGEST_LINE, EpisodeRow, MetricsRow, RowsTail, rows_in
+from ps_common.run_folder.trained import trained_in
 from ps_common.settings.regular_file import MOST_BYTES, content_of, opened
 from ps_common.settings.run_files import load_config, settings_as_written
 from ps_common.sockets.curve import read_public
@@ -21,7 +22,6 @@ from ps_track.feed import Feed
 from rl_eval.policy import load_policy
 from rl_eval.policy_folder import read_model
 from rl_eval.receipt import read_receipt
-from rl_eval.trained import trained_in
 
 pytestmark = pytest.mark.timeout(60)
 

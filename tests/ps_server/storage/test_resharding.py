@@ -16,6 +16,7 @@ from ps_common.protocol.lineage import Lineage, Shard
 from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_common.run_folder.checkpoint_file import read_checkpoint, write_checkpoint
 from ps_common.run_folder.paths import CHECKPOINTS, checkpoint_name, shard_folder
+from ps_common.run_folder.trained import trained_as, trained_in
 from ps_rl.run import Run
 from ps_server.machine.parameter_server import ParameterServer
 from ps_server.settings import ServerSettings
@@ -26,7 +27,6 @@ from ps_server.storage.earlier_life import read_lineage, write_lineage
 from ps_server.storage.resharding import check_no_others, folder_of_shard, reshard
 from ps_server.storage.run_storage import RunStorage
 from rl_cluster.settings import ClusterSettings
-from rl_eval.trained import trained_as, trained_in, trained_in_store
 from tests.ps_server.transcripts import a_run
 
 WHOLE = Schema([TensorSpec("w", (8,))])
@@ -131,11 +131,11 @@ def in_a_store(run: Path) -> str:
 
 def test_shards_in_a_store_are_played_as_one(tmp_path: Path) -> None:
     url = in_a_store(a_sharded_run(a_sharded_run(tmp_path / "run", 2), 4, steps=100))
-    trained = trained_in_store(url)
+    trained = trained_in(url)
     assert trained.weights.tolist() == [1.0, 1.0, 2.0, 2.0, 3.0, 3.0, 4.0, 4.0], "of the newest set"
     assert trained.origin == f"{url}, 4 shards, step 100"
     with pytest.raises(CheckpointError, match="is of one of 4 shards alone"):
-        trained_in_store(f"{url}/shard-2-of-4")
+        trained_in(f"{url}/shard-2-of-4")
 
 
 def test_whoever_needs_the_whole_run_refuses_the_folder_of_a_shard_with_that_of_the_run(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_a_run_in_a_store_goes_on_with_another_number_of_shards(tmp_path: Path, 
 def test_a_run_in_a_store_goes_on_with_as_many_shards_as_it_once_had(tmp_path: Path, old: int, new: int) -> None:
     """Its older state of that number is in the store too. A folder that holds it is named, with what to do."""
     url = in_a_store(a_sharded_run(a_sharded_run(tmp_path / "run", old), new, steps=100))
-    whole, places = trained_in_store(url).weights, [place_of(number, old) for number in range(1, old + 1)]
+    whole, places = trained_in(url).weights, [place_of(number, old) for number in range(1, old + 1)]
     for _ in range(2):
         servers = [resumed(url, tmp_path / "elsewhere", place if old > 1 else None) for place in places]
         weights = [server.run.weights.flat for server in servers if server.run]

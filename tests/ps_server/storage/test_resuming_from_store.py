@@ -13,13 +13,13 @@ from ps_common.protocol.lineage import Lineage
 from ps_common.run_folder.checkpoint_file import read_checkpoint, write_checkpoint
 from ps_common.run_folder.checkpoint_folder import newest_first
 from ps_common.run_folder.paths import BEST, CHECKPOINTS, STORE
+from ps_common.run_folder.trained import trained_in
 from ps_server import starting
 from ps_server.machine.parameter_server import ParameterServer
 from ps_server.settings import ServerSettings
 from ps_server.storage.checkpoint_store import CheckpointStore
 from ps_server.storage.earlier_life import read_lineage, write_lineage
 from ps_server.storage.run_storage import RunStorage
-from rl_eval.trained import trained_in_store
 from tests.ps_server.test_starting import FIRST, OTHER, a_folder
 
 
@@ -115,7 +115,7 @@ def test_a_run_that_moves_into_a_store_takes_its_best_checkpoint_along(tmp_path:
     write_checkpoint(folder / CHECKPOINTS / BEST, {**vectors, "weights": vectors["weights"] + 7}, record)
     started(folder, url, "--resume", str(folder), "--checkpoint-dir", url)
     shutil.rmtree(folder)
-    assert torch.equal(trained_in_store(url).weights, vectors["weights"] + 7)
+    assert torch.equal(trained_in(url).weights, vectors["weights"] + 7)
     elsewhere = started(tmp_path / "elsewhere", url, "--resume", url)
     assert elsewhere.run is not None
     assert torch.equal(elsewhere.run.weights.flat, vectors["weights"]), "the run goes on from the newest"
@@ -161,6 +161,6 @@ def test_of_two_servers_that_resume_at_once_the_slower_one_does_not_serve(
 
 def test_weights_are_evaluated_from_the_store(tmp_path: Path, url: str) -> None:
     shutil.rmtree(stored(tmp_path, url))
-    trained = trained_in_store(url)
+    trained = trained_in(url)
     assert trained.schema.size == 2
     assert trained.origin == f"{url}, step 0"

@@ -1,0 +1,62 @@
+"""
+The file of an exported policy, `model.safetensors`: each tensor of the network by its name; settings, spaces and
+training steps in its metadata. Reading it needs torch, safetensors and msgspec, and no more.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from ps_common.errors import CheckpointError, SchemaMismatch
+from ps_common.protocol.messages import Run
+from ps_common.protocol.names import Count
+from ps_common.protocol.record import Minutes, check_format, is_finite
+from ps_common.protocol.tensors import Schema, TensorSpec
+from ps_common.settings.regular_file import MOST_FILE_BYTES, check_regular
+from ps_common.settings.run_settings import run_from_dict
+from ps_common.settings.run_spec import RunSpec
+
+KIND, FORMAT = "policy", 1
+MODEL = "model.safetensors"
+
+
+class PolicyRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What stands beside the tensors, as JSON. `run` is checked by run_from_dict, `spaces` by who builds an agent."""
+
+    run: Run
+    schema: tuple[TensorSpec, ...]
+    spaces: msgspec.Raw
+    global_steps: Count
+    minutes: Minutes
+
+
+def read_policy(path: Path) -> tuple[PolicyRecord, RunSpec, Schema, Tensor]:
+    """The record, the run, the schema and the weights [P] in a model.safetensors. Raises CheckpointError."""
+    try:
+        check_regular(path, most_bytes=MOST_FILE_BYTES)
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            check_format(metadata.get("format", ""), KIND, newest=FORMAT, oldest=FORMAT)
+            record = msgspec.json.decode(metadata.get("record", ""), type=PolicyRecord)
+            schema = Schema(record.schema)
+            weights = torch.cat([_tensor(file, spec).reshape(-1) for spec in schema.specs])
+        if not is_finite(weights):
+            raise ValueError("the weights hold NaN or Inf")
+        return record, run_from_dict(record.run, source=str(path)), schema, weights
+    except CheckpointError as error:
+        raise type(error)(f"{path}: {error}") from error
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except (SafetensorError, SchemaMismatch, ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path}: is damaged, because it cannot be read: {error}") from error
+
+
+def _tensor(file: Any, spec: TensorSpec) -> Tensor:
+    tensor: Tensor = file.get_tensor(spec.name)
+    if tuple(tensor.shape) != spec.shape or tensor.dtype != torch.float32:
+        raise ValueError(f"its tensor {spec} is {tensor.dtype} {list(tensor.shape)}")
+    return tensor

@@ -1,0 +1,129 @@
+"""
+Trained weights by the place where they are kept: a checkpoint, a run folder, all its shards, an object store, or an
+exported policy.
+
+The weights come with the run that they belong to, and with a hash that names them.
+"""
+
+import hashlib
+import logging
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from torch import Tensor
+
+from ps_common.errors import CheckpointError
+from ps_common.protocol.tensors import Schema
+from ps_common.run_folder.checkpoint_file import (
+    Checkpoint,
+    joined,
+    newest_set,
+    read_best,
+    read_checkpoint,
+    read_weights,
+)
+from ps_common.run_folder.checkpoint_folder import best_first, first_sound, why_none
+from ps_common.run_folder.object_store import is_url
+from ps_common.run_folder.paths import check_whole_run
+from ps_common.run_folder.policy_file import MODEL, read_policy
+from ps_common.run_folder.stored_run import fetch_sound, newest_set_in
+from ps_common.settings.regular_file import MOST_FILE_BYTES, opened
+from ps_common.settings.run_settings import run_from_dict
+from ps_common.settings.run_spec import RunSpec
+
+log = logging.getLogger("ps-rl")
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Weights, with the run and the network that they belong to."""
+
+    run: RunSpec
+    schema: Schema
+    weights: Tensor  # [P]
+    global_steps: int
+    minutes: float  # of training
+    origin: str  # the checkpoint or server, for messages
+    sha256: str  # of the checkpoint file; of the weights of a live server
+
+
+def trained_in(place: Path | str, *, flag: str = "--checkpoint") -> Trained:
+    """
+    The weights of a checkpoint; of a run folder's best, or newest sound one; of all its shards; of a policy; of the
+    best checkpoint in the object store at a URL. `flag` named the place. Raises CheckpointError or SettingsError.
+    """
+    if is_url(str(place)):
+        return _trained_in_store(str(place), flag)
+    path = Path(place)
+    if path.name == MODEL or (path / MODEL).is_file():
+        return _trained_policy(path / MODEL if path.is_dir() else path)
+    if not path.is_dir():
+        return trained_as(path)
+    check_whole_run(path, flag=f"{flag} {path}")
+    if len(shards := newest_set(path)) > 1:
+        return _trained_by(read_best(shards, lambda error: log.warning("%s; trying another", error)), path)
+    found = first_sound(best_first(path), trained_as, lambda error: log.warning("%s; trying another", error))
+    if found is None:
+        raise CheckpointError(f"{flag} {path}: {why_none(path)}")
+    return found[1]
+
+
+def _trained_in_store(url: str, flag: str) -> Trained:
+    """The weights of the best checkpoint in an object store, or of its newest sound one; of all shards."""
+    with tempfile.TemporaryDirectory() as folder:
+        if len(shards := newest_set_in(url, flag=flag)) > 1:
+            places = [Path(folder, shard) for shard in shards]
+            for place in places:
+                place.mkdir()
+            paths = [fetch_sound(f"{url.rstrip('/')}/{place.name}", place, flag=flag) for place in places]
+            return _trained_by(list(map(read_checkpoint, paths)), url)
+        found = trained_as(fetch_sound(url, Path(folder), flag=flag))
+    return replace(found, origin=f"{url}, step {found.global_steps}")
+
+
+def _trained_by(checkpoints: Sequence[Checkpoint], source: Path | str) -> Trained:
+    """The whole weights of a run of whose shards these are. Raises CheckpointError."""
+    schema, vectors = joined(checkpoints)
+    first, steps = checkpoints[0][1], [record.progress.global_steps for _, record in checkpoints]
+    at = f"step {steps[0]}" if len(set(steps)) == 1 else f"steps {min(steps)} to {max(steps)}"
+    return Trained(
+        run_from_dict(first.run, source=str(source)),
+        schema,
+        vectors["weights"],
+        steps[0],
+        first.progress.minutes,
+        f"{source}, {len(checkpoints)} shards, {at}",
+        sha256_of(vectors["weights"]),
+    )
+
+
+def trained_as(path: Path) -> Trained:
+    """The weights of one checkpoint file. Raises CheckpointError."""
+    before = _file_sha256(path)
+    run, schema, weights, record = read_weights(path)
+    if _file_sha256(path) != before:
+        raise CheckpointError(f"{path}: was replaced while it was being read; try again")
+    steps = record.progress.global_steps
+    return Trained(run, schema, weights, steps, record.progress.minutes, f"{path}, step {steps}", before)
+
+
+def _trained_policy(path: Path) -> Trained:
+    """The weights of an exported policy. Raises CheckpointError."""
+    record, run, schema, weights = read_policy(path)
+    steps = record.global_steps
+    return Trained(run, schema, weights, steps, record.minutes, f"{path}, step {steps}", _file_sha256(path))
+
+
+def sha256_of(weights: Tensor) -> str:
+    """The hash that names weights without a file."""
+    return hashlib.sha256(weights.numpy().tobytes()).hexdigest()
+
+
+def _file_sha256(path: Path) -> str:
+    try:
+        with opened(path, most_bytes=MOST_FILE_BYTES) as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from error
