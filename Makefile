@@ -106,6 +106,9 @@ zoo: $(READY)  ## train presets and keep their policies in zoo/: PRESETS="pong c
 zoo-test: $(READY)  ## a hundred games of each policy in zoo/, and the network of every preset as ONNX
 	$(BIN)/pytest -q -s -m "" tests/zoo tests/rl_eval/test_preset_networks.py
 
+scale: $(READY)  ## what this machine gives with 1 to all cores and a GPU, and the command that uses it: PRESET=… MINUTES=…
+	$(BIN)/python -m benchmarks.scale --preset $(PRESET) --minutes $(or $(MINUTES),10) $(ARGS)
+
 scaling: $(READY)  ## scores against steps with 1 to 16 workers, MinAtar; goes on where it stopped: ARGS="--seeds 0 1 …"
 	$(BIN)/python -m benchmarks.learning.scaling $(ARGS)
 

@@ -22,16 +22,16 @@ part() { # NAME SECONDS COMMAND…: its output goes to a log of its own, and its
 
 { lscpu | grep -E '^(Model name|CPU\(s\))'; nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
   python3 -c 'import sys, torch; print(sys.version, torch.__version__)'; } 2>&1 | tee "$out/machine.log"
-LINES_SHOWN=60 part cuda 120 python3 -m benchmarks.device.cuda
-part unit-tests 90 python3 -m pytest -q -n "$cores" -p no:cacheprovider -p no:benchmark -m 'not nightly' \
+LINES_SHOWN=60 part cuda 75 python3 -m benchmarks.device.cuda
+part unit-tests 70 python3 -m pytest -q -n "$cores" -p no:cacheprovider -p no:benchmark -m 'not nightly' \
     tests/ps_common tests/ps_server tests/rl_agent tests/simulation
+LINES_SHOWN=30 part scale 120 python3 -m benchmarks.scale --minutes 1.7 --no-train --folder "$out/scale"
 cluster="python3 -m rl_cluster --no-web"
-part pong-cuda 90 $cluster --preset pong --workers 1 --envs 128 --device cuda --max-minutes 0.8 \
-    --run-dir "$site/pong-cuda" --json "$out/pong-cuda.json"
-part cartpole-cuda 60 $cluster --preset cartpole --workers 2 --device cuda --max-minutes 0.4 \
-    --run-dir "$site/cartpole-cuda" --json "$out/cartpole-cuda.json"
 for seed in ${SEEDS:-0 1 2}; do
-    part "pong-$cores-cores-seed$seed" 95 $cluster --preset pong --workers "$((cores - 1))" --seed "$seed" \
-        --max-minutes 1.1 --run-dir "$site/pong-$seed" --json "$out/pong-$seed.json"
+    # shellcheck disable=SC2086
+    part "pong-$cores-cores-seed$seed" 75 $cluster --preset pong --workers "$((cores > 2 ? cores - 1 : cores))" \
+        ${RECIPE:-} --seed "$seed" --max-minutes 1.05 --run-dir "$site/pong-$seed" --json "$out/pong-$seed.json"
 done
-tar -C "$out" --remove-files -czf "$out/logs.tar.gz" $(cd "$out" && ls ./*.log ./*.json)
+part cartpole-cuda 40 $cluster --preset cartpole --workers 2 --device cuda --max-minutes 0.4 \
+    --run-dir "$site/cartpole-cuda" --json "$out/cartpole-cuda.json"
+tar -C "$out" --remove-files -czf "$out/logs.tar.gz" $(cd "$out" && ls ./*.log ./*.json ./scale/*.log)

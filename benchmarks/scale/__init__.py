@@ -1,0 +1,1 @@
+"""`make scale`: what this machine gives, and the command that uses it."""
