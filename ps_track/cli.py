@@ -6,7 +6,6 @@ middle is sent again as a whole.
 """
 
 import contextlib
-import importlib
 import logging
 import time
 from collections.abc import Sequence
@@ -25,10 +24,10 @@ from ps_common.run_folder.followers import TrackerName, check_trackers
 from ps_common.run_folder.paths import METRICS, run_name, tracker_position
 from ps_common.settings.run_files import SETTINGS, settings_as_written
 from ps_common.settings.run_settings import flat_settings
-from ps_track.feed import Batch, Feed, TrackedRun, Tracker, summary_of
+from ps_track.feed import Batch, Feed, summary_of
+from ps_track.trackers import TRACKERS, TrackedRun, Tracker
 
 PROGRAM = "ps-track"
-CLASSES: dict[TrackerName, str] = {"wandb": "WandbRun", "trackio": "TrackioRun", "mlflow": "MlflowRun"}
 POLL_SECONDS = 2.0
 MOST_RETRY_SECONDS = 60.0
 
@@ -77,7 +76,6 @@ class Tracking:
         self._name = name
         self._feed = Feed(folder, tracker_position(folder, name))
         self._tracker: Tracker | None = None
-        self._has_begun = False
         self._unsent: Batch | None = None  # of the rows that were read; the others wait in the files
 
     def serve(self) -> None:
@@ -121,12 +119,8 @@ class Tracking:
 
     def _begun(self, run_id: str) -> Tracker:
         if self._tracker is None:
-            module = importlib.import_module(f"ps_track.{self._name}_run")
-            self._tracker = getattr(module, CLASSES[self._name])()
-        assert self._tracker is not None
-        if not self._has_begun:
             settings: dict[str, Any] = flat_settings(settings_as_written(self._folder / SETTINGS))
             experiment = str(settings.get("experiment", ""))
-            self._tracker.begin(TrackedRun(run_id, run_name(self._folder), experiment, self._folder, settings))
-            self._has_begun = True
+            run = TrackedRun(run_id, run_name(self._folder), experiment, self._folder, settings)
+            self._tracker = TRACKERS[self._name](run)
         return self._tracker

@@ -3,13 +3,13 @@ The input of a tracker: points of numbers over T, and events, from the files of 
 
 A point is a row of metrics.jsonl, with the means of the workers' meters, a game of episodes.jsonl, or a row of
 logged.jsonl. What was sent is remembered beside them, so that a resumed run goes on where the tracker is. No tracker is
-known here: their interface stands at the end.
+known here.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -25,7 +25,6 @@ NUMBERS = (
 )  # fmt: skip
 UNTRACKED_METERS = {"steps_per_second", "gradient_norm"}  # of one worker; the run has its own
 MOST_GAMES = 200  # points of one batch; of more games there are means
-PROJECT = "ps-rl"  # a run of an experiment belongs to that experiment's group
 SUMMARY = ("global_steps", "updates", "minutes", "episodes", "mean_return_100", "best_mean_return_100")
 SUMMARY_TEXTS = ("ending", "environment", "preset")
 
@@ -129,30 +128,6 @@ def _read(path: Path) -> Position:
         return msgspec.json.decode(content_of(path), type=Position)
     except (OSError, ValueError, RecursionError):
         return Position()
-
-
-@dataclass(frozen=True)
-class TrackedRun:
-    """The run, as a tracker names it. A resumed run, and one that a standby has taken over, has the same `run_id`."""
-
-    run_id: str
-    name: str
-    experiment: str
-    folder: Path
-    settings: Mapping[str, Any]  # flat: {"algorithm.unroll_length": 20}
-
-
-class Tracker(Protocol):
-    """One run at one tracker. Every method may raise what the tracker's package raises."""
-
-    def begin(self, run: TrackedRun) -> None:
-        """Begin the run, or go on with it."""
-
-    def add(self, points: Sequence[Point], events: Sequence[EventRow], *, first: int) -> None:
-        """Send points, numbered from `first` on, and events."""
-
-    def finish(self, summary: Mapping[str, Any]) -> str:
-        """The run is over for now. Returns where it is to be found."""
 
 
 def summary_of(row: MetricsRow) -> dict[str, Any]:
