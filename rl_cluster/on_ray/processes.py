@@ -7,8 +7,9 @@ run folder for a while. A server that fails before any has run has wrong flags, 
 
 import contextlib
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from ps_common.errors import RequestRefused, ServerUnreachable, SettingsError
@@ -17,7 +18,7 @@ from ps_common.program.supervision import SupervisedProcess
 from ps_common.protocol import messages
 from ps_common.protocol.status import Status
 from ps_common.run_folder.checkpoint_folder import newest_first
-from ps_common.run_folder.endpoint_file import read_endpoint, write_endpoint
+from ps_common.run_folder.endpoint_file import read_endpoint
 from ps_common.run_folder.paths import CHECKPOINTS, ENDPOINT, SERVER_LOG, worker_log
 from ps_common.settings.run_files import SETTINGS
 from ps_common.sockets.curve import ClientKeys, CurveFlags
@@ -61,27 +62,28 @@ class ServerProcess:
         self.process = SupervisedProcess("the server", self._start, must_come_up=must_come_up, most_deaths=MOST_DEATHS)
 
     @property
-    def address(self) -> str:
-        """HOST:PORT; "" while it does not listen."""
-        return read_endpoint(self.folder / ENDPOINT)
-
-    def worker_keys(self) -> dict[str, bytes]:
-        """The files that a worker needs, by name; none of a server without keys."""
-        if not self._plan.has_keys:
-            return {}
-        return {name: (self.folder / "keys" / name).read_bytes() for name in (SERVER_KEY, WORKER_SECRET)}
+    def worker_flags(self) -> list[str]:
+        """The flags by which a worker on any node finds the server, wherever it runs: it shares the run folder."""
+        keys = self.folder / "keys"
+        locked = ["--curve-server-key", str(keys / SERVER_KEY), "--curve-secret", str(keys / WORKER_SECRET)]
+        return ["--server", str(self.folder / ENDPOINT), *(locked if self._plan.has_keys else [])]
 
     def status(self) -> Status | None:
         """None while it does not reply."""
         with contextlib.suppress(ServerUnreachable, RequestRefused):
-            return status_of(self.address, timeout_seconds=REPLY_SECONDS, keys=self._keys()).status
+            return status_of(self._address, timeout_seconds=REPLY_SECONDS, keys=self._keys()).status
         return None
 
     def stop_run(self, reason: str) -> None:
         """End the run in order, for its workers too."""
         request = messages.StopRequest(request=1, reason=reason)
         with contextlib.suppress(ServerUnreachable, RequestRefused):
-            ask(self.address, request, timeout_seconds=REPLY_SECONDS, keys=self._keys())
+            ask(self._address, request, timeout_seconds=REPLY_SECONDS, keys=self._keys())
+
+    @property
+    def _address(self) -> str:
+        """HOST:PORT; "" while it does not listen."""
+        return read_endpoint(self.folder / ENDPOINT)
 
     @property
     def _has_checkpoint(self) -> bool:
@@ -110,32 +112,7 @@ class ServerProcess:
         return CurveFlags(curve_server_key=folder / SERVER_KEY, curve_secret=folder / ADMIN_SECRET).client_keys()
 
 
-class WorkerProcess:
-    """One worker on this node. Its folder in the run folder, shared or not, has the server's address and the keys."""
-
-    def __init__(self, number: int, run_folder: Path, keys: Mapping[str, bytes], flags: Sequence[str]) -> None:
-        """Raises SettingsError when its files cannot be written."""
-        own = run_folder / f"worker-{number}"
-        self._endpoint = own / ENDPOINT
-        name = f"ray-{number}"
-        self._flags = ["--server", str(self._endpoint), "--name", name, *flags]
-        try:
-            own.mkdir(mode=0o700, parents=True, exist_ok=True)
-            for file, content in keys.items():
-                path = own / file
-                path.touch(mode=0o600)
-                path.write_bytes(content)
-        except OSError as error:
-            raise SettingsError(f"{error.filename}: cannot be written: {error.strerror}") from error
-        if keys:
-            self._flags += ["--curve-server-key", str(own / SERVER_KEY), "--curve-secret", str(own / WORKER_SECRET)]
-        self._log = run_folder / worker_log(f"worker-{number}")
-        self.process = SupervisedProcess(name, self._start, most_deaths=MOST_DEATHS)
-
-    def follow(self, address: str) -> None:
-        """The server listens there now; "" changes nothing."""
-        if address and address != read_endpoint(self._endpoint):
-            write_endpoint(self._endpoint, address)
-
-    def _start(self) -> Child:
-        return Child("rl_worker", self._flags, self._log)
+def worker_process(number: int, run_folder: Path, flags: Sequence[str]) -> SupervisedProcess:
+    """One worker on this node, with these flags of rl-worker. Raises SettingsError when its log cannot be written."""
+    name, log = f"ray-{number}", run_folder / worker_log(f"worker-{number}")
+    return SupervisedProcess(name, partial(Child, "rl_worker", [*flags, "--name", name], log), most_deaths=MOST_DEATHS)

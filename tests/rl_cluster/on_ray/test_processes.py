@@ -11,7 +11,7 @@ from ps_common.errors import SettingsError
 from ps_common.program.supervision import SupervisedProcess
 from ps_common.run_folder.endpoint_file import read_endpoint
 from ps_common.settings.run_files import load_preset
-from rl_cluster.on_ray.processes import RunPlan, ServerProcess, WorkerProcess
+from rl_cluster.on_ray.processes import RunPlan, ServerProcess, worker_process
 from tests.integration.processes import wait_for
 
 
@@ -36,25 +36,21 @@ def test_a_server_and_a_worker_with_keys_train_and_the_server_is_replaced(
 ) -> None:
     server = ServerProcess(plan, host="127.0.0.1", has_run=False)
     ended.append(server.process)
-    wait_for(lambda: server.address)
-    own = server.folder / "worker-3"
-    worker = WorkerProcess(3, server.folder, server.worker_keys(), [])
-    ended.append(worker.process)
-    worker.follow(server.address)
+    endpoint = server.folder / "endpoint"
+    worker = worker_process(3, server.folder, server.worker_flags)
+    ended.append(worker)
 
     def updates() -> int:
         server.process.look()
-        worker.process.look()
-        worker.follow(server.address)
+        worker.look()
         status = server.status()
         return 0 if status is None or not status.checkpoint_version else status.updates
 
-    assert (own / "worker.key_secret").stat().st_mode & 0o077 == 0
-    before, address = wait_for(updates), server.address
+    assert "--curve-secret" in server.worker_flags
+    before, address = wait_for(updates), read_endpoint(endpoint)
     os.kill(server.process.child.pid, signal.SIGKILL)
-    wait_for(lambda: updates() and server.address != address)
+    wait_for(lambda: updates() and read_endpoint(endpoint) != address)
     wait_for(lambda: updates() > before)
-    assert read_endpoint(own / "endpoint") == server.address
     server.stop_run("the test is over")
     wait_for(lambda: server.process.child.is_over)
     assert server.process.look() is None
