@@ -187,7 +187,7 @@ def _watch(cluster: LocalCluster, look: Callable[[], list[str]], display: Progre
         finally:
             for death in cluster.take_deaths():
                 deaths += 1
-                display.print_line(str(death))
+                display.print_line(death)
         if status is None:
             return deaths
         display.show(status)

@@ -12,7 +12,7 @@ from pathlib import Path
 from ps_common.errors import PsRlError, RequestRefused, ServerUnreachable
 from ps_common.program.child_processes import Child, end_all
 from ps_common.program.stop_signals import Interrupted
-from ps_common.program.supervision import Death, SupervisedProcess, deaths_of
+from ps_common.program.supervision import SupervisedProcess, deaths_of
 from ps_common.protocol import messages
 from ps_common.protocol.names import EVERY_INTERFACE, bare_host
 from ps_common.protocol.status import STANDBY_PHASE, Status
@@ -59,7 +59,7 @@ class LocalCluster:
         self._shards = shards
         self._host = host
         self._worker_flags = ["--stall-seconds", str(stall_seconds), *worker_flags]
-        self._deaths: list[Death] = []
+        self._deaths: list[str] = []
         self._was_drained = False
         self._ending = ""  # the reason for which the run was asked to end
         self._workers = SupervisedWorkers([], self._start_worker, stall_seconds=stall_seconds)
@@ -92,8 +92,8 @@ class LocalCluster:
             server.start = partial(self._start_server, number, *again)
         return listening[0]
 
-    def take_deaths(self) -> list[Death]:
-        """The deaths since the last call."""
+    def take_deaths(self) -> list[str]:
+        """How processes have died since the last call."""
         deaths, self._deaths = self._deaths, []
         return deaths
 

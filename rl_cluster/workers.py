@@ -15,7 +15,7 @@ from ps_common.errors import PsRlError
 from ps_common.program.child_processes import Child, PipedChild, end_all
 from ps_common.program.resources import usable_cores
 from ps_common.program.stop_signals import StopSignal
-from ps_common.program.supervision import Death, SupervisedProcess, deaths_of
+from ps_common.program.supervision import SupervisedProcess, deaths_of
 from ps_common.protocol.names import as_name
 from ps_common.protocol.status import Status
 from ps_common.run_folder.endpoint_file import ServerAddress
@@ -56,7 +56,7 @@ class SupervisedWorkers:
             if process.child.has_left:
                 process.begin_again()
 
-    def replace_dead(self, status: Status | None) -> list[Death]:
+    def replace_dead(self, status: Status | None) -> list[str]:
         """
         Replace workers that have died; by a status also those that are stalled, or silent though their process runs.
 
@@ -65,7 +65,7 @@ class SupervisedWorkers:
         hung = [] if status is None else self._replace_hung(status)
         return hung + deaths_of(self.processes)
 
-    def _replace_hung(self, status: Status) -> list[Death]:
+    def _replace_hung(self, status: Status) -> list[str]:
         workers = {worker.worker_id: worker for worker in status.workers}
         deaths = []
         for process in self.processes:

@@ -14,7 +14,6 @@ from ps_common.program.supervision import (
     LONGEST_BACKOFF_SECONDS,
     MOST_DEATHS,
     PROGRESS_SECONDS,
-    Death,
     SupervisedProcess,
 )
 from rl_cluster.workers import SupervisedWorkers
@@ -64,14 +63,14 @@ def test_a_death_is_reported_with_its_cause_and_the_child_is_replaced() -> None:
     first, second = ScriptedChild(), ScriptedChild()
     process = a_process(first, second)
     death = process.replace("ValueError: boom")
-    assert death == Death("worker-0", "ValueError: boom", LOG, 1)
-    assert str(death) == "worker-0 died: ValueError: boom (its log: worker-0.log); it is started again"
+    assert death == "worker-0 died: ValueError: boom (its log: worker-0.log); it is started again"
     assert process.child is second  # type: ignore[comparison-overlap]
 
 
 def test_a_child_that_keeps_dying_ends_the_run_with_why() -> None:
     process = a_process()
-    assert [process.replace("KeyError: 3").in_a_row for _ in range(MOST_DEATHS - 1)] == [1, 2]
+    for _ in range(MOST_DEATHS - 1):
+        process.replace("KeyError: 3")
     with pytest.raises(
         PsRlError, match=r"worker-0 died 3 times in a row.*: ValueError: boom \(its log: worker-0.log\)"
     ):
@@ -87,7 +86,8 @@ def deaths_after(process: SupervisedProcess, work_seconds: float, hangs_seconds:
         process.note_work(done)
     process.child.age_seconds += hangs_seconds  # type: ignore[misc]
     process.note_work(4)
-    return process.replace("").in_a_row
+    process.replace("")
+    return process.deaths
 
 
 def test_a_child_that_worked_for_a_while_has_made_progress() -> None:
@@ -99,7 +99,8 @@ def test_a_child_that_worked_for_a_while_has_made_progress() -> None:
 
 def test_a_slow_start_or_a_hang_is_no_progress() -> None:
     process = a_process(ScriptedChild(age_seconds=10 * PROGRESS_SECONDS), counts_work=True)
-    assert process.replace("").in_a_row == 1
+    process.replace("")
+    assert process.deaths == 1
     assert deaths_after(process, 3.0, hangs_seconds=10 * PROGRESS_SECONDS) == 2
     with pytest.raises(PsRlError, match="3 times"):
         process.replace("")
@@ -121,9 +122,9 @@ def test_a_child_that_died_again_waits_before_it_is_started(clock: Callable[[flo
     children = [FailedChild(), FailedChild(), FailedChild()]
     workers = SupervisedWorkers(["worker-0"], started_in_turn(*children), stall_seconds=60.0)
     (process,) = workers.processes
-    assert [death.in_a_row for death in workers.replace_dead(None)] == [1]
+    assert len(workers.replace_dead(None)) == 1
     assert process.child is children[1], "at once the first time"  # type: ignore[comparison-overlap]
-    assert [death.in_a_row for death in workers.replace_dead(None)] == [2]
+    assert (len(workers.replace_dead(None)), process.deaths) == (1, 2)
     assert workers.replace_dead(None) == []
     assert process.child is children[1]  # type: ignore[comparison-overlap]
     clock(BACKOFF_SECONDS)
@@ -168,4 +169,6 @@ def test_a_program_may_be_tried_for_as_long_as_a_lock_may_take(clock: Callable[[
 
 def test_deaths_far_apart_are_never_too_many() -> None:
     process = a_process(FailedChild(age_seconds=2 * PROGRESS_SECONDS))
-    assert [death.in_a_row for _ in range(30) if (death := process.look())] == [1] * 30
+    for _ in range(30):
+        assert process.look()
+        assert process.deaths == 1

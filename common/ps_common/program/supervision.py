@@ -1,14 +1,13 @@
 """
 The supervision of a child process: when it dies it is started again, at once the first time, then after a pause.
 
-A child that dies several times without progress is given up: its fault will not go away. Each death is reported once.
+A child that dies several times without progress is given up: its fault will not go away. Each death is told once, in a
+sentence.
 The file does not know which programs it supervises.
 """
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from pathlib import Path
 
 from ps_common.errors import PsRlError
 from ps_common.program.child_processes import Child
@@ -17,24 +16,6 @@ MOST_DEATHS = 3  # in a row, of one process, without progress between them
 PROGRESS_SECONDS = 60.0  # of work: a child that has worked for so long has made progress
 BACKOFF_SECONDS = 2.0  # before a child is started after its second death in a row; longer after each further one
 LONGEST_BACKOFF_SECONDS = 10.0
-
-
-@dataclass(frozen=True)
-class Death:
-    """A child has died and was replaced."""
-
-    name: str  # "the server", "the page" or the name of a worker
-    why: str  # what it has said, or the signal that killed it
-    log: Path | None
-    in_a_row: int  # deaths of this process without progress, this one included
-
-    def __str__(self) -> str:
-        return f"{self.name} died: {self.story}; it is started again"
-
-    @property
-    def story(self) -> str:
-        """The cause, and where to read more."""
-        return self.why if self.log is None else f"{self.why} (its log: {self.log})"
 
 
 class SupervisedProcess:
@@ -61,11 +42,11 @@ class SupervisedProcess:
         self._most_deaths = most_deaths
         self._done = 0  # units of work, by the present child
         self._worked_from = self._worked_until = 0.0  # its ages when `_done` first and last rose
-        self._deaths = 0  # in a row
+        self.deaths = 0  # in a row, without progress between them
         self._due: float | None = None  # when the next child is to be started; None: it was
 
-    def look(self) -> Death | None:
-        """The death of the child, if it has died since the last look. Raises PsRlError as `replace` does."""
+    def look(self) -> str | None:
+        """How the child died, if it has since the last look. Raises PsRlError as `replace` does."""
         if not self.start_if_due() or self.child.exit_status is None:
             return None
         is_gone = self.child.has_left if self._may_leave else self.child.is_over
@@ -80,21 +61,20 @@ class SupervisedProcess:
             self._worked_from = self._worked_until
         self._done = done
 
-    def replace(self, why: str) -> Death:
-        """Start the next child, or plan that. Raises PsRlError when the process is given up."""
+    def replace(self, why: str) -> str:
+        """Start the next child, or plan that. Returns how this one died. Raises PsRlError when it is given up."""
         worked = self._worked_until - self._worked_from if self._counts_work else self.child.age_seconds
-        self._deaths = 1 if worked >= PROGRESS_SECONDS else self._deaths + 1
-        death = Death(self.name, why, self.child.log, self._deaths)
+        self.deaths = 1 if worked >= PROGRESS_SECONDS else self.deaths + 1
+        story = why if self.child.log is None else f"{why} (its log: {self.child.log})"
         if self._must_come_up and not self.child.was_killed:
-            raise PsRlError(f"{death.name} failed: {death.story}")
+            raise PsRlError(f"{self.name} failed: {story}")
         self._must_come_up = False
-        if self._deaths >= self._most_deaths:
+        if self.deaths >= self._most_deaths:
             raise PsRlError(
-                f"{death.name} died {self._deaths} times in a row, each within {PROGRESS_SECONDS:.0f} s of work: "
-                f"{death.story}"
+                f"{self.name} died {self.deaths} times in a row, each within {PROGRESS_SECONDS:.0f} s of work: {story}"
             )
-        self._begin_after(min(BACKOFF_SECONDS * (self._deaths - 1), LONGEST_BACKOFF_SECONDS))
-        return death
+        self._begin_after(min(BACKOFF_SECONDS * (self.deaths - 1), LONGEST_BACKOFF_SECONDS))
+        return f"{self.name} died: {story}; it is started again"
 
     def begin_again(self) -> None:
         """Start another child after one that has left in order."""
@@ -112,6 +92,6 @@ class SupervisedProcess:
         self.start_if_due()
 
 
-def deaths_of(processes: Iterable[SupervisedProcess]) -> list[Death]:
-    """One look at each. Raises PsRlError when one is given up."""
+def deaths_of(processes: Iterable[SupervisedProcess]) -> list[str]:
+    """One look at each: how those died that did. Raises PsRlError when one is given up."""
     return [death for process in processes if (death := process.look()) is not None]

@@ -67,7 +67,7 @@ class Followers:
         lines: list[str] = []
         for process in list(self._all):
             try:
-                lines += map(str, deaths_of([process]))
+                lines += deaths_of([process])
             except PsRlError as error:
                 self._all.remove(process)
                 lines.append(f"{error}; it is not started again{self._advice[process.name]}")
