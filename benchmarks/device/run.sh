@@ -27,10 +27,12 @@ part unit-tests 70 python3 -m pytest -q -n "$cores" -p no:cacheprovider -p no:be
     tests/ps_common tests/ps_server tests/rl_agent tests/simulation
 LINES_SHOWN=30 part scale 120 python3 -m benchmarks.scale --minutes 1.7 --no-train --folder "$out/scale"
 cluster="python3 -m rl_cluster --no-web"
+# Few games at once: a mean of 100 games waits for one of each. And few pushes of an unroll, since so many workers push.
+recipe=${RECIPE:---envs 4 --minibatches 4}
 for seed in ${SEEDS:-0 1 2}; do
     # shellcheck disable=SC2086
     part "pong-$cores-cores-seed$seed" 75 $cluster --preset pong --workers "$((cores > 2 ? cores - 1 : cores))" \
-        ${RECIPE:-} --seed "$seed" --max-minutes 1.05 --run-dir "$site/pong-$seed" --json "$out/pong-$seed.json"
+        $recipe --seed "$seed" --max-minutes 1.05 --run-dir "$site/pong-$seed" --json "$out/pong-$seed.json"
 done
 part cartpole-cuda 40 $cluster --preset cartpole --workers 2 --device cuda --max-minutes 0.4 \
     --run-dir "$site/cartpole-cuda" --json "$out/cartpole-cuda.json"
