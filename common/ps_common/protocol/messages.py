@@ -53,8 +53,16 @@ class Struct(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", forbid
     """The common form of all messages: immutable, named fields only, the type in `type`."""
 
 
+class Request(Struct, frozen=True, kw_only=True):
+    """A message to the server. The reply repeats its number."""
+
+    request: Count
+
+
 class Reply(Struct, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """A message to a client, which ignores the fields that it does not know: a newer server may send more."""
+
+    request: int  # 0 where the message comes unasked
 
 
 class Code(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -67,10 +75,9 @@ class Code(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 # -- worker to server ---------------------------------------------------------------------------------------------
 
 
-class Hello(Struct, frozen=True, kw_only=True, tag="HELLO"):
+class Hello(Request, frozen=True, kw_only=True, tag="HELLO"):
     """A worker joins, at first and after each lost connection. Answered by WELCOME or REFUSED."""
 
-    request: Count
     worker_id: Name  # stays the same across connections
     secret: Secret  # drawn by each process when it starts; only its owner can speak for the process
     incarnation: Count = 0  # of the newest WELCOME; 0 before the first
@@ -96,33 +103,30 @@ class Hello(Struct, frozen=True, kw_only=True, tag="HELLO"):
         _check_run("proposed_run", self.proposed_run or {})
 
 
-class Seed(Struct, frozen=True, kw_only=True, tag="SEED"):
+class Seed(Request, frozen=True, kw_only=True, tag="SEED"):
     """First weights of a run; later ones are not needed. Answered by SEEDED or REFUSED."""
 
-    request: Count
     schema: tuple[TensorSpec, ...]
     codec: Name = "float32"
     inline: bytes = b""
 
 
-class Pull(Struct, frozen=True, kw_only=True, tag="PULL"):
+class Pull(Request, frozen=True, kw_only=True, tag="PULL"):
     """Request the weights. Answered by WEIGHTS, or NOT_MODIFIED when `have_version` of `have_epoch` is the newest."""
 
-    request: Count
     have_version: Count = 0
     have_epoch: Count = 0
     target: bool = False  # the target weights instead; versions are theirs
     codec: Name = "float32"
 
 
-class Push(Struct, frozen=True, kw_only=True, tag="PUSH"):
+class Push(Request, frozen=True, kw_only=True, tag="PUSH"):
     """
     A gradient, applied at most once for each (worker_id, incarnation, sequence), with an optional request for weights.
 
     Answered by SETTLED; with `weight_codec` by WEIGHTS or NOT_MODIFIED with `settled`, as PULL is.
     """
 
-    request: Count
     sequence: Sequence  # 1, 2, 3, …; the same in a repetition
     computed_on: Count  # version of the weights that the gradient was computed on
     epoch: Count  # epoch of that version
@@ -145,25 +149,23 @@ class Episode(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
     global_steps: Count | None = None
 
 
-class Report(Struct, frozen=True, kw_only=True, tag="REPORT"):
+class Report(Request, frozen=True, kw_only=True, tag="REPORT"):
     """Games and numbers since a worker's last report. Counted once for each sequence. Answered by NOTED."""
 
-    request: Count
     sequence: Sequence  # 1, 2, 3, …, apart from those of pushes
     episodes: Annotated[tuple[Episode, ...], msgspec.Meta(max_length=MOST_EPISODES)] = ()
     # Newest losses and rates, by name. One whose name has a slash is drawn as a curve of its own.
     meters: Annotated[dict[Name, float], msgspec.Meta(max_length=MOST_METERS)] = {}
 
 
-class Heartbeat(Struct, frozen=True, kw_only=True, tag="HEARTBEAT"):
+class Heartbeat(Request, frozen=True, kw_only=True, tag="HEARTBEAT"):
     """Renew the lease. Answered by ALIVE."""
 
-    request: Count
     save_soon: bool = False  # the resend buffer is half full: write a checkpoint early
     stalled: bool = False  # the trainer has made no step for much longer than ever before: do not wait for it
 
 
-class Frame(Struct, frozen=True, kw_only=True, tag="FRAME"):
+class Frame(Request, frozen=True, kw_only=True, tag="FRAME"):
     """A moment of the worker's first game, sent while somebody watches. It has no reply, and is never sent again."""
 
     request: Count = 0
@@ -176,65 +178,57 @@ class Frame(Struct, frozen=True, kw_only=True, tag="FRAME"):
     taken: Text = ""  # the action that was chosen
 
 
-class CreditRequest(Struct, frozen=True, kw_only=True, tag="CREDIT_REQUEST"):
+class CreditRequest(Request, frozen=True, kw_only=True, tag="CREDIT_REQUEST"):
     """Ask for leave to send a push of so many bytes, beyond the credit. Answered by CREDIT_GRANT, in order."""
 
-    request: Count
     bytes: Count
 
 
-class RunRequest(Struct, frozen=True, kw_only=True, tag="RUN_REQUEST"):
+class RunRequest(Request, frozen=True, kw_only=True, tag="RUN_REQUEST"):
     """Send the settings of the run as they are now. Answered by RUN; needs no HELLO."""
 
-    request: Count
     shard: Count = 0  # of the sender, which takes over the settings of shard 1; 0: the sender is a worker
     first_shard: Text = ""  # as in WELCOME, where the sender knows it
     ending: Sentence = ""  # why the sender, a shard, cannot go on: then the run is over
 
 
-class Goodbye(Struct, frozen=True, kw_only=True, tag="GOODBYE"):
+class Goodbye(Request, frozen=True, kw_only=True, tag="GOODBYE"):
     """Leave on purpose. Answered by FAREWELL."""
 
-    request: Count
     reason: Text = ""
 
 
 # -- admin to server; need no HELLO -------------------------------------------------------------------------------
 
 
-class StatusRequest(Struct, frozen=True, kw_only=True, tag="STATUS_REQUEST"):
+class StatusRequest(Request, frozen=True, kw_only=True, tag="STATUS_REQUEST"):
     """Request the run's status. Answered by STATUS."""
 
-    request: Count
 
-
-class Subscribe(Struct, frozen=True, kw_only=True, tag="SUBSCRIBE"):
+class Subscribe(Request, frozen=True, kw_only=True, tag="SUBSCRIBE"):
     """
     For one lease, send the status once a second and events as they happen. Answered by SUBSCRIBED or REFUSED.
 
     Sent again before the lease ends, it renews the lease.
     """
 
-    request: Count
     events_after: Count = 0  # of the events so far, those with a higher number are sent too
     epoch: Count = 0  # in which `events_after` was counted; 0: in this one
 
 
-class Watch(Struct, frozen=True, kw_only=True, tag="WATCH"):
+class Watch(Request, frozen=True, kw_only=True, tag="WATCH"):
     """
     For one lease, send the frames of one worker's game. Answered by WATCHING, or REFUSED when no such worker is alive.
 
     Sent again it renews the lease, or turns to another worker.
     """
 
-    request: Count
     worker_id: Name
 
 
-class Adjust(Struct, frozen=True, kw_only=True, tag="ADJUST"):
+class Adjust(Request, frozen=True, kw_only=True, tag="ADJUST"):
     """Change settings of the running run: all of them, or none. Answered by ADJUSTED or REFUSED."""
 
-    request: Count
     settings: Annotated[PlainSettings, msgspec.Meta(min_length=1, max_length=MOST_ADJUSTED)]  # by dotted name
     by: Text = ""  # what the sender calls itself
 
@@ -242,23 +236,20 @@ class Adjust(Struct, frozen=True, kw_only=True, tag="ADJUST"):
         _check_run("settings", self.settings)
 
 
-class CheckpointRequest(Struct, frozen=True, kw_only=True, tag="CHECKPOINT_REQUEST"):
+class CheckpointRequest(Request, frozen=True, kw_only=True, tag="CHECKPOINT_REQUEST"):
     """Write a checkpoint now. Answered by CHECKPOINT_SAVED when it is on disk."""
 
-    request: Count
 
-
-class StopRequest(Struct, frozen=True, kw_only=True, tag="STOP_REQUEST"):
+class StopRequest(Request, frozen=True, kw_only=True, tag="STOP_REQUEST"):
     """End the run: tell the workers, save, exit. Answered by STOPPING."""
 
-    request: Count
     reason: Text = "stopped by ps-ctl"
 
 
 # -- standby to primary; need no HELLO ----------------------------------------------------------------------------
 
 
-class Follow(Struct, frozen=True, kw_only=True, tag="FOLLOW"):
+class Follow(Request, frozen=True, kw_only=True, tag="FOLLOW"):
     """Become this server's standby. Answered by STATE, and UPDATEs after it, or REFUSED."""
 
     request: Count  # grows with each new state that is asked for; the same in a repetition
@@ -266,18 +257,16 @@ class Follow(Struct, frozen=True, kw_only=True, tag="FOLLOW"):
     run_id: Text = ""  # of the run that it holds; a server of another one refuses
 
 
-class Followed(Struct, frozen=True, kw_only=True, tag="FOLLOWED"):
+class Followed(Request, frozen=True, kw_only=True, tag="FOLLOWED"):
     """Acknowledge everything up to a number. Answered by LEADING, unless `request` is 0."""
 
-    request: Count
     follow: Count  # the request of FOLLOW
     number: Count  # of the last update that is applied; 0 before STATE
 
 
-class Fence(Struct, frozen=True, kw_only=True, tag="FENCE"):
+class Fence(Request, frozen=True, kw_only=True, tag="FENCE"):
     """Announce that the sender has taken over the run. Answered by REFUSED `fenced`, or LEADING by a later epoch."""
 
-    request: Count
     run_id: Text
     latest_epoch: Count  # in which the run is served now
     epoch_proof: Text  # only a server of that run can make it
@@ -290,7 +279,6 @@ class Fence(Struct, frozen=True, kw_only=True, tag="FENCE"):
 class Welcome(Reply, frozen=True, kw_only=True, tag="WELCOME"):
     """The worker has joined; this is the run."""
 
-    request: int
     protocol: int  # version spoken from now on
     run_id: Name
     epoch: int  # one life of a server of the run; versions of different epochs do not compare
@@ -319,7 +307,6 @@ class Welcome(Reply, frozen=True, kw_only=True, tag="WELCOME"):
 class Seeded(Reply, frozen=True, kw_only=True, tag="SEEDED"):
     """The run has weights; `accepted` if they are this worker's."""
 
-    request: int
     accepted: bool
     version: int
 
@@ -345,7 +332,6 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True):
 class Settled(Reply, frozen=True, kw_only=True, tag="SETTLED"):
     """The reply to a PUSH that asks for no weights."""
 
-    request: int
     epoch: int
     settlement: Settlement
     global_steps: int
@@ -354,7 +340,6 @@ class Settled(Reply, frozen=True, kw_only=True, tag="SETTLED"):
 class Weights(Reply, frozen=True, kw_only=True, tag="WEIGHTS"):
     """The weights of one version, whole."""
 
-    request: int
     epoch: int
     version: int
     global_steps: int
@@ -368,7 +353,6 @@ class Weights(Reply, frozen=True, kw_only=True, tag="WEIGHTS"):
 class NotModified(Reply, frozen=True, kw_only=True, tag="NOT_MODIFIED"):
     """The worker has the newest version, or the run has no weights yet (version 0)."""
 
-    request: int
     epoch: int
     version: int
     global_steps: int
@@ -379,7 +363,6 @@ class NotModified(Reply, frozen=True, kw_only=True, tag="NOT_MODIFIED"):
 class Noted(Reply, frozen=True, kw_only=True, tag="NOTED"):
     """The reply to REPORT."""
 
-    request: int
     sequence: int
     first: bool = False  # whether this worker has the lowest number of those that report
 
@@ -387,7 +370,6 @@ class Noted(Reply, frozen=True, kw_only=True, tag="NOTED"):
 class Alive(Reply, frozen=True, kw_only=True, tag="ALIVE"):
     """The reply to HEARTBEAT."""
 
-    request: int
     epoch: int
     version: int
     global_steps: int
@@ -401,8 +383,6 @@ class Alive(Reply, frozen=True, kw_only=True, tag="ALIVE"):
 
 class CreditGrant(Reply, frozen=True, kw_only=True, tag="CREDIT_GRANT"):
     """The reply to CREDIT_REQUEST: the push may be sent now."""
-
-    request: int
 
 
 class AdjustmentsRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -431,7 +411,6 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
 class RunReply(Reply, frozen=True, kw_only=True, tag="RUN"):
     """The answer to RUN_REQUEST: the run with all that was adjusted. To a shard, `run` is empty before there is one."""
 
-    request: int
     settings_version: int
     run: Run
     drained: bool = False  # the worker is to leave when its pushes are settled
@@ -444,8 +423,6 @@ class RunReply(Reply, frozen=True, kw_only=True, tag="RUN"):
 class Farewell(Reply, frozen=True, kw_only=True, tag="FAREWELL"):
     """The reply to GOODBYE."""
 
-    request: int
-
 
 class Stop(Reply, frozen=True, kw_only=True, tag="STOP"):
     """The run is over: send GOODBYE and exit. Sent unasked, and again as the reply to later requests."""
@@ -457,7 +434,6 @@ class Stop(Reply, frozen=True, kw_only=True, tag="STOP"):
 class Refused(Reply, frozen=True, kw_only=True, tag="REFUSED"):
     """The server has not done what was asked. `request` is 0 when the message could not be read."""
 
-    request: int
     code: Name
     reason: Sentence
 
@@ -465,7 +441,6 @@ class Refused(Reply, frozen=True, kw_only=True, tag="REFUSED"):
 class StatusReply(Reply, frozen=True, kw_only=True, tag="STATUS"):
     """The reply to STATUS_REQUEST."""
 
-    request: int
     status: Status
     run: Run
     schema: tuple[TensorSpec, ...]
@@ -477,7 +452,6 @@ class StatusReply(Reply, frozen=True, kw_only=True, tag="STATUS"):
 class Subscribed(Reply, frozen=True, kw_only=True, tag="SUBSCRIBED"):
     """The answer to SUBSCRIBE: STATUS_UPDATE and EVENT come until the lease ends."""
 
-    request: int
     lease_seconds: float
     event: int  # number of the newest event
     epoch: int  # in which events are counted so
@@ -509,7 +483,6 @@ class Event(Reply, frozen=True, kw_only=True, tag="EVENT"):
 class Watching(Reply, frozen=True, kw_only=True, tag="WATCHING"):
     """The reply to WATCH: WATCHED_FRAMEs come until the lease ends."""
 
-    request: int
     lease_seconds: float
 
 
@@ -524,22 +497,18 @@ class WatchedFrame(Reply, frozen=True, kw_only=True, tag="WATCHED_FRAME"):
 class Adjusted(Reply, frozen=True, kw_only=True, tag="ADJUSTED"):
     """The answer to ADJUST: what was changed; settings that had their value already are left out."""
 
-    request: int
     adjustments: tuple[Adjustment, ...]
 
 
 class CheckpointSaved(Reply, frozen=True, kw_only=True, tag="CHECKPOINT_SAVED"):
     """The reply to CHECKPOINT_REQUEST."""
 
-    request: int
     path: Sentence
     version: int
 
 
 class Stopping(Reply, frozen=True, kw_only=True, tag="STOPPING"):
     """The reply to STOP_REQUEST: the run is ending."""
-
-    request: int
 
 
 # -- primary to standby -------------------------------------------------------------------------------------------
