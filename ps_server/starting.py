@@ -27,7 +27,7 @@ from ps_server.machine.ending import advice
 from ps_server.machine.parameter_server import Limits, ParameterServer
 from ps_server.settings import ServerSettings
 from ps_server.standby.standby import Standby
-from ps_server.state.adjustments import undone_by_flags
+from ps_server.state.adjustments import remembered, undone_by_flags
 from ps_server.state.training_run import TrainingRun
 from ps_server.storage.earlier_life import check_unused, drawn, newest_checkpoint, read_lineage, write_lineage
 from ps_server.storage.resharding import is_behind_others, reshard, reshard_stored
@@ -142,7 +142,7 @@ def _restored_run(flags: Parsed[ServerSettings], storage: RunStorage, *, now: fl
         run.code.clear()
     seconds = flags.program.checkpoint_seconds if is_first else None
     for undone in undone_by_flags(kept, spec, seconds, run.progress, run.adjustments, now=now):
-        run.adjustments.remember(undone)
+        run.adjustments = remembered(run.adjustments, undone)
         log.warning(
             "%s is %s by a flag, and no longer %s as it was adjusted (ps-ctl set); leave the flag out to keep that",
             undone.setting,
@@ -150,7 +150,8 @@ def _restored_run(flags: Parsed[ServerSettings], storage: RunStorage, *, now: fl
             shown(undone.before),
         )
     if seconds is not None:
-        run.adjustments.checkpoint_seconds = None  # a flag stands above what was adjusted
+        # A flag stands above what was adjusted.
+        run.adjustments = msgspec.structs.replace(run.adjustments, checkpoint_seconds=None)
     log.info("resumed %s at step %d", path, run.progress.global_steps)
     if run.adjustments.paused:
         log.warning("the run is paused: ps-ctl resume goes on")

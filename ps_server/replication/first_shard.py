@@ -14,7 +14,7 @@ from ps_common.protocol.messages import Adjust, Hello, RunReply, RunRequest, Run
 from ps_common.protocol.names import LONGEST_SENTENCE, as_text
 from ps_common.settings.overrides import contradiction
 from ps_common.settings.run_settings import run_from_dict
-from ps_server.state.adjustments import Adjustments
+from ps_server.state.adjustments import NO_ADJUSTMENTS
 from ps_server.state.effects import Effect, LogLine, SendToServer
 from ps_server.state.guards import Denied
 from ps_server.state.training_run import TrainingRun
@@ -163,7 +163,7 @@ def run_reply(request: RunRequest, run: TrainingRun | None, lineage: Lineage, *,
     """The reply to RUN_REQUEST of a worker, or of another shard. `ending`: why the run is over. Raises Denied."""
     if run is None and not request.shard:
         raise Denied("no_weights", "there is no run yet: no worker has joined")
-    made, state = (run.adjustments if run else Adjustments()).record(), None
+    made, state = run.adjustments if run else NO_ADJUSTMENTS, None
     if request.shard:
         state = RunState(
             shard=lineage.shard,

@@ -6,9 +6,10 @@ stands beside it. A learning rate (an entropy weight) that is adjusted holds fro
 straight line to the end of its schedule.
 """
 
-from collections import deque
 from collections.abc import Mapping
 from typing import Any
+
+from msgspec.structs import replace
 
 from ps_common.errors import SettingsError
 from ps_common.protocol.messages import MOST_ADJUSTMENTS, AdjustmentsRecord
@@ -20,81 +21,31 @@ from ps_server.state.guards import Denied
 from ps_server.state.progress import Progress
 
 BY_FLAGS = "a flag of ps-server"  # in the history, of a change that is made when the server starts
+NO_ADJUSTMENTS = AdjustmentsRecord(
+    version=0, paused=False, drained=False, checkpoint_seconds=None, settings=(), history=()
+)
 
 
-class Adjustments:
-    """
-    The adjustments of one run, and what of them is no part of its specification.
+def remembered(made: AdjustmentsRecord, adjustment: Adjustment) -> AdjustmentsRecord:
+    """The adjustments with one more, which the specification has already."""
+    return replace(made, version=made.version + 1, history=(*made.history, adjustment)[-MOST_ADJUSTMENTS:])
 
-    `version` counts all that were ever made; `settings` are those of the specification that were changed.
-    """
 
-    def __init__(self) -> None:
-        self.version = 0
-        self.paused = False
-        self.drained = False  # workers leave, and no others are admitted
-        self.checkpoint_seconds: float | None = None  # None: as the server's flags say
-        self.settings: set[str] = set()
-        self._history: deque[Adjustment] = deque(maxlen=MOST_ADJUSTMENTS)
-
-    @property
-    def stands_still(self) -> bool:
-        """Whether minutes do not count."""
-        return self.paused or self.drained
-
-    @property
-    def holds_pushes(self) -> bool:
-        """Whether pushes wait. Those of a drained run are applied, so that its workers leave with nothing in flight."""
-        return self.paused and not self.drained
-
-    @property
-    def history(self) -> tuple[Adjustment, ...]:
-        """The newest, in order."""
-        return tuple(self._history)
-
-    def apply(self, adjustment: Adjustment, spec: RunSpec) -> RunSpec:
-        """The run specification after an adjustment, which is remembered."""
-        self.remember(adjustment)
-        match adjustment.setting, adjustment.after:
-            case adjustable.PAUSED, bool(paused):
-                self.paused = paused
-            case adjustable.DRAINED, bool(drained):
-                self.drained = drained
-            case adjustable.CHECKPOINT_SECONDS, float(seconds):
-                self.checkpoint_seconds = seconds
-        changes = _changes(spec, adjustment.setting, adjustment.after, global_steps=adjustment.global_steps)
-        self.settings |= changes.keys()
-        return with_settings(spec, changes, source="adjustment")
-
-    def remember(self, adjustment: Adjustment) -> None:
-        """Remember a change that the specification has already."""
-        self.version += 1
-        self._history.append(adjustment)
-
-    def record(self) -> AdjustmentsRecord:
-        """The adjustments as a checkpoint keeps them."""
-        return AdjustmentsRecord(
-            version=self.version,
-            paused=self.paused,
-            drained=self.drained,
-            checkpoint_seconds=self.checkpoint_seconds,
-            settings=tuple(sorted(self.settings)),
-            history=self.history,
-        )
-
-    def restore(self, kept: AdjustmentsRecord) -> None:
-        """Back to what a checkpoint kept, or on to what shard 1 has."""
-        self.version, self.paused, self.drained = kept.version, kept.paused, kept.drained
-        self.checkpoint_seconds = kept.checkpoint_seconds
-        self.settings = set(kept.settings)
-        self._history = deque(kept.history, maxlen=MOST_ADJUSTMENTS)
+def applied(made: AdjustmentsRecord, adjustment: Adjustment, spec: RunSpec) -> tuple[AdjustmentsRecord, RunSpec]:
+    """The adjustments with one more, and the run specification after it."""
+    setting, after = adjustment.setting, adjustment.after
+    if setting in adjustable.NOT_OF_THE_RUN:
+        return replace(remembered(made, adjustment), **{setting: after}), spec
+    changes = _changes(spec, setting, after, global_steps=adjustment.global_steps)
+    settings = tuple(sorted({*made.settings, *changes}))
+    return replace(remembered(made, adjustment), settings=settings), with_settings(spec, changes, source="adjustment")
 
 
 def adjustments_for(
     settings: Mapping[str, Any],
     spec: RunSpec,
     progress: Progress,
-    made: Adjustments,
+    made: AdjustmentsRecord,
     *,
     by: str,
     checkpoint_seconds: float,
@@ -120,7 +71,7 @@ def adjustments_for(
 
 
 def undone_by_flags(
-    kept: RunSpec, spec: RunSpec, seconds: float | None, progress: Progress, made: Adjustments, *, now: float
+    kept: RunSpec, spec: RunSpec, seconds: float | None, progress: Progress, made: AdjustmentsRecord, *, now: float
 ) -> list[Adjustment]:
     """
     The adjustments of a restored run, `kept`, that the flags of the start undo: they give `spec`, and `seconds` between
@@ -177,8 +128,6 @@ def _check_not_passed(setting: str, after: AdjustedValue, progress: Progress, *,
 def _changes(spec: RunSpec, setting: str, after: AdjustedValue, *, global_steps: int) -> dict[str, Any]:
     """The settings of the specification that an adjustment changes, flat."""
     match setting:
-        case adjustable.PAUSED | adjustable.DRAINED | adjustable.CHECKPOINT_SECONDS:
-            return {}
         case adjustable.LEARNING_RATE:
             return _rescheduled(spec, setting, after, moves="schedule.anneal", global_steps=global_steps)
         case adjustable.ENTROPY_WEIGHT:

@@ -22,7 +22,7 @@ from ps_common.protocol.tensors import Schema
 from ps_common.protocol.wire import Buffer
 from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import ActionValuesSettings, CustomAlgorithmSettings, RunSpec
-from ps_server.state.adjustments import Adjustments, adjustments_for
+from ps_server.state.adjustments import NO_ADJUSTMENTS, adjustments_for, applied
 from ps_server.state.effects import RecordReport
 from ps_server.state.guards import Denied, check_steps, gradient_of
 from ps_server.state.ledger import Ledger
@@ -81,7 +81,7 @@ class TrainingRun:
         self.ledger = Ledger(PUSH_WINDOW)
         self.progress = Progress()
         self.first_reporter, self._meters = FirstReporter(), MeterNames()
-        self.adjustments = Adjustments()
+        self.adjustments = NO_ADJUSTMENTS
         self.store: WeightStore | None = None
         # Hashes of the modules of custom parts: the first worker that states one decides, others must have the same.
         self.code: dict[str, Code] = {}
@@ -104,7 +104,7 @@ class TrainingRun:
         run.ledger.restore(record.ledger)
         run.code = dict(record.code)
         run.progress.restore(record.progress)
-        run.adjustments.restore(record.adjustments)
+        run.adjustments = record.adjustments
         run.progress.judge(run.spec.budget, now=now)  # checkpoints of before do not say when it was reached
         return run
 
@@ -121,7 +121,7 @@ class TrainingRun:
             schema=self.weights.schema.specs,
             ledger=self.ledger.record(),
             progress=self.progress.record(now=now),
-            adjustments=self.adjustments.record(),
+            adjustments=self.adjustments,
             code=self.code.copy(),
         )
 
@@ -259,15 +259,15 @@ class TrainingRun:
     def repeat_adjustments(self, adjustments: Sequence[Adjustment]) -> None:
         """Change what these have changed, at a standby."""
         for adjustment in adjustments:
-            self.spec = self.adjustments.apply(adjustment, self.spec)
+            self.adjustments, self.spec = applied(self.adjustments, adjustment, self.spec)
 
     def take_over(self, reply: RunReply, state: RunState, *, now: float) -> bool:
         """Take over the settings of shard 1 with all that was adjusted there; whether that changes anything."""
-        before = self.first_shard, self.spec, self.adjustments.record()
+        before = self.first_shard, self.spec, self.adjustments
         had_target = self._target_interval > 0
         self.first_shard = state.first_shard
         self.spec = run_from_dict(reply.run, source="shard 1")
-        self.adjustments.restore(state.adjustments)
+        self.adjustments = state.adjustments
         if self.spec.budget.until_return != before[1].budget.until_return:
             self.progress.target_changed(self.spec.budget, now=now)
         changed = self.spec.optimizer != before[1].optimizer or had_target != (self._target_interval > 0)
@@ -275,7 +275,7 @@ class TrainingRun:
             kept = self.store
             self.seed(kept.schema, kept.flat)
             self.weights.restore(kept.vectors(), version=kept.version, target_version=kept.target_version)
-        return (self.first_shard, self.spec, self.adjustments.record()) != before
+        return (self.first_shard, self.spec, self.adjustments) != before
 
     def end_reason(self, *, now: float) -> str:
         """Why the run is over by the counts of this server; "" while it is not. Minutes are those of shard 1 alone."""

@@ -115,7 +115,7 @@ class SimulatedShards:
     def decided(self) -> list[Any]:
         """The settings of each shard, with all that was adjusted; of one that is down, those it had."""
         runs = [cluster.server.run for cluster in self.clusters]
-        return [run and (run.spec, run.adjustments.record()) for run in runs]
+        return [run and (run.spec, run.adjustments) for run in runs]
 
     def step(self) -> None:
         assert self.ends or self.errors() == []

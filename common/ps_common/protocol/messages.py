@@ -388,12 +388,22 @@ class CreditGrant(Reply, frozen=True, kw_only=True, tag="CREDIT_GRANT"):
 class AdjustmentsRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The adjustments of a run, and what of them is no part of its specification."""
 
-    version: Count
+    version: Count  # how many there ever were
     paused: bool
-    drained: bool
-    checkpoint_seconds: Annotated[float, msgspec.Meta(gt=0, le=MOST)] | None
+    drained: bool  # workers leave, and no others are admitted
+    checkpoint_seconds: Annotated[float, msgspec.Meta(gt=0, le=MOST)] | None  # None: as the server's flags say
     settings: tuple[Name, ...]  # those of the specification that were changed, sorted
-    history: Annotated[tuple[Adjustment, ...], msgspec.Meta(max_length=MOST_ADJUSTMENTS)]
+    history: Annotated[tuple[Adjustment, ...], msgspec.Meta(max_length=MOST_ADJUSTMENTS)]  # the newest, in order
+
+    @property
+    def stands_still(self) -> bool:
+        """Whether minutes do not count."""
+        return self.paused or self.drained
+
+    @property
+    def holds_pushes(self) -> bool:
+        """Whether pushes wait. Those of a drained run are applied, so that its workers leave with nothing in flight."""
+        return self.paused and not self.drained
 
 
 class RunState(msgspec.Struct, frozen=True, kw_only=True):

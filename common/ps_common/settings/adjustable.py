@@ -17,6 +17,7 @@ from ps_common.settings.run_spec import Fraction
 from ps_common.settings.table import TABLE, allowed
 
 PAUSED, DRAINED, CHECKPOINT_SECONDS = "paused", "drained", "checkpoint_seconds"
+NOT_OF_THE_RUN = (PAUSED, DRAINED, CHECKPOINT_SECONDS)  # the settings that are in no run.toml
 LEARNING_RATE = "schedule.learning_rate"
 ENTROPY_WEIGHT, FINAL_EPSILON = "algorithm.entropy_weight", "algorithm.final_epsilon"
 MAX_STEPS, MAX_MINUTES, UNTIL_RETURN = "budget.max_steps", "budget.max_minutes", "budget.until_return"

@@ -175,7 +175,7 @@ def test_what_is_adjusted_at_shard_1_holds_at_the_others_with_its_step() -> None
     assert notes(ask(second, first)) == ["has the settings of shard 1: version 3, at step 20 there"]
     assert second.run.spec == first.run.spec
     assert second.run.spec.schedule.anneal_start == 20
-    assert second.run.adjustments.record() == first.run.adjustments.record()
+    assert second.run.adjustments == first.run.adjustments
     assert second.machine.checkpoints.every_seconds == 7.0
     assert notes(ask(second, first)) == [], "nothing is new"
     adjust(first, drained=True)
@@ -230,7 +230,7 @@ def test_a_standby_of_a_shard_repeats_what_the_shard_took_over() -> None:
     reply = first.answer(RunReply, "shard 2", messages.RunRequest(request=1, shard=2))
     update = messages.Update(request=1, number=1, worker_id="", message=reply)
     Repetition(copy).apply(update, (), now=START)
-    assert (copy.spec, copy.adjustments.record()) == (first.run.spec, first.run.adjustments.record())
+    assert (copy.spec, copy.adjustments) == (first.run.spec, first.run.adjustments)
 
 
 def test_a_worker_is_sent_no_more_than_it_needs() -> None:

@@ -152,7 +152,7 @@ def test_a_run_that_repeats_adjustments_is_the_same_run() -> None:
     adjust(run, schedule__learning_rate=0.4, budget__max_steps=900, paused=True)
     other.repeat_adjustments(run.adjustments.history)
     assert other.spec == run.spec
-    assert other.adjustments.record() == run.adjustments.record()
+    assert other.adjustments == run.adjustments
 
 
 def test_the_history_is_bounded() -> None:

@@ -287,6 +287,6 @@ def test_flags_of_a_shard_that_is_resumed_undo_nothing(tmp_path: Path, caplog: p
         storage.close()
     assert isinstance(server, ParameterServer)
     assert server.run is not None
-    assert server.run.adjustments.record() == adjusted
+    assert server.run.adjustments == adjusted
     assert server.run.spec.to_dict() == record.run
     assert "by a flag" not in caplog.text
