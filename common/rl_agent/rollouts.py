@@ -39,14 +39,12 @@ class Actor(Protocol):
 
     def initial_state(self, count: int) -> State:
         """The state before the first observation."""
-        ...
 
     def act(self, observations: Tensor, state: State, starts: Tensor, *, greedy: bool = False) -> Decision:
         """
         Decide for observations [B, ...]; `starts` [B] bool marks the first of an episode. `greedy` leaves out
         exploration.
         """
-        ...
 
 
 Watcher = Callable[[Tensor, State, Tensor, Decision, float], None]

@@ -8,9 +8,10 @@ anneals from 1. Here every environment has its own ε, since one worker steps ma
 counter T, so that a worker that joins late does not start at ε = 1.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Self
 
 import torch
@@ -28,27 +29,18 @@ from rl_agent.networks.running_statistics import return_normalization
 from rl_agent.rollouts import Decision, State, Trajectory, learner_rewards
 
 EVALUATION_EPSILON = 0.05  # of games that are scored; as in Mnih et al. 2015
+EXPLORATION = attrgetter("final_epsilons", "epsilon_probabilities", "epsilon_anneal_steps", "epsilon_redraw_steps")
 
 
 class EpsilonSchedule:
     """The ε of `count` environments as functions of T."""
 
-    def __init__(
-        self,
-        count: int,
-        finals: Sequence[float],
-        probabilities: Sequence[float],
-        *,
-        anneal_steps: int,
-        redraw_steps: int,
-        generator: torch.Generator,
-    ) -> None:
-        """Every `redraw_steps` global steps all environments draw a new final ε; 0: never."""
+    def __init__(self, count: int, settings: run_spec.ActionValuesSettings, generator: torch.Generator) -> None:
         self.count = count
-        self._finals = torch.tensor(finals)
-        self._probabilities = torch.tensor(probabilities)
-        self._anneal_steps = anneal_steps
-        self._redraw_steps = redraw_steps
+        self._finals = torch.tensor(settings.final_epsilons)
+        self._probabilities = torch.tensor(settings.epsilon_probabilities)
+        self._anneal_steps = settings.epsilon_anneal_steps
+        self._redraw_steps = settings.epsilon_redraw_steps
         self._generator = generator
         self._drawn = self._draw()
         self._drawing = 0  # the number of redraws so far
@@ -128,7 +120,7 @@ class ActionValueLearner:
         assert isinstance(settings, run_spec.ActionValuesSettings), "a run keeps its algorithm"
         before, self._settings = self._settings, settings
         # While those of exploration are the same, each environment keeps the ε that it has drawn.
-        if self._epsilons is not None and _exploration(settings) != _exploration(before):
+        if self._epsilons is not None and EXPLORATION(settings) != EXPLORATION(before):
             self.initial_state(self._epsilons.count)
 
     def play_with(self, epsilon: float) -> None:
@@ -145,10 +137,7 @@ class ActionValueLearner:
         self._global_steps = global_steps
 
     def initial_state(self, count: int) -> State:
-        finals, probabilities, anneal, redraw = _exploration(self._settings)
-        self._epsilons = EpsilonSchedule(
-            count, finals, probabilities, anneal_steps=anneal, redraw_steps=redraw, generator=self._random
-        )
+        self._epsilons = EpsilonSchedule(count, self._settings, self._random)
         return ()
 
     @torch.no_grad()
@@ -192,8 +181,18 @@ class ActionValueLearner:
             values[cut_off.t, cut_off.rows] = network(cut_off.observations.to(self._device)).cpu()
         return values
 
-    def whole(self, trajectory: Trajectory, targets: Tensor) -> ValueBatch:
-        """All steps of an unroll as one batch, with targets [T, B]."""
+    def targets(self, trajectory: Trajectory) -> Tensor:
+        """y [T, B], or the first rows of it."""
+        raise NotImplementedError
+
+    def batches(self, trajectory: Trajectory) -> Iterator[ValueBatch]:
+        """The whole unroll as one batch."""
+        yield self.whole(trajectory)
+
+    @torch.no_grad()
+    def whole(self, trajectory: Trajectory) -> ValueBatch:
+        """All steps of an unroll as one batch, with their targets."""
+        targets = self.targets(trajectory)
         return ValueBatch(
             observations=trajectory.observations[: len(targets)].flatten(0, 1).to(self._device),
             actions=trajectory.actions[: len(targets)].flatten().to(self._device),
@@ -207,12 +206,3 @@ class ActionValueLearner:
         total = each.sum() if self._settings.loss == "sum" else each.mean()
         meters = {"value_loss": each.detach().mean(), "value": values.detach().mean()}
         return Loss(total, meters if self._epsilons is None else meters | {"epsilon": self.epsilons().mean()})
-
-
-def _exploration(settings: run_spec.ActionValuesSettings) -> tuple[tuple[float, ...], tuple[float, ...], int, int]:
-    return (
-        settings.final_epsilons,
-        settings.epsilon_probabilities,
-        settings.epsilon_anneal_steps,
-        settings.epsilon_redraw_steps,
-    )

@@ -31,7 +31,6 @@ class Algorithm(Protocol):
     @property
     def network(self) -> nn.Module:
         """θ"""
-        ...
 
     target_network: nn.Module | None  # θ⁻, of the same schema; None if the algorithm bootstraps from θ
     unroll_length: int  # steps of each environment per unroll
@@ -42,28 +41,21 @@ class Algorithm(Protocol):
 
     def adjust(self, settings: Any) -> None:
         """The settings of the run were adjusted; later steps are played and learned with these."""
-        ...
 
     def begin_unroll(self, global_steps: int) -> None:
         """Set T, on which schedules are annealed, for the next unroll."""
-        ...
 
     def initial_state(self, count: int) -> State:
         """The recurrent state before the first observation of `count` environments."""
-        ...
 
     def act(self, observations: Tensor, state: State, starts: Tensor, *, greedy: bool = False) -> Decision:
         """Choose actions for observations [B, ...]; without gradients."""
-        ...
 
     def outlook(self, observations: Tensor, state: State, starts: Tensor) -> Outlook:
         """The grounds of `act` for the same arguments; without gradients, and without effect on later decisions."""
-        ...
 
     def batches(self, trajectory: Trajectory) -> Iterator[Any]:
         """Batches to learn from, made from one unroll; each becomes one push."""
-        ...
 
     def loss(self, batch: Any) -> Loss:
         """The loss of a batch."""
-        ...

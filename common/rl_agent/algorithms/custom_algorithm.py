@@ -46,7 +46,6 @@ class CustomAlgorithm(Protocol):
         `settings` are an instance of `settings`; `network` is the run's section [network], for PolicyValueNetwork or
         ActionValueNetwork (common/rl_agent/networks/networks.py), or another network.
         """
-        ...
 
 
 def custom_settings(path: str, given: Mapping[str, Any], without_it: Sequence[msgspec.Struct] = ()) -> msgspec.Struct:

@@ -33,7 +33,7 @@ class NStepQ(ActionValueLearner):
 
     def batches(self, trajectory: Trajectory) -> Iterator[ValueBatch]:
         """The whole unroll, or shuffled minibatches of it, for each epoch."""
-        whole = self.whole(trajectory, self._targets(trajectory))
+        whole = self.whole(trajectory)
         for _ in range(self._epochs):
             if self._minibatches == 1:
                 yield whole
@@ -42,8 +42,7 @@ class NStepQ(ActionValueLearner):
             for rows in order.tensor_split(min(self._minibatches, len(order))):
                 yield ValueBatch(whole.observations[rows], whole.actions[rows], whole.targets[rows])
 
-    @torch.no_grad()
-    def _targets(self, trajectory: Trajectory) -> Tensor:
+    def targets(self, trajectory: Trajectory) -> Tensor:
         best = self.values_after(trajectory, at_ends=self._lambda == 1).amax(-1)
         steps = Steps(self.rewards(trajectory), trajectory.discounts, trajectory.continues)
         return lambda_returns(steps, best, self._lambda)

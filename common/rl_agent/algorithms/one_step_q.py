@@ -7,23 +7,15 @@ Asynchronous one-step Q-learning: Mnih et al. 2016, algorithm 1.
 One push accumulates gradients of ½ (y − Q(s, a; θ))² over `unroll_length` (I_AsyncUpdate) steps of each environment.
 """
 
-from collections.abc import Iterator
-
-import torch
 from torch import Tensor
 
-from rl_agent.algorithms.action_values import ActionValueLearner, ValueBatch
+from rl_agent.algorithms.action_values import ActionValueLearner
 from rl_agent.rollouts import Trajectory
 
 
 class OneStepQ(ActionValueLearner):
     """Learns the value of the greedy policy, whichever actions are taken."""
 
-    def batches(self, trajectory: Trajectory) -> Iterator[ValueBatch]:
-        """The whole unroll as one batch."""
-        yield self.whole(trajectory, self._targets(trajectory))
-
-    @torch.no_grad()
-    def _targets(self, trajectory: Trajectory) -> Tensor:
+    def targets(self, trajectory: Trajectory) -> Tensor:
         best = self.values_after(trajectory).amax(-1)
         return self.rewards(trajectory) + trajectory.discounts * best

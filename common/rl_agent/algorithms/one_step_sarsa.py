@@ -8,12 +8,9 @@ The action after the last step of an unroll is chosen in that unroll and taken i
 changed meanwhile. After a truncated episode no action is taken: there a' is drawn from the behaviour policy.
 """
 
-from collections.abc import Iterator
-
-import torch
 from torch import Tensor
 
-from rl_agent.algorithms.action_values import ActionValueLearner, ValueBatch, epsilon_greedy
+from rl_agent.algorithms.action_values import ActionValueLearner, epsilon_greedy
 from rl_agent.rollouts import Trajectory
 
 
@@ -22,12 +19,7 @@ class OneStepSarsa(ActionValueLearner):
 
     commits_next_action = True
 
-    def batches(self, trajectory: Trajectory) -> Iterator[ValueBatch]:
-        """The whole unroll as one batch."""
-        yield self.whole(trajectory, self._targets(trajectory))
-
-    @torch.no_grad()
-    def _targets(self, trajectory: Trajectory) -> Tensor:
+    def targets(self, trajectory: Trajectory) -> Tensor:
         next_actions = trajectory.actions[1:].clone()
         for cut_off in trajectory.cut_offs:
             values = self.network(cut_off.observations.to(self._device)).cpu()

@@ -48,7 +48,6 @@ class CustomTorso(Protocol):
         Observations are float32: pixels are divided by 255, or normalised as --normalization says. Packed ones are
         bytes; `part_of` in packed_parts.py reads each part.
         """
-        ...
 
 
 def custom_torso(settings: NetworkSettings, observations: ObservationSpace) -> tuple[nn.Module, int]:

@@ -3,20 +3,20 @@
 import pytest
 import torch
 
+from ps_common.settings.run_spec import ActionValuesSettings
 from rl_agent.algorithms.action_values import EpsilonSchedule, epsilon_greedy
 
 FINALS, PROBABILITIES = (0.1, 0.01, 0.5), (0.4, 0.3, 0.3)
 
 
 def schedule(count: int, *, anneal_steps: int = 1000, redraw_steps: int = 0, seed: int = 0) -> EpsilonSchedule:
-    return EpsilonSchedule(
-        count,
-        FINALS,
-        PROBABILITIES,
-        anneal_steps=anneal_steps,
-        redraw_steps=redraw_steps,
-        generator=torch.Generator().manual_seed(seed),
+    settings = ActionValuesSettings(
+        final_epsilons=FINALS,
+        epsilon_probabilities=PROBABILITIES,
+        epsilon_anneal_steps=anneal_steps,
+        epsilon_redraw_steps=redraw_steps,
     )
+    return EpsilonSchedule(count, settings, torch.Generator().manual_seed(seed))
 
 
 def test_final_epsilons_are_drawn_as_the_paper_says_by_each_environment_for_itself() -> None:
