@@ -1,10 +1,11 @@
 """
 The Python interface of ps-rl.
 
-    from ps_rl import train, Run, load_policy, ParameterServerClient
+    from ps_rl import train, Run, load_policy, make_env, evaluate, ParameterServerClient
 
 `train` starts a server and workers on this machine and returns a `Run`; `Run.open` reads a run folder; `load_policy`
-makes a trained policy a Python object; `ParameterServerClient` is a worker for anything that has parameters. The
+makes a trained policy a Python object; `make_env` makes what it plays in, and `evaluate` has it play;
+`ParameterServerClient` is a worker for anything that has parameters. The
 classes that custom algorithms, networks and hooks build on are here, too. Errors are `PsRlError`s. A name is imported
 when it is used: `import ps_rl` loads nothing else.
 """
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from ps_common.settings.run_spec import ActionValuesSettings as ActionValuesSettings
     from ps_common.settings.run_spec import NetworkSettings as NetworkSettings
     from ps_rl.curve import Curve as Curve
+    from ps_rl.environment import make_env as make_env
+    from ps_rl.evaluation import evaluate as evaluate
     from ps_rl.run import Run as Run
     from ps_rl.training import train as train
     from ps_rl.updates import Update as Update
@@ -52,6 +55,8 @@ TO_TRAIN_AND_PLAY = {
     "Result": "rl_eval.games",
     "load_policy": "rl_eval.policy",
     "Policy": "rl_eval.policy",
+    "make_env": "ps_rl.environment",
+    "evaluate": "ps_rl.evaluation",
     "ParameterServerClient": "ps_client.client",
     "Settlement": "ps_common.protocol.messages",
 }

@@ -49,9 +49,10 @@ REPLY_SECONDS = 5.0  # of a server that is asked to end its run
 class Run:
     """A run, live or over: `train` starts one, `Run.open` reads a folder. Iterating yields its updates."""
 
-    def __init__(self, folder: Path, objects: Mapping[str, Any] | None = None) -> None:
-        """`objects`: parts of the run that have no import path, by name."""
+    def __init__(self, folder: Path, objects: Mapping[str, Any] | None = None, modules: Sequence[str] = ()) -> None:
+        """`objects`: parts without an import path, by name; `modules`: of the others that this program named."""
         self.folder = folder
+        self.modules = modules
         self._objects = objects or {}
         self._newest: MetricsRow | None = None  # update that a callback or an iteration has had
         self._curves: LoggedCurves | None = None  # that this program adds
@@ -77,9 +78,10 @@ class Run:
         flags: Sequence[str],
         callbacks: Sequence[Callback] = (),
         objects: Mapping[str, Any] | None = None,
+        modules: Sequence[str] = (),
     ) -> "Run":
         """A new process of rl-cluster with these flags, once its server listens. Raises SettingsError."""
-        run = cls(folder, objects)
+        run = cls(folder, objects, modules)
         process = ClusterProcess(flags, folder / LOG, pickled(run._objects))
         run._child = process.child
         atexit.register(run.stop)
@@ -221,7 +223,7 @@ class Run:
         Full games with the best weights (or the newest sound ones), played by `rl-eval` in a process of its own.
 
         The same seed gives the same games. `epsilon` is the share of random actions of a method of action values, 0.05
-        where it is None. `imports` names the modules of parts of your own, as `train` does.
+        where it is None. `imports` names modules of custom parts, beside those that this program has named to `train`.
 
         Raises PsRlError with what rl-eval says.
         """
@@ -230,7 +232,8 @@ class Run:
             flags = ["--checkpoint", str(self.folder), "--episodes", str(episodes), "--seed", str(seed)]
             flags += ["--json", str(path), *(["--greedy"] if greedy else [])]
             flags += [] if epsilon is None else ["--epsilon", str(epsilon)]
-            flags += ["--import", *([imports] if isinstance(imports, str) else imports)] if imports else []
+            modules = [*self.modules, *([imports] if isinstance(imports, str) else imports)]
+            flags += ["--import", *modules] if modules else []
             child = Child("rl_eval", flags, Path(place) / "rl-eval.log", variables)
             try:
                 child.wait()

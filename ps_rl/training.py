@@ -16,8 +16,8 @@ import msgspec
 from ps_common.errors import SettingsError
 from ps_common.program.flags import Typed, starting_run, typed_flags
 from ps_common.program.names_elsewhere import name_here
-from ps_common.program.objects import have, path_of
-from ps_common.protocol.names import is_import_path
+from ps_common.program.objects import MAIN, have, path_of
+from ps_common.protocol.names import is_import_path, module_of
 from ps_common.run_folder.paths import make_run_folder
 from ps_common.settings.run_settings import flag_of, flags_for, flat_settings, plain, with_keywords, with_settings
 from ps_common.settings.run_spec import RunSpec
@@ -58,16 +58,14 @@ def train(preset: str | None = None, *, workers: int = 2, callbacks: Sequence[Ca
     """
     if workers == 0 and (idle := NEEDS_PROCESSES & {name for name, value in settings.items() if value is not None}):
         raise SettingsError(f"train: {min(idle)} has no effect with workers=0, which starts no process; leave it out")
-    settings = {SEVERAL.get(name, name): value for name, value in settings.items()}
     objects: dict[str, Any] = {}
-    settings |= {name: _paths(settings[name], objects) for name in PARTS if name in settings}
-    have(objects)
+    settings = parts_by_name(settings, objects)
     folder, flags = _start_of(settings | {"preset": preset, "workers": workers or 1})
     if workers == 0:
         from ps_rl.one_process import train_here  # with torch, which no other run needs in this process
 
-        return train_here(Run(folder, objects), flags, callbacks)
-    return Run.started(folder, flags, callbacks, objects)
+        return train_here(Run(folder, objects, modules_in(settings)), flags, callbacks)
+    return Run.started(folder, flags, callbacks, objects, modules_in(settings))
 
 
 def _start_of(settings: Mapping[str, Any]) -> tuple[Path, list[str]]:
@@ -78,11 +76,7 @@ def _start_of(settings: Mapping[str, Any]) -> tuple[Path, list[str]]:
     start = {name: settings[name] for name in OF_THE_START if settings.get(name) is not None}
     of_run = {name: value for name, value in settings.items() if name not in {*program, *OF_THE_START}}
     cluster = ClusterSettings(**given)
-    typed = typed_flags(_flags(start | of_run | {"resume": cluster.resume}))
-    run, _, _ = starting_run(typed)
-    _check_names(typed, run)
-    run = _with_custom_settings(run, named=of_run.get("algorithm"))
-    spec, changed = with_keywords(run, of_run, source="train")
+    spec, changed = _named_run(start | {"resume": cluster.resume}, of_run, source="train")
     folder = cluster.resume or make_run_folder(
         cluster.run_dir, experiment=spec.experiment, preset=spec.preset, seed=spec.seed
     )
@@ -92,6 +86,40 @@ def _start_of(settings: Mapping[str, Any]) -> tuple[Path, list[str]]:
     return folder.absolute(), flags
 
 
+def spec_of(settings: Mapping[str, Any], *, source: str) -> RunSpec:
+    """The run of these keywords of `train`: settings of the run, `preset` and `config`. Raises SettingsError."""
+    settings = plain(settings, source=source)
+    start = {name: settings[name] for name in OF_THE_START if name in settings}
+    return _named_run(start, {name: value for name, value in settings.items() if name not in start}, source=source)[0]
+
+
+def _named_run(start: Mapping[str, Any], of_run: Mapping[str, Any], *, source: str) -> tuple[RunSpec, dict[str, Any]]:
+    """The run, and what `of_run` changes in the one that `start` names, flat. Raises SettingsError."""
+    typed = typed_flags(_flags({**start, **of_run}))
+    run, _, _ = starting_run(typed)
+    _check_names(typed, run, source)
+    run = _with_custom_settings(run, named=of_run.get("algorithm"))
+    return with_keywords(run, of_run, source=source)
+
+
+def parts_by_name(settings: Mapping[str, Any], objects: dict[str, Any]) -> dict[str, Any]:
+    """The keywords with import paths for parts that are Python objects; `objects` gets those that have none."""
+    settings = {SEVERAL.get(name, name): value for name, value in settings.items()}
+    named = settings | {name: _paths(settings[name], objects) for name in PARTS if name in settings}
+    have(objects)
+    return named
+
+
+def modules_in(settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """The modules that these keywords name, with import paths for parts: whoever wrote them has them imported."""
+    paths = [path for name in PARTS for path in _several(settings.get(name)) if module_of(path) not in ("", MAIN)]
+    return tuple(dict.fromkeys([*_several(settings.get("imports")), *map(module_of, paths)]))
+
+
+def _several(given: Any) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given or ())
+
+
 def _paths(given: Any, objects: dict[str, Any]) -> Any:
     """The import paths of parts; `objects` gets those that have none."""
     if isinstance(given, list | tuple):
@@ -99,12 +127,12 @@ def _paths(given: Any, objects: dict[str, Any]) -> Any:
     return path_of(given, objects) if callable(given) else given
 
 
-def _check_names(typed: Typed, run: RunSpec) -> None:
+def _check_names(typed: Typed, run: RunSpec, source: str) -> None:
     """Raises SettingsError where a keyword has the name that another library gives it."""
     flags = {flag_of(key) for key in flat_settings(run.to_dict())}
     if sentence := name_here(typed, flags | {"--" + field.name.replace("_", "-") for field in fields(ClusterSettings)}):
         in_python = re.sub(r"--([a-z-]+)", lambda flag: flag[1].replace("-", "_"), sentence)
-        raise SettingsError(f"train: {in_python}")
+        raise SettingsError(f"{source}: {in_python}")
 
 
 def _with_custom_settings(run: RunSpec, *, named: Any) -> RunSpec:
@@ -120,7 +148,7 @@ def _typed(name: str, value: Any) -> Any:
     if name in ("run_dir", "resume"):
         return Path(value)
     if name in ("track", "hook", "imports"):
-        return (value,) if isinstance(value, str) else tuple(value)
+        return _several(value)
     return value
 
 

@@ -148,9 +148,9 @@ def play(actor: Actor, environments: Environments, *, episodes: int, greedy: boo
         for taken, action in zip(actions, decision.actions.tolist(), strict=True):
             taken.append(action)
         # The trace comes before the step, which may write the next observations into the same memory.
-        _add(traces, seen, decision.actions.cpu().numpy())
+        add_to(traces, seen, decision.actions.cpu().numpy())
         stepped = player.take(decision)
-        _add(traces, stepped.rewards)
+        add_to(traces, stepped.rewards)
         returns += stepped.rewards
         for row in np.flatnonzero(stepped.terminated | stepped.truncated):
             if share[row]:
@@ -160,7 +160,7 @@ def play(actor: Actor, environments: Environments, *, episodes: int, greedy: boo
             returns[row], actions[row], traces[row] = 0.0, [], xxhash.xxh3_64()
 
 
-def _add(traces: Sequence[xxhash.xxh3_64], *arrays: NDArray[Any]) -> None:
+def add_to(traces: Sequence[xxhash.xxh3_64], *arrays: NDArray[Any]) -> None:
     """Add the rows [B, ...] of each array to the traces of their games."""
     for array in arrays:
         for trace, row in zip(traces, np.ascontiguousarray(array), strict=True):

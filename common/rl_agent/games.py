@@ -54,7 +54,7 @@ class MetricsReader:
         try:
             keys = (METRICS, SUCCESS, f"_{METRICS}", f"_{SUCCESS}")
             stacked = {key: infos[key] for key in keys if key in infos} if isinstance(infos, Mapping) else {}
-            return {row: self.read(_of_row(stacked, row)) for row in rows} if stacked else {}
+            return {row: self.read(info_of_row(stacked, row)) for row in rows} if stacked else {}
         except Exception as error:
             self._leave_out("", error)
             return {}
@@ -95,10 +95,10 @@ def _given(info: Any) -> Iterator[tuple[Any, Any]]:
         yield SUCCESS, success
 
 
-def _of_row(stacked: Mapping[str, Any], row: int) -> dict[str, Any]:
+def info_of_row(stacked: Mapping[str, Any], row: int) -> dict[str, Any]:
     """The info of one environment. Beside each array NAME stands _NAME, the mask of the environments that have it."""
     return {
-        name: _of_row(values, row) if isinstance(values, Mapping) else values[row]
+        name: info_of_row(values, row) if isinstance(values, Mapping) else values[row]
         for name, values in islice(stacked.items(), 4 * MOST_METRICS)
         if not name.startswith("_") and ((mask := stacked.get(f"_{name}")) is None or mask[row])
     }

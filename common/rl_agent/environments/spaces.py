@@ -6,7 +6,7 @@ for each observation, so that everything between an environment and a network ha
 the parts.
 
 An agent acts in a space of its own, so that a network needs no more than the space's size; `native` gives what the
-environment takes for its actions.
+environment takes for its actions, and `of_native` the agent's for those.
 """
 
 import re
@@ -142,6 +142,16 @@ class DiscreteActions:
         """[B] as the environment takes them, where its numbers are said; otherwise as they are."""
         return actions if self.numbers is None else self.numbers[actions]
 
+    def of_native(self, actions: NDArray[Any]) -> Actions:
+        """[B] the agent's, where the environment's numbers are said. Raises ValueError for others than these."""
+        if self.numbers is None:
+            return actions
+        is_number = actions[:, None] == self.numbers
+        if not is_number.any(1).all():
+            raise ValueError(f"actions {actions.tolist()}: each must be one of {self.numbers.tolist()}")
+        places: Actions = is_number.argmax(1)
+        return places
+
 
 @dataclass(frozen=True)
 class MultiDiscreteActions:
@@ -163,6 +173,11 @@ class MultiDiscreteActions:
         shifted = actions + np.array(self.starts) if self.starts else actions
         shape = actions.shape[1:] if self.shape is None else self.shape
         return shifted.reshape(len(actions), *shape).astype(self.dtype)
+
+    def of_native(self, actions: NDArray[Any]) -> Actions:
+        """[B, *shape] → [B, K] the agent's."""
+        options: Actions = actions.reshape(len(actions), -1).astype(np.int64) - np.array(self.starts or 0)
+        return options
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,6 +215,16 @@ class BoxActions:
         # A bound may be no float32, and rounding may lead beyond one.
         bounded = np.clip(within.astype(self.low.dtype), self.low, self.high)
         return bounded.reshape(len(actions), *(self.low.shape if self.shape is None else self.shape))
+
+    def of_native(self, actions: NDArray[Any]) -> Actions:
+        """[B, *shape] → [B, A] the agent's, which lead to these within the bounds; of a tanh nearly."""
+        flat = actions.reshape(len(actions), -1)
+        if not self.squashed:
+            return flat
+        width = self.high - self.low
+        share = np.divide(flat - self.low, width, out=np.zeros(flat.shape), where=width > 0)
+        unsquashed: Actions = np.arctanh((2 * share - 1).clip(-NEARLY_ONE, NEARLY_ONE))
+        return unsquashed
 
 
 ActionSpace = DiscreteActions | MultiDiscreteActions | BoxActions
