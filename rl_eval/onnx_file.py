@@ -23,27 +23,16 @@ EXTRA = "in a checkout of ps-rl: pip install -c constraints.txt '.[onnx]'"
 EXAMPLES = 2  # observations that the network is traced with
 
 
-class FeedForward(nn.Module):
-    """A policy and value network without a memory, for single observations."""
-
-    def __init__(self, network: PolicyValueNetwork) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
-        starts = torch.zeros(1, observations.shape[0], dtype=torch.bool)
-        parameters, values, _ = self.network(observations.unsqueeze(0), (), starts)
-        return parameters.squeeze(0), values.squeeze(0)
-
-
 class OneStep(nn.Module):
-    """One with a memory; the state is one argument for each of its tensors."""
+    """A policy and value network for single observations; of a memory each tensor of its state is an argument."""
 
     def __init__(self, network: PolicyValueNetwork) -> None:
         super().__init__()
         self.network = network
 
-    def forward(self, observations: Tensor, starts: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
+    def forward(self, observations: Tensor, starts: Tensor | None = None, *state: Tensor) -> tuple[Tensor, ...]:
+        if starts is None:
+            starts = torch.zeros(observations.shape[0], dtype=torch.bool)
         parameters, values, after = self.network(observations.unsqueeze(0), state, starts.unsqueeze(0))
         return (parameters.squeeze(0), values.squeeze(0), *after)
 
@@ -65,7 +54,7 @@ def write_onnx(path: Path, network: nn.Module, observations: ObservationSpace) -
                 str(path),
                 input_names=names,
                 output_names=outputs,
-                dynamic_shapes=_dynamic(module, arguments),
+                dynamic_shapes=_dynamic(arguments),
                 external_data=False,
             )
     except ImportError as error:
@@ -88,14 +77,14 @@ def _traced(
         )
     state = network.initial_state(EXAMPLES, torch.device("cpu"))
     if not state:
-        return FeedForward(network), (seen,), ["observations"], ["parameters", "values"]
+        return OneStep(network), (seen,), ["observations"], ["parameters", "values"]
     names = [f"state_{number}" for number in range(len(state))]
     starts = torch.zeros(EXAMPLES, dtype=torch.bool)
     outputs = ["parameters", "values", *(f"{name}_after" for name in names)]
     return OneStep(network), (seen, starts, *state), ["observations", "starts", *names], outputs
 
 
-def _dynamic(module: nn.Module, arguments: tuple[Tensor, ...]) -> tuple[object, ...]:
-    """The first axis of each argument is the number of observations."""
+def _dynamic(arguments: tuple[Tensor, ...]) -> tuple[object, ...]:
+    """The first axis of each argument is the number of observations; the tensors of a state are one argument."""
     axis = {0: torch.export.Dim("N")}
-    return (axis, axis, tuple(axis for _ in arguments[2:])) if isinstance(module, OneStep) else (axis,)
+    return (axis, axis, tuple(axis for _ in arguments[2:])) if arguments[1:] else (axis,)

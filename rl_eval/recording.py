@@ -8,8 +8,10 @@ Beside the screen there may be a panel with the score, the value estimate and th
 """
 
 import io
+import math
 from collections.abc import Iterable, Iterator
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +63,7 @@ def write_screens(
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix.lower() == ".gif":
-            path.write_bytes(_gif_of(screens, steps_per_second, most_side))
+            path.write_bytes(gif_of(screens, steps_per_second, most_side))
             return
         with imageio.v2.get_writer(path, fps=steps_per_second, macro_block_size=2) as video:
             for screen in screens:
@@ -88,68 +90,51 @@ def game_screens(
             return
 
 
-def _gif_of(screens: Iterable[Screen], steps_per_second: float, most_side: int) -> bytes:
-    gif = GifFile(steps_per_second, most_side=most_side)
+def gif_of(screens: Iterable[Screen], steps_per_second: float, most_side: int = MOST_SIDE) -> bytes:
+    """The content of a GIF of these screens [height, width, 3], one at least, at this speed of play."""
+    every = max(1, round(steps_per_second / MOST_FRAMES_PER_SECOND))  # steps from frame to frame
+    milliseconds = 1000 * every / steps_per_second
+    shown = islice(islice(screens, 0, None, every), math.ceil(1000 * MOST_SECONDS / milliseconds))
+    frames = _indexed(shown, most_side)
+    enlarge = -(-LEAST_SIDE // max(frames[0].size))
+    while True:
+        encoded = _encoded([_scaled(frame, enlarge) for frame in frames], milliseconds)
+        if len(encoded) <= MOST_BYTES or len(frames) == 1:
+            return encoded
+        if enlarge > 1:
+            enlarge = 1
+        elif min(frames[0].size) >= 2 * SMALLEST_SIDE:
+            frames = [_scaled(frame, 0.5) for frame in frames]
+        else:
+            frames, milliseconds = frames[::2], 2 * milliseconds
+
+
+def _indexed(screens: Iterable[Screen], most_side: int) -> list[Image.Image]:
+    """
+    Screens as indices into palettes, which take a third of the memory of colours.
+
+    Few colours are kept; for many those of an earlier frame serve where near, so that frames differ little.
+    """
+    frames: list[Image.Image] = []
+    shared: Image.Image | None = None  # the newest frame with a palette for frames of too many colours
     for screen in screens:
-        gif.add(screen)
-        if gif.is_full:
-            break
-    return gif.encode()
-
-
-class GifFile:
-    """Collects the screens of one game; `steps_per_second` is the speed of play."""
-
-    def __init__(self, steps_per_second: float, *, most_side: int = MOST_SIDE) -> None:
-        self._most_side = most_side
-        self._every = max(1, round(steps_per_second / MOST_FRAMES_PER_SECOND))  # steps from frame to frame
-        self._milliseconds = 1000 * self._every / steps_per_second
-        self._steps = 0
-        self._frames: list[Image.Image] = []  # as indices into palettes, which take a third of the memory of colours
-        self._shared: Image.Image | None = None  # the newest frame with a palette for frames of too many colours
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the GIF has reached its maximum length."""
-        return len(self._frames) * self._milliseconds >= 1000 * MOST_SECONDS
-
-    def add(self, screen: Screen) -> None:
-        """Add the screen [height, width, 3] of the next step."""
-        if self._steps % self._every == 0 and not self.is_full:
-            picture = Image.fromarray(reduced(screen, -(-max(screen.shape[:2]) // self._most_side)))
-            self._frames.append(self._indexed(picture))
-        self._steps += 1
-
-    def encode(self) -> bytes:
-        """The content of the file. Requires at least one screen."""
-        frames, milliseconds = self._frames, self._milliseconds
-        enlarge = -(-LEAST_SIDE // max(frames[0].size))
-        while True:
-            encoded = _encoded([_scaled(frame, enlarge) for frame in frames], milliseconds)
-            if len(encoded) <= MOST_BYTES or len(frames) == 1:
-                return encoded
-            if enlarge > 1:
-                enlarge = 1
-            elif min(frames[0].size) >= 2 * SMALLEST_SIDE:
-                frames = [_scaled(frame, 0.5) for frame in frames]
-            else:
-                frames, milliseconds = frames[::2], 2 * milliseconds
-
-    def _indexed(self, picture: Image.Image) -> Image.Image:
-        """Few colours are kept; for many those of an earlier frame serve where near, so that frames differ little."""
+        picture = Image.fromarray(screen).reduce(-(-max(screen.shape[:2]) // most_side))
         is_rich = picture.getcolors(COLOURS) is None
-        if is_rich and self._shared is not None:
-            indexed = picture.quantize(palette=self._shared, dither=Image.Dither.NONE)
-            if max(ImageStat.Stat(ImageChops.difference(picture, indexed.convert("RGB"))).mean) <= NEAR:
-                return indexed
-        indexed = picture.quantize(COLOURS, dither=Image.Dither.NONE)
-        self._shared = indexed if is_rich else self._shared
-        return indexed
+        indexed = picture.quantize(palette=shared, dither=Image.Dither.NONE) if is_rich and shared else None
+        if indexed is None or _difference(picture, indexed) > NEAR:
+            indexed = picture.quantize(COLOURS, dither=Image.Dither.NONE)
+            shared = indexed if is_rich else shared
+        frames.append(indexed)
+    return frames
+
+
+def _difference(picture: Image.Image, indexed: Image.Image) -> float:
+    """The mean difference of the colour that differs most."""
+    return max(ImageStat.Stat(ImageChops.difference(picture, indexed.convert("RGB"))).mean)
 
 
 def _scaled(frame: Image.Image, times: float) -> Image.Image:
-    width, height = frame.size
-    return frame.resize((int(times * width), int(times * height)), Image.Resampling.NEAREST)
+    return frame.resize((int(times * frame.width), int(times * frame.height)), Image.Resampling.NEAREST)
 
 
 def _encoded(frames: list[Image.Image], milliseconds: float) -> bytes:
@@ -190,12 +175,12 @@ def with_overlay(screen: Screen, actions: ActionSpace, *, score: float, outlook:
     """
     game = fitted(screen, height=SCREEN_HEIGHT, width=SCREEN_WIDTH)
     lines = _action_lines(actions, outlook, decision)
-    height = max(game.shape[0], 2 * MARGIN + LINE_HEIGHT * (3 + len(lines)))
-    picture = Image.new("RGB", (game.shape[1] + PANEL_WIDTH, height + height % 2), PAPER)  # videos have even sides
-    picture.paste(Image.fromarray(game), (0, 0))
+    height = max(game.height, 2 * MARGIN + LINE_HEIGHT * (3 + len(lines)))
+    picture = Image.new("RGB", (game.width + PANEL_WIDTH, height + height % 2), PAPER)  # videos have even sides
+    picture.paste(game)
     draw = ImageDraw.Draw(picture)
     draw.fontmode = "1"  # smooth edges would take the colours of a GIF's palette from the game
-    left, top = game.shape[1] + MARGIN, MARGIN
+    left, top = game.width + MARGIN, MARGIN
     for text in (f"score {score:g}", f"value {float(outlook.values[0]):.3f}"):
         draw.text((left, top), text, fill=INK, font=font())
         top += LINE_HEIGHT
@@ -241,18 +226,12 @@ def _name(actions: DiscreteActions, action: int) -> str:
     return name
 
 
-def reduced(screen: Screen, times: int) -> Screen:
-    """Means of squares of `times` by `times` pixels: thin lines fade instead of vanishing."""
-    if times == 1:
-        return screen
-    height, width = (side // times * times for side in screen.shape[:2])
-    squares = screen[:height, :width].reshape(height // times, times, width // times, times, -1)
-    means: Screen = squares.mean(axis=(1, 3)).astype(np.uint8)
-    return means
-
-
-def fitted(screen: Screen, *, height: int, width: int) -> Screen:
-    """The screen as large as it fits into these pixels."""
-    smaller = max(-(-screen.shape[0] // height), -(-screen.shape[1] // width))
-    larger = min(height // screen.shape[0], width // screen.shape[1])
-    return reduced(screen, smaller) if smaller > 1 else screen.repeat(larger, axis=0).repeat(larger, axis=1)
+def fitted(screen: Screen, *, height: int, width: int) -> Image.Image:
+    """
+    The screen a whole number of times as small or as large, so that it fits into these pixels. Of a smaller one each
+    pixel is a mean: thin lines fade instead of vanishing.
+    """
+    picture = Image.fromarray(screen)
+    smaller = max(-(-picture.height // height), -(-picture.width // width))
+    larger = min(height // picture.height, width // picture.width)
+    return picture.reduce(smaller) if smaller > 1 else _scaled(picture, larger)
