@@ -32,10 +32,9 @@ from ps_common.protocol.status import Status
 from ps_common.sockets.request import SERVED_ELSEWHERE, ask_run
 from ps_web.access import HEADERS, Access
 from ps_web.history import most_sent
-from ps_web.index import MOST_SHOWN, RunIndex
+from ps_web.index import MOST_SHOWN, RunIndex, settings_table
 from ps_web.prometheus import exposition
 from ps_web.run import WatchedRun
-from ps_web.settings_table import settings_table
 from ps_web.viewers import TooManyViewers, Viewers, encoded
 
 ANSWER_SECONDS = 5.0

@@ -1,11 +1,9 @@
 """`ps-web`: the page of runs that are live or over, and the metrics that Prometheus scrapes."""
 
 import asyncio
-import contextlib
 import dataclasses
 import os
 import secrets
-import signal
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +17,7 @@ from aiohttp import web
 from ps_common.errors import SettingsError
 from ps_common.program.flags import parse_program
 from ps_common.program.number_flags import Port, check_numbers
-from ps_common.program.stop_signals import StopSignal
+from ps_common.program.stop_signals import ignore_stop_signals, stop_signals
 from ps_common.protocol.names import bare_host, check_address, is_loopback, join_address
 from ps_common.run_folder.paths import replacement_of
 from ps_common.sockets.curve import CurveFlags
@@ -83,7 +81,8 @@ def show(argv: Sequence[str] | None = None) -> int:
     viewers = Viewers()
     index = RunIndex(settings.runs, settings.server, viewers, keys=settings.client_keys(), wait=settings.wait)
     settings, token = _at_the_address_before(settings)
-    asyncio.run(_serve(settings, index, viewers, token, StopSignal()))
+    asyncio.run(_serve(settings, index, viewers, token))
+    ignore_stop_signals()
     return 0
 
 
@@ -101,9 +100,11 @@ def _at_the_address_before(settings: WebSettings) -> tuple[WebSettings, str]:
     return dataclasses.replace(settings, port=before.port or 0), before.query.removeprefix("token=")
 
 
-async def _serve(settings: WebSettings, index: RunIndex, viewers: Viewers, token: str, stop: StopSignal) -> None:
-    """Raises SettingsError when the port cannot be listened on."""
-    is_open = is_loopback(settings.host)
+async def _serve(settings: WebSettings, index: RunIndex, viewers: Viewers, token: str) -> None:
+    """Until a signal comes. Raises SettingsError when the port cannot be listened on."""
+    is_open, stop = is_loopback(settings.host), asyncio.Event()
+    for number in stop_signals():
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
     with _listening_socket(settings.host, settings.port) as listening:
         port = listening.getsockname()[1]
         access = Access(token, is_open=is_open, port=port, hosts=set(settings.allow_host))
@@ -116,7 +117,7 @@ async def _serve(settings: WebSettings, index: RunIndex, viewers: Viewers, token
         else:
             write_address(settings.address_file, address)
         try:
-            await _signalled(stop)
+            await stop.wait()
         finally:
             shown = [run for run in index.runs if viewers.shown(run.number).is_set()]
             viewers.send("bye", {"runs": [run.last_word(most_sent(len(shown))) for run in shown]})
@@ -124,26 +125,6 @@ async def _serve(settings: WebSettings, index: RunIndex, viewers: Viewers, token
             await runner.cleanup()
             if settings.address_file is not None:
                 settings.address_file.unlink(missing_ok=True)
-
-
-async def _signalled(stop: StopSignal) -> None:
-    """Wait for a signal without looking for it again and again: a page that nobody has open costs nothing."""
-    loop, came = asyncio.get_running_loop(), asyncio.Event()
-    reader, writer = socket.socketpair()
-    with reader, writer:
-        reader.setblocking(False)
-        writer.setblocking(False)
-        loop.add_reader(reader, came.set)
-        before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
-        try:
-            while not stop.is_set():
-                await came.wait()
-                came.clear()
-                with contextlib.suppress(BlockingIOError):
-                    reader.recv(4096)
-        finally:
-            signal.set_wakeup_fd(before)
-            loop.remove_reader(reader)
 
 
 def write_address(path: Path, address: str) -> None:

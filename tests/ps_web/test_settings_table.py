@@ -2,7 +2,7 @@
 
 from ps_common.settings.run_settings import flat_settings
 from ps_common.settings.run_spec import RunSpec
-from ps_web.settings_table import settings_table
+from ps_web.index import settings_table
 
 
 def test_each_setting_of_a_section_has_its_text_and_each_algorithm_its_own_defaults() -> None:

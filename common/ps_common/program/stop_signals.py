@@ -46,9 +46,8 @@ class StopSignal:
         self._grace_seconds = 0.0  # inside of `grace`
         self._grace: threading.Timer | None = None  # since a signal came there
         self._is_overdue = False  # the grace period is over
-        for number in (signal.SIGTERM, *IGNORABLE) if listens else ():
-            if number not in IGNORABLE or signal.getsignal(number) is not signal.SIG_IGN:
-                signal.signal(number, self._handle)
+        for number in stop_signals() if listens else ():
+            signal.signal(number, self._handle)
 
     def is_set(self) -> bool:
         return self._came
@@ -101,6 +100,11 @@ class StopSignal:
             self._to_raise = True
         else:
             raise Interrupted
+
+
+def stop_signals() -> list[int]:
+    """The numbers of those that ask this program to leave."""
+    return [signal.SIGTERM, *(one for one in IGNORABLE if signal.getsignal(one) is not signal.SIG_IGN)]
 
 
 def leave_at_once() -> None:
