@@ -8,7 +8,7 @@ import pytest
 
 from ps_common.errors import SettingsError
 from ps_common.settings.run_files import SETTINGS
-from ps_ctl.run_curves import group_runs, read_run, run_folders
+from ps_ctl.plots import group_runs, read_run, run_folders
 from tests.ps_ctl.test_plots import SCORES, a_run
 from tests.rows import row
 

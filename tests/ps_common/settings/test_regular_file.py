@@ -15,7 +15,7 @@ from ps_common.run_folder.trained import trained_in
 from ps_common.settings.regular_file import MOST_BYTES, content_of, opened
 from ps_common.settings.run_files import load_config, settings_as_written
 from ps_common.sockets.curve import read_public
-from ps_ctl.run_curves import read_run
+from ps_ctl.plots import read_run
 from ps_rl.run import Run
 from ps_server.storage.earlier_life import read_lineage
 from ps_track.feed import Feed
