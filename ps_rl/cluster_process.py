@@ -1,8 +1,9 @@
 """
-`rl-cluster` as a child of this process, which a thread of its own starts: the kernel ends a child when the thread that
-started it ends, and a notebook's threads come and go.
+`rl-cluster` and `rl-eval` as children of this process. A thread of its own starts rl-cluster: the kernel ends a child
+when the thread that started it ends, and a notebook's threads come and go.
 """
 
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -46,3 +47,15 @@ class ClusterProcess:
                 begun.set()
             while self.child.exit_status is None:
                 self.child.wait(within_seconds=LOOK_SECONDS)
+
+
+def run_rl_eval(flags: Sequence[str], objects: bytes) -> None:
+    """`rl-eval` with these flags, to its end. Raises PsRlError with what it says."""
+    with tempfile.NamedTemporaryFile() as log, handed(objects) as variables:
+        child = Child("rl_eval", flags, Path(log.name), variables)
+        try:
+            child.wait()
+        finally:
+            child.end(within_seconds=0)
+        if not child.has_done_its_work:
+            raise PsRlError(f"rl-eval: {child.cause_of_death()}")

@@ -1,10 +1,13 @@
 """The learning curve of a run: arrays, and a picture."""
 
 import io
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ps_common.run_folder.run_rows import MetricsRow, scored_rows
 
 
 @dataclass(frozen=True)
@@ -14,6 +17,17 @@ class Curve:
     steps: NDArray[np.float64]
     minutes: NDArray[np.float64]
     returns: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, rows: Iterable[MetricsRow]) -> "Curve":
+        """The curve of these rows."""
+        points = [(row.global_steps, row.minutes, row.mean_return_100) for row in scored_rows(rows)]
+        return cls(*np.array(points, np.float64).reshape(-1, 3).T)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Curve of {len(self.steps)} points{f', mean return {self.returns[-1]:.2f}' if len(self.steps) else ''}>"
+        )
 
     def svg(self) -> str:
         """A picture of the curve; "" without games."""

@@ -15,33 +15,34 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import numpy as np
 
 from ps_common.errors import PsRlError, SettingsError
 from ps_common.program.child_processes import Child
-from ps_common.program.objects import handed, pickled
+from ps_common.program.objects import pickled
+from ps_common.program.progress_display import ProgressDisplay
 from ps_common.program.reasons import reason_of
 from ps_common.protocol.messages import StopRequest
 from ps_common.protocol.names import as_text
 from ps_common.run_folder.checkpoint_folder import checkpoints_of
 from ps_common.run_folder.endpoint_file import read_endpoint
-from ps_common.run_folder.paths import ENDPOINT, METRICS, check_whole_run, records_folder, shard_folder, shards_in
-from ps_common.run_folder.run_rows import MetricsRow, last_row, rows_in, scored_rows
+from ps_common.run_folder.paths import ENDPOINT, EPISODES, METRICS, check_whole_run, records_folder
+from ps_common.run_folder.run_rows import EpisodeRow, MetricsRow, last_row, read_episodes, rows_in
 from ps_common.settings.run_files import SETTINGS, load_config
 from ps_common.settings.run_settings import keywords_of
 from ps_common.sockets.request import ask_run
-from ps_rl.cluster_process import ClusterProcess
+from ps_rl.cluster_process import ClusterProcess, run_rl_eval
 from ps_rl.curve import Curve
-from ps_rl.updates import LoggedCurves, Update, Updates
+from ps_rl.updates import LOOK_SECONDS, LoggedCurves, Update, updates_of
 from rl_eval.games import Result
 
 if TYPE_CHECKING:
     import pandas
 
+    from rl_eval.policy import Policy
+
 Callback = Callable[["Run", Update], object]
 
 LOG = "cluster.log"
-LOOK_SECONDS = 0.2  # between two looks at files
 STOP_SECONDS = 30.0  # for a run to end in order
 REPLY_SECONDS = 5.0  # of a server that is asked to end its run
 
@@ -71,35 +72,26 @@ class Run:
             raise SettingsError(f"{folder}: is no run folder: there is neither {SETTINGS} nor {METRICS} in it")
         return cls(path)
 
-    @classmethod
-    def started(
-        cls,
-        folder: Path,
-        flags: Sequence[str],
-        callbacks: Sequence[Callback] = (),
-        objects: Mapping[str, Any] | None = None,
-        modules: Sequence[str] = (),
-    ) -> "Run":
-        """A new process of rl-cluster with these flags, once its server listens. Raises SettingsError."""
-        run = cls(folder, objects, modules)
-        process = ClusterProcess(flags, folder / LOG, pickled(run._objects))
-        run._child = process.child
-        atexit.register(run.stop)
+    def started(self, flags: Sequence[str], callbacks: Sequence[Callback] = ()) -> "Run":
+        """Itself, with a process of rl-cluster that has these flags, once its server listens. Raises SettingsError."""
+        process = ClusterProcess(flags, self.folder / LOG, pickled(self._objects))
+        self._child = process.child
+        atexit.register(self.stop)
         try:
-            process.wait_for_server(lambda: run.endpoint)
-            run._check()
+            process.wait_for_server(lambda: self.endpoint)
+            self._check()
         except BaseException:
-            run.stop()
+            self.stop()
             raise
         if callbacks:
-            run._follower = threading.Thread(target=run._follow, args=(callbacks,), name="callbacks", daemon=True)
-            run._follower.start()
-        return run
+            self._follower = threading.Thread(target=self._follow, args=(callbacks,), name="callbacks", daemon=True)
+            self._follower.start()
+        return self
 
     @property
     def endpoint(self) -> str:
         """HOST:PORT of the server while it serves, else ""; for `load_policy`, `ps-ctl` and workers elsewhere."""
-        return read_endpoint(shard_folder(self.folder, 1, shards_in(self.folder)) / ENDPOINT)
+        return read_endpoint(records_folder(self.folder) / ENDPOINT)
 
     @property
     def is_live(self) -> bool:
@@ -122,7 +114,7 @@ class Run:
     def __iter__(self) -> Iterator[Update]:
         """Each update so far, then each as it comes, until the run is over. Raises PsRlError if it failed."""
         try:
-            for update in self._updates():
+            for update in updates_of(self.folder, lambda: self.is_live):
                 self._newest = update
                 yield update
         except KeyboardInterrupt:
@@ -146,6 +138,13 @@ class Run:
             self.stop()
             raise
         self._check()
+        return self.status
+
+    def watch(self) -> MetricsRow | None:
+        """As `wait`, beside the progress: a panel that changes in a notebook or terminal, lines in a pipe."""
+        with ProgressDisplay() as shown:
+            for update in self:
+                shown.show(update)
         return self.status
 
     def stop(self, reason: str = "") -> None:
@@ -176,10 +175,7 @@ class Run:
         Raises SettingsError for what is no name, and when the folder cannot be written.
         """
         if self._curves is None:
-            try:
-                self._curves = LoggedCurves(records_folder(self.folder))
-            except OSError as error:
-                raise SettingsError(f"{self.folder}: curves cannot be kept there: {error.strerror}") from error
+            self._curves = LoggedCurves(records_folder(self.folder))
             weakref.finalize(self, self._curves.close)
         self._curves.add(name, value, at=self._newest or self.status)
 
@@ -191,16 +187,11 @@ class Run:
 
     def checkpoints(self) -> list[Path]:
         """The checkpoints of the run, the newest first; of shard 1 where it has shards."""
-        return checkpoints_of(shard_folder(self.folder, 1, shards_in(self.folder)))
+        return checkpoints_of(records_folder(self.folder))
 
     def curve(self) -> Curve:
         """The learning curve so far; empty arrays before the first game has ended."""
-        rows = scored_rows(self._rows())
-        return Curve(
-            np.array([row.global_steps for row in rows], np.float64),
-            np.array([row.minutes for row in rows], np.float64),
-            np.array([row.mean_return_100 for row in rows], np.float64),
-        )
+        return Curve.of(self._rows())
 
     def frame(self) -> "pandas.DataFrame":
         """All rows as a data frame, a column for each field. Raises ImportError without pandas."""
@@ -227,47 +218,60 @@ class Run:
 
         Raises PsRlError with what rl-eval says.
         """
-        with tempfile.TemporaryDirectory() as place, handed(pickled(self._objects)) as variables:
+        with tempfile.TemporaryDirectory() as place:
             path = Path(place) / "result.json"
-            flags = ["--checkpoint", str(self.folder), "--episodes", str(episodes), "--seed", str(seed)]
-            flags += ["--json", str(path), *(["--greedy"] if greedy else [])]
-            flags += [] if epsilon is None else ["--epsilon", str(epsilon)]
-            modules = [*self.modules, *([imports] if isinstance(imports, str) else imports)]
-            flags += ["--import", *modules] if modules else []
-            child = Child("rl_eval", flags, Path(place) / "rl-eval.log", variables)
-            try:
-                child.wait()
-            finally:
-                child.end(within_seconds=0)
-            if not child.has_done_its_work:
-                raise PsRlError(f"rl-eval: {child.cause_of_death()}")
+            flags = ["--episodes", str(episodes), "--seed", str(seed), "--json", str(path)]
+            flags += [*(["--greedy"] if greedy else []), *([] if epsilon is None else ["--epsilon", str(epsilon)])]
+            self._rl_eval(flags, imports)
             return msgspec.json.decode(path.read_bytes(), type=Result)
 
+    def export(
+        self, folder: str | Path, *, episodes: int = 100, onnx: bool = False, imports: Sequence[str] = ()
+    ) -> Path:
+        """
+        Write the policy with the best weights into a new folder, which `load_policy` takes; its card has its score in
+        so many games. `onnx` adds the network as ONNX. Raises PsRlError with what rl-eval says.
+        """
+        self._rl_eval(["--episodes", str(episodes), "--export", str(folder), *(["--onnx"] if onnx else [])], imports)
+        return Path(folder)
+
+    def policy(self, checkpoint: str | Path = "best", *, imports: Sequence[str] = (), seed: int = 0) -> "Policy":
+        """
+        The policy with the "best" weights (or the newest sound ones), the "last" ones, or those of a checkpoint.
+        `imports` and `seed` are those of `load_policy`, which says what is raised.
+        """
+        from rl_eval.policy import load_policy
+
+        path = self.folder if checkpoint in ("best", "last") else checkpoint
+        return load_policy(path, imports=self._modules(imports), seed=seed, newest=checkpoint == "last")
+
+    def episodes(self) -> list[EpisodeRow]:
+        """The games that workers have played, in order; of long runs the older ones as means of several."""
+        folder = records_folder(self.folder)
+        return read_episodes(folder) if (folder / EPISODES).is_file() else []
+
+    def _rl_eval(self, flags: Sequence[str], imports: Sequence[str]) -> None:
+        modules = self._modules(imports)
+        named = ["--import", *modules] if modules else []
+        run_rl_eval(["--checkpoint", str(self.folder), *flags, *named], pickled(self._objects))
+
+    def _modules(self, imports: Sequence[str]) -> list[str]:
+        return [*self.modules, *([imports] if isinstance(imports, str) else imports)]
+
     def __repr__(self) -> str:
-        return f"<Run {self.folder}, {'live' if self.is_live else 'over'}>"
+        return f"<Run {self.folder}, {self._so_far()}>"
 
     def _repr_html_(self) -> str:
         """For notebooks: where the run is, how far, and its curve as SVG."""
+        return f"<p><code>{escape(str(self.folder))}</code>: {self._so_far()}</p>{self.curve().svg()}"
+
+    def _so_far(self) -> str:
         status = self.status
-        far = "" if status is None else f", {status.global_steps:,} steps, {status.minutes:.1f} minutes"
-        best = "" if status is None or status.mean_return_100 is None else f", mean return {status.mean_return_100:.2f}"
-        state = "live" if self.is_live else "over"
-        return f"<p><code>{escape(str(self.folder))}</code>: {state}{far}{best}</p>{self.curve().svg()}"
+        return ("live" if self.is_live else "over") + ("" if status is None else f", {status.so_far}")
 
     def _rows(self) -> Iterator[MetricsRow]:
         path = records_folder(self.folder) / METRICS
         return rows_in(path, MetricsRow) if path.is_file() else iter(())
-
-    def _updates(self) -> Iterator[Update]:
-        updates: Updates | None = None
-        was_live = True
-        while was_live:
-            was_live = self.is_live
-            folder = records_folder(self.folder)
-            updates = updates or (Updates(folder) if (folder / METRICS).is_file() else None)
-            yield from updates.read() if updates else ()
-            if was_live:
-                time.sleep(LOOK_SECONDS)
 
     def call(self, callbacks: Sequence[Callback], update: Update) -> None:
         """Call each with an update."""
@@ -278,7 +282,7 @@ class Run:
     def _follow(self, callbacks: Sequence[Callback]) -> None:
         """The thread of callbacks. An error in one ends the run."""
         try:
-            for update in self._updates():
+            for update in updates_of(self.folder, lambda: self.is_live):
                 self.call(callbacks, update)
         except BaseException as error:
             self._failure = error

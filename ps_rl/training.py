@@ -61,11 +61,12 @@ def train(preset: str | None = None, *, workers: int = 2, callbacks: Sequence[Ca
     objects: dict[str, Any] = {}
     settings = parts_by_name(settings, objects)
     folder, flags = _start_of(settings | {"preset": preset, "workers": workers or 1})
+    run = Run(folder, objects, modules_in(settings))
     if workers == 0:
         from ps_rl.one_process import train_here  # with torch, which no other run needs in this process
 
-        return train_here(Run(folder, objects, modules_in(settings)), flags, callbacks)
-    return Run.started(folder, flags, callbacks, objects, modules_in(settings))
+        return train_here(run, flags, callbacks)
+    return run.started(flags, callbacks)
 
 
 def _start_of(settings: Mapping[str, Any]) -> tuple[Path, list[str]]:

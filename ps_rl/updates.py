@@ -5,6 +5,7 @@ import math
 import threading
 import time
 from collections import deque
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,12 @@ from msgspec.structs import replace
 from ps_common.errors import SettingsError
 from ps_common.meters import RateLimit
 from ps_common.protocol.names import is_name
-from ps_common.run_folder.paths import EPISODES, LOGGED, METRICS, TENSORBOARD
+from ps_common.run_folder.paths import EPISODES, LOGGED, METRICS, TENSORBOARD, records_folder
 from ps_common.run_folder.run_rows import EpisodeRow, LoggedRow, MetricsRow, RowsTail
 from ps_server.records.bounded_file import BoundedLinesFile, evenly_in_time
 from ps_server.records.tensorboard import EventFile, Point
 
+LOOK_SECONDS = 0.2  # between two looks at files
 MOST_NAMES, LONGEST_CURVE = 64, 60  # curves of one program, and characters of a name
 VALUES_AT_ONCE, VALUES_PER_SECOND = 2000, 20.0
 PLACE = ("global_steps", "minutes", "episodes")  # fields of a point, on whichever x axis
@@ -56,16 +58,32 @@ class Updates:
         return games
 
 
+def updates_of(run_folder: Path, is_live: Callable[[], bool]) -> Iterator[Update]:
+    """Each update so far, then each as it comes, until the run is over."""
+    updates: Updates | None = None
+    was_live = True
+    while was_live:
+        was_live = is_live()
+        folder = records_folder(run_folder)
+        updates = updates or (Updates(folder) if (folder / METRICS).is_file() else None)
+        yield from updates.read() if updates else ()
+        if was_live:
+            time.sleep(LOOK_SECONDS)
+
+
 class LoggedCurves:
     """Curves that a program adds to a run: rows of logged.jsonl, and points for TensorBoard where the run has them."""
 
     def __init__(self, folder: Path) -> None:
-        """`folder` has the records of the run. Raises OSError."""
-        self._file = BoundedLinesFile(folder / LOGGED, most_bytes=LOGGED_BYTES, thin=evenly_in_time)
+        """`folder` has the records of the run. Raises SettingsError when it cannot be written."""
         self._events: EventFile | None = None
-        if (folder / TENSORBOARD).is_dir():
-            # TensorBoard leaves a file for good when a newer one is beside it.
-            self._events = EventFile(folder, LOGGED.partition(".")[0])
+        try:
+            self._file = BoundedLinesFile(folder / LOGGED, most_bytes=LOGGED_BYTES, thin=evenly_in_time)
+            if (folder / TENSORBOARD).is_dir():
+                # TensorBoard leaves a file for good when a newer one is beside it.
+                self._events = EventFile(folder, LOGGED.partition(".")[0])
+        except OSError as error:
+            raise SettingsError(f"{folder}: curves cannot be kept there: {error.strerror}") from error
         self._lock = threading.Lock()
         self._limit = RateLimit(at_once=VALUES_AT_ONCE, per_second=VALUES_PER_SECOND)
         self._names: set[str] = set()

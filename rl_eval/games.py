@@ -66,6 +66,10 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     scores: list[float]
     baselines: list[Baseline] = []
 
+    def __repr__(self) -> str:
+        within = "" if self.low is None else f" (95 % {self.low:.2f} to {self.high:.2f})"
+        return f"<Result in {self.environment}: mean {self.mean:.2f}{within} of {self.episodes} games>"
+
 
 def summary(games: Sequence[Game], *, environment: str, greedy: bool, epsilon: float | None = None) -> Result:
     """Mean, standard deviation and confidence interval of the games' scores."""

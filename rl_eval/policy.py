@@ -170,12 +170,13 @@ def load_policy(
     *,
     seed: int = 0,
     imports: Sequence[str] = (),
+    newest: bool = False,
     curve_server_key: str | Path | None = None,
     curve_secret: str | Path | None = None,
 ) -> Policy:
     """
     The policy in `source`: a folder that `rl-eval --export` has made, a run folder (its best checkpoint, or the newest
-    sound one), one checkpoint, or HOST:PORT of a running server.
+    sound one; the newest where `newest`), one checkpoint, or HOST:PORT of a running server.
 
     An exported folder needs no environment. The others have one made for a moment, to learn the shapes of observations
     and actions. `imports` names the modules of environments, networks and algorithms of somebody's own that may be
@@ -186,13 +187,14 @@ def load_policy(
     imports = [imports] if isinstance(imports, str) else imports
     if path.name == MODEL or (path / MODEL).is_file():
         return Policy(_checked(read_model(path), path, imports), seed=seed)
-    return Policy(_of_a_run(path, str(source), imports, curve_server_key, curve_secret), seed=seed)
+    return Policy(_of_a_run(path, str(source), imports, newest, curve_server_key, curve_secret), seed=seed)
 
 
 def _of_a_run(
     path: Path,
     server: str,
     imports: Sequence[str],
+    newest: bool,
     curve_server_key: str | Path | None,
     curve_secret: str | Path | None,
 ) -> ExportedPolicy:
@@ -210,7 +212,7 @@ def _of_a_run(
     if path.is_dir() and not newest_set(path) and not best_first(path):
         raise CheckpointError(f"{path}: holds neither {MODEL} nor checkpoints")
     if path.exists():
-        trained = trained_in(path)
+        trained = trained_in(path, newest=newest)
     elif ":" not in server:
         raise CheckpointError(f"{server}: there is no such folder or checkpoint, and it is no HOST:PORT")
     else:

@@ -1,6 +1,7 @@
 """`train(workers=0)`: a whole run in the thread of the test, where a debugger stops and errors arrive."""
 
 import os
+import re
 import socket
 import sys
 import threading
@@ -16,7 +17,7 @@ import torch
 
 from ps_common.errors import PsRlError, SettingsError
 from ps_common.run_folder.run_rows import read_episodes
-from ps_rl import Run, train
+from ps_rl import Run, load_policy, train
 from ps_rl.updates import Update
 from tests.rows import row
 
@@ -56,7 +57,9 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Line, "closed", 0)
 
 
-def test_a_run_in_one_process_learns_is_recorded_and_can_be_evaluated_and_resumed(tmp_path: Path) -> None:
+def test_a_run_in_one_process_learns_is_recorded_and_can_be_evaluated_and_resumed(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     seen: list[Update] = []
     threads = torch.get_num_threads()
     run = train(
@@ -80,11 +83,32 @@ def test_a_run_in_one_process_learns_is_recorded_and_can_be_evaluated_and_resume
     assert sum(returns[-50:]) > 1.5 * sum(returns[:50]), "it has learned something"
     assert len(read.curve().steps) > 0
     assert f"{read.status.global_steps}.safetensors" in read.checkpoints()[0].name
-    assert read.evaluate(episodes=2).episodes == 2
+    result = read.evaluate(episodes=2)
+    assert result.episodes == 2
+    assert read.episodes() == read_episodes(run.folder)
+    last, oldest = read.policy("last"), read.policy(read.checkpoints()[-1])
+    assert last.global_steps == read.status.global_steps > oldest.global_steps
+    assert read.policy().global_steps <= last.global_steps
+    assert read.watch() == read.status
+    assert "target" in capfd.readouterr().out, "the lines of rl-cluster"
+    for shown in (run, read.curve(), read.status, seen[0], result, last):
+        assert re.fullmatch(rf"<{type(shown).__name__} .{{10,200}}>|<Update: .+>|<MetricsRow: .+>", repr(shown)), shown
     resumed = train(workers=0, resume=tmp_path / "run", max_steps=7000)
     assert resumed.status is not None
     assert resumed.status.ending == "max_steps 7000 reached"
     assert resumed.status.global_steps >= 7000
+
+
+def test_a_policy_leaves_its_run_as_a_folder(tmp_path: Path) -> None:
+    run = train(**LINE, max_steps=200, run_dir=tmp_path / "run")
+    policy = load_policy(run.export(tmp_path / "policy", episodes=2))
+    assert policy.global_steps == run.policy().global_steps
+    with pytest.raises(PsRlError, match=r"--export .*policy: must be a new folder"):
+        run.export(tmp_path / "policy")
+    with pytest.raises(SettingsError, match=r"no-such"):
+        Run.open(tmp_path / "no-such")
+    with pytest.raises(PsRlError, match=f"--import {__name__}"):
+        Run.open(run.folder).export(tmp_path / "other")
 
 
 def test_the_environment_is_stepped_in_the_callers_thread_where_a_debugger_stops(

@@ -23,7 +23,7 @@ def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Sequence[st
     flags: list[Sequence[str]] = []
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(objects, "_given", {})
-    monkeypatch.setattr(Run, "started", lambda folder, given, *_, **__: flags.append(given) or Run(folder))
+    monkeypatch.setattr(Run, "started", lambda run, given, *_: flags.append(given) or run)
     return flags
 
 

@@ -1,5 +1,5 @@
 """
-The progress of a run, for a person: a live panel in a terminal, plain lines in a pipe.
+The progress of a run, for a person: a live panel in a terminal or a notebook, plain lines in a pipe.
 
 The display shows statuses and knows nothing of processes. The panel takes the terminal's width; its curve is the mean
 return of the last 100 games over the minutes.
@@ -39,7 +39,8 @@ class ProgressDisplay:
 
     def __init__(self) -> None:
         self._console = Console()
-        draws = self._console.is_terminal and not self._console.is_dumb_terminal
+        self._cell: Any = None  # where the panel is in a notebook, which rich takes for a terminal
+        draws = self._console.is_terminal and not (self._console.is_dumb_terminal or self._console.is_jupyter)
         self._live = Live(console=self._console, auto_refresh=False) if draws else None
         self._terminal: list[Any] | None = None  # its attributes as they were
         self._line_due = 0.0
@@ -63,6 +64,8 @@ class ProgressDisplay:
             self._curve.add(status.minutes, status.mean_return_100)
         if self._live is not None:
             self._live.update(self._panel(status), refresh=True)
+        elif self._console.is_jupyter:
+            self._draw_in_notebook(self._panel(status))
         elif time.monotonic() >= self._line_due:
             self._line_due = time.monotonic() + LINE_SECONDS
             self.print_line("  ".join(f"{name} {value}" for name, value in _line(status).items()))
@@ -75,6 +78,14 @@ class ProgressDisplay:
     def print_line(self, text: str) -> None:
         """A separate line, above the panel."""
         print(text, flush=True) if self._live is None else self._console.print(text, highlight=False, markup=False)
+
+    def _draw_in_notebook(self, panel: RenderableType) -> None:
+        from IPython.display import display  # type: ignore[import-not-found]  # which a notebook has
+
+        if self._cell is None:
+            self._cell = display(panel, display_id=True)
+        else:
+            self._cell.update(panel)
 
     def _hide_control_characters(self) -> None:
         """The terminal writes ^C where the cursor is, and the panel would leave a line of its frame behind."""

@@ -34,6 +34,15 @@ class MetricsRow(Status, frozen=True, kw_only=True, forbid_unknown_fields=False)
     time: Time
     meters: dict[Name, float] = msgspec.field(default_factory=dict)  # losses, shares of time: means over living workers
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.so_far}>"
+
+    @property
+    def so_far(self) -> str:
+        """How far the run is, in words."""
+        scored = "" if self.mean_return_100 is None else f", mean return {self.mean_return_100:.2f}"
+        return f"{self.global_steps:,} steps, {self.minutes:.1f} minutes{scored}"
+
 
 class Scored(Protocol):
     """The fields of a row of metrics that place a score in its run."""

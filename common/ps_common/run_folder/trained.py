@@ -22,9 +22,10 @@ from ps_common.run_folder.checkpoint_file import (
     newest_set,
     read_best,
     read_checkpoint,
+    read_newest,
     read_weights,
 )
-from ps_common.run_folder.checkpoint_folder import best_first, first_sound, why_none
+from ps_common.run_folder.checkpoint_folder import best_first, checkpoints_of, first_sound, why_none
 from ps_common.run_folder.object_store import is_url
 from ps_common.run_folder.paths import check_whole_run
 from ps_common.run_folder.policy_file import MODEL, read_policy
@@ -49,10 +50,11 @@ class Trained:
     sha256: str  # of the checkpoint file; of the weights of a live server
 
 
-def trained_in(place: Path | str, *, flag: str = "--checkpoint") -> Trained:
+def trained_in(place: Path | str, *, flag: str = "--checkpoint", newest: bool = False) -> Trained:
     """
     The weights of a checkpoint; of a run folder's best, or newest sound one; of all its shards; of a policy; of the
-    best checkpoint in the object store at a URL. `flag` named the place. Raises CheckpointError or SettingsError.
+    best checkpoint in the object store at a URL. `flag` named the place. `newest`: of a run folder, whatever its best
+    is. Raises CheckpointError or SettingsError.
     """
     if is_url(str(place)):
         return _trained_in_store(str(place), flag)
@@ -63,8 +65,10 @@ def trained_in(place: Path | str, *, flag: str = "--checkpoint") -> Trained:
         return trained_as(path)
     check_whole_run(path, flag=f"{flag} {path}")
     if len(shards := newest_set(path)) > 1:
-        return _trained_by(read_best(shards, lambda error: log.warning("%s; trying another", error)), path)
-    found = first_sound(best_first(path), trained_as, lambda error: log.warning("%s; trying another", error))
+        read = read_newest if newest else read_best
+        return _trained_by(read(shards, lambda error: log.warning("%s; trying another", error)), path)
+    paths = checkpoints_of(path) if newest else best_first(path)
+    found = first_sound(paths, trained_as, lambda error: log.warning("%s; trying another", error))
     if found is None:
         raise CheckpointError(f"{flag} {path}: {why_none(path)}")
     return found[1]

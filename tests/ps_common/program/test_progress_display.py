@@ -4,6 +4,7 @@ import io
 import os
 import pty
 import re
+import sys
 import termios
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -312,3 +313,17 @@ def test_a_run_without_a_worker_is_not_said_to_train(screens: Screens) -> None:
         shown = screens(status(phase=phase, workers_alive=0), width=80)
         assert said in shown
         assert "training" not in shown
+
+
+def test_a_notebook_has_one_panel_that_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = Mock()
+    display = Mock(return_value=cell)
+    monkeypatch.setitem(sys.modules, "IPython.display", Mock(display=display))
+    monkeypatch.setattr(progress_display, "Console", partial(Console, force_jupyter=True))
+    with ProgressDisplay() as shown:
+        for steps in (1000, 2000, 3000):
+            shown.show(status(global_steps=steps))
+    display.assert_called_once()
+    [panels] = [[call.args[0] for call in cell.update.call_args_list]]
+    assert len(panels) == 2
+    assert "3,000" in panels[-1]._repr_mimebundle_(include=(), exclude=())["text/html"]
