@@ -83,8 +83,11 @@ Asked = Annotated[AskedServer, arg(name="")]
 @app.command
 def status(*, server: Asked) -> None:
     """Show the status of the run and of its workers."""
-    status = _status(server)
-    print(_json(status)) if server.json else print_status(status)
+    reply = _status(server)
+    if server.json:
+        print(_json(reply.status))
+    else:
+        print_status(reply.status, start_from=str(reply.run.get("start_from", "")))
 
 
 @app.command
@@ -182,7 +185,7 @@ def drain(*, server: Asked, timeout: float = DRAIN_SECONDS) -> None:
     """
     _ask(server, messages.Adjust(request=1, settings={DRAINED: True}, by=_name()), REPLY_SECONDS)
     deadline = time.monotonic() + timeout
-    while left := [worker.worker_id for worker in _status(server).workers if worker.alive]:
+    while left := [worker.worker_id for worker in _status(server).status.workers if worker.alive]:
         if time.monotonic() > deadline:
             raise PsRlError(
                 f"{', '.join(left)} did not leave within {timeout:g} s. No others are admitted, and nothing was saved; "
@@ -219,10 +222,10 @@ def _ask(server: Server, message: ToServer, timeout_seconds: float) -> ToWorker:
     return reply
 
 
-def _status(server: Server) -> Status:
+def _status(server: Server) -> messages.StatusReply:
     reply = _ask(server, messages.StatusRequest(request=1), REPLY_SECONDS)
     assert isinstance(reply, messages.StatusReply)
-    return reply.status
+    return reply
 
 
 def _save(server: AskedServer) -> None:

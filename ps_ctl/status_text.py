@@ -13,12 +13,15 @@ MOST_ADJUSTMENTS = 5  # of the history, the newest
 PIPE_WIDTH = 200  # characters; enough for the longest worker id, which a terminal may cut off
 
 
-def print_status(status: Status) -> None:
-    """Print it, for a terminal or a pipe."""
+def print_status(status: Status, *, start_from: str) -> None:
+    """Print it, for a terminal or a pipe. `start_from`: where the run has its first weights from, or ""."""
     console = Console()
     if not console.is_terminal:
         console.width = PIPE_WIDTH
-    console.print(_text_of(status))
+    text = _text_of(status)
+    if start_from:
+        text.append(f"\nstarted from {start_from}", style="not bold")
+    console.print(text)
     console.print(_workers_of(status))
 
 

@@ -11,13 +11,15 @@ from typing import Any
 
 import msgspec
 
-from ps_common.errors import Fenced, RequestRefused, ServerUnreachable, SettingsError, WireError
+from ps_common.errors import CheckpointError, Fenced, RequestRefused, ServerUnreachable, SettingsError, WireError
 from ps_common.program.flags import Parsed
 from ps_common.protocol.lineage import RUN_ID_DIGITS, WHOLE, Lineage, Shard
 from ps_common.protocol.status import STANDBY_PHASE, Status
 from ps_common.run_folder.checkpoint_folder import newest_first
+from ps_common.run_folder.object_store import check_folder
 from ps_common.run_folder.paths import BEST, EVENTS, METRICS
 from ps_common.run_folder.run_rows import EventRow, rows_in
+from ps_common.run_folder.trained import trained_in
 from ps_common.settings.adjustable import shown
 from ps_common.settings.overrides import resumed_run
 from ps_common.settings.run_settings import run_from_dict
@@ -28,6 +30,7 @@ from ps_server.machine.parameter_server import Limits, ParameterServer
 from ps_server.settings import ServerSettings
 from ps_server.standby.standby import Standby
 from ps_server.state.adjustments import remembered, undone_by_flags
+from ps_server.state.starting_weights import StartingWeights
 from ps_server.state.training_run import TrainingRun
 from ps_server.storage.earlier_life import check_unused, drawn, newest_checkpoint, read_lineage, write_lineage
 from ps_server.storage.resharding import is_behind_others, reshard, reshard_stored
@@ -39,6 +42,7 @@ STANDBY_REPLY_SECONDS = 10.0
 PRIMARY_REPLY_SECONDS = 2.0
 CHECKPOINT_SECONDS = 30.0  # between two checkpoints, where neither a flag nor ps-ctl says otherwise
 SECRET_BYTES = 16
+START_FROM = "--start-from"
 
 log = logging.getLogger("ps-server")
 
@@ -64,17 +68,31 @@ def machine_for(
             server=_taken_over_run(flags, storage, limits, keys=keys, now=now),
         )
     run: TrainingRun | None = None
+    start: StartingWeights | None = None
     if settings.resume is not None:
         run = _resumed_run(flags, storage, keys=keys, now=now)
         lineage = run.lineage
     else:
+        start = _starting_weights(flags.run.start_from)
         lineage = _new_lineage(storage, shard=settings.place or WHOLE)
         if flags.names_a_run and lineage.shard.number == 1:
             run = TrainingRun(flags.run, lineage)
         storage.begin_life(lineage)
     # A shard after the first warns of those that shard 1 has otherwise.
     overrides: dict[str, Any] = flags.overrides if run is None or lineage.shard.number > 1 else {}
-    return ParameterServer(run, lineage=lineage, overrides=overrides, limits=limits, now=now)
+    return ParameterServer(run, lineage=lineage, overrides=overrides, limits=limits, now=now, start=start)
+
+
+def _starting_weights(place: str) -> StartingWeights | None:
+    """What --start-from names; None without the flag. Raises SettingsError, which names the flag."""
+    if not place:
+        return None
+    check_folder(START_FROM, place)
+    try:
+        trained = trained_in(place, flag=START_FROM)
+    except (CheckpointError, SettingsError) as error:
+        raise SettingsError(str(error) if START_FROM in str(error) else f"{START_FROM}: {error}") from error
+    return StartingWeights(place, trained.origin, trained.schema, trained.weights)
 
 
 def _new_lineage(storage: RunStorage, *, shard: Shard) -> Lineage:

@@ -72,6 +72,8 @@ def run_for(hello: Hello, run: TrainingRun | None, lineage: Lineage, *, override
 def _decide(hello: Hello, overrides: dict[str, Any]) -> RunSpec:
     try:
         proposed = run_from_dict(hello.proposed_run or {}, source=f"worker {hello.worker_id}")
+        if proposed.start_from:
+            raise SettingsError(f"--start-from {proposed.start_from}: the server reads it; give it to ps-server")
         return with_settings(proposed, overrides, source="ps-server's flags")
     except SettingsError as error:
         raise Denied("bad_run", str(error)) from error

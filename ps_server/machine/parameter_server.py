@@ -35,6 +35,7 @@ from ps_server.replication.replication import Replication
 from ps_server.state.effects import Effect, LogLine, PeerId, Recall, Send
 from ps_server.state.guards import Denied
 from ps_server.state.soundness import NOTHING_TO_GO_BACK_TO, Soundness
+from ps_server.state.starting_weights import StartingWeights
 from ps_server.state.training_run import TrainingRun
 
 
@@ -52,11 +53,18 @@ class ParameterServer:
     The server of one run in one epoch; `lineage` names both.
 
     `run` is None until the first worker proposes a run. `overrides` are flat settings from the server's own flags, and
-    take precedence over that worker's.
+    take precedence over that worker's. `start` are the weights that a new run begins with; None: that worker's.
     """
 
     def __init__(
-        self, run: TrainingRun | None, *, lineage: Lineage, overrides: dict[str, Any], limits: Limits, now: float
+        self,
+        run: TrainingRun | None,
+        *,
+        lineage: Lineage,
+        overrides: dict[str, Any],
+        limits: Limits,
+        now: float,
+        start: StartingWeights | None = None,
     ) -> None:
         self.run = run
         # For a run that no worker has proposed yet.
@@ -74,10 +82,9 @@ class ParameterServer:
         parts = self.membership, self.refusals, self.replication, soundness, self.first_shard
         self.pushes = PushPipeline(run, *parts, receive_bytes=limits.receive_bytes)
         self._admission = Admission(self.membership, self.replication, self.pushes)
-        self._requests = WorkerRequests(self.membership, self.pushes, self.replication, self.checkpoints, self._saving)
-        self._operators = OperatorRequests(
-            self.membership, self.pushes, self.replication, self.checkpoints, self._saving, self.status
-        )
+        shared = self.membership, self.pushes, self.replication, self.checkpoints, self._saving
+        self._requests = WorkerRequests(*shared, start)
+        self._operators = OperatorRequests(*shared, self.status)
         self.ending = Ending(self.membership, self.pushes, self.replication)
         self.process: dict[str, int] = {}  # fields of the status that the shell measures: memory and connections
 
@@ -133,8 +140,7 @@ class ParameterServer:
             if not legal:
                 why = "the run has no weights yet; send SEED first"
                 raise Denied("fenced", self.ending.fenced) if self.ending.fenced else Denied("no_weights", why)
-            effects = self._reply(peer, member, message, vector, sender.key, now)
-            effects += self._keep_time(now=now)
+            effects = [*self._reply(peer, member, message, vector, sender.key, now), *self._keep_time(now=now)]
         except Denied as denied:
             return self.refusals.refuse(peer, denied.code, str(denied), message.request, now=now)
         return effects + self._end_if_over(now=now)
@@ -171,8 +177,7 @@ class ParameterServer:
             effects += self.pushes.watch_weights()
             if not any(isinstance(effect, Recall) for effect in effects):  # else there is nothing to save
                 effects += self._saving.tick(self.run, now=now)
-        effects += self.ending.tick(now=now)
-        return effects + self._operators.subscriptions.tick(self.status, now=now)
+        return effects + self.ending.tick(now=now) + self._operators.subscriptions.tick(self.status, now=now)
 
     def logged(self, line: LogLine, *, now: float) -> list[Effect]:
         """A line is in the log; now it becomes an event, for subscribers and the run's records."""
@@ -212,8 +217,6 @@ class ParameterServer:
     def recall_failed(self, reason: str, *, now: float) -> list[Effect]:
         """No sound checkpoint could be read."""
         return self._end(NOTHING_TO_GO_BACK_TO + reason, now=now)
-
-    # -- replies ------------------------------------------------------------------------------------------------------
 
     def _reply(
         self, peer: PeerId, member: Member | None, message: ToServer, vector: Sequence[Buffer], key: str, now: float

@@ -28,6 +28,7 @@ from ps_server.machine.subscriptions import forwarded
 from ps_server.replication.replication import Replication
 from ps_server.state.effects import Effect, LogLine, Send
 from ps_server.state.guards import Denied, check_games, seed_of
+from ps_server.state.starting_weights import StartingWeights
 from ps_server.state.training_run import TrainingRun
 
 WorkerRequest = Seed | Push | CreditRequest | Heartbeat | Report | Frame | Goodbye
@@ -42,6 +43,7 @@ class WorkerRequests:
     replication: Replication
     checkpoints: CheckpointSchedule
     saving: Saving
+    start: StartingWeights | None
 
     def reply(
         self, run: TrainingRun, member: Member, request: WorkerRequest, vector: Sequence[Buffer], *, now: float
@@ -80,11 +82,22 @@ class WorkerRequests:
             if sentence := run.store.schema.difference(schema):
                 raise Denied("schema_mismatch", f"this run trains another network: {sentence}")
             return [Send(member.peer, Seeded(request=seed.request, accepted=False, version=run.store.version))]
+        lines: list[Effect] = []
+        if run.spec.start_from:
+            weights, sentence = self._start_of(run).for_run(schema, weights)
+            lines.append(LogLine(sentence))
         run.seed(schema, weights)
         seeded = Seeded(request=seed.request, accepted=True, version=run.weights.version)
-        line = LogLine(f"seeded with {len(schema.specs)} tensors, {schema.size} parameters")
+        lines.append(LogLine(f"seeded with {len(schema.specs)} tensors, {schema.size} parameters"))
         # Saved at once: from the first checkpoint on, a killed server has something to come back with.
-        return [Send(member.peer, seeded), line, *self.saving.begin(run, now=now)]
+        return [Send(member.peer, seeded), *lines, *self.saving.begin(run, now=now)]
+
+    def _start_of(self, run: TrainingRun) -> StartingWeights:
+        """The weights that the run starts from. Raises Denied on a shard that was started with others, or without."""
+        place = run.spec.start_from
+        if self.start is None or self.start.place != place:
+            raise Denied("bad_run", f"{run.shard}: shard 1 has --start-from {place}; start this shard with it as well")
+        return self.start
 
     def _heartbeat(self, run: TrainingRun, member: Member, heartbeat: Heartbeat, *, now: float) -> list[Effect]:
         """A worker whose resend buffer fills up hurries the next checkpoint, and a standby that lags is dropped."""

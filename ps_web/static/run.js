@@ -19,6 +19,7 @@ function drawRun(run) {
     ["took", run.seconds > 0 ? `${duration(run.seconds)} from the first record to the newest` : ""],
     ["best checkpoint", run.best ? `best.safetensors; the best mean return of 100 games is ${short(score)}` : ""],
     ["protocol", protocolOf(run.settings.environment || {})],
+    ["started from", run.settings.start_from],
     ["begun by", run.command, true],
   ];
   const next = run.status ? ["# more workers, on any machine:", `rl-cluster --server ${run.address}`] : run.next || [];

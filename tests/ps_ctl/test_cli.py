@@ -152,6 +152,15 @@ def test_the_status_as_text_names_the_run_its_numbers_and_its_workers(server: An
     assert row.split() == [WORKER.worker_id, "3", "8", "yes", "0.2", "120", "3", "2400", "1.50", "812"]
 
 
+def test_the_status_as_text_shows_where_a_run_has_its_first_weights_from(server: Answering, capsys: Printed) -> None:
+    for run, words in (({"start_from": "runs/first"}, "\nstarted from runs/first\n"), ({"start_from": ""}, "")):
+        server(msgspec.structs.replace(STATUS_REPLY, run=run))
+        control.control(["status", "--server", SERVER])
+        printed = capsys.readouterr().out
+        assert words in printed
+        assert ("started from" in printed) is bool(words)
+
+
 def test_the_status_as_text_shows_the_standby_and_its_lag(server: Answering, capsys: Printed) -> None:
     lagging = StandbyStatus(
         address="10.0.0.2:5555", phase="in sync", lag_updates=17, lag_bytes=3 * 2**19, lag_seconds=0.5, drops=2

@@ -15,7 +15,7 @@ import psutil
 import pytest
 import torch
 
-from ps_common.errors import PsRlError, SettingsError
+from ps_common.errors import PsRlError, RequestRefused, SettingsError
 from ps_common.run_folder.run_rows import read_episodes
 from ps_rl import Run, load_policy, train
 from ps_rl.updates import Update
@@ -109,6 +109,20 @@ def test_a_policy_leaves_its_run_as_a_folder(tmp_path: Path) -> None:
         Run.open(tmp_path / "no-such")
     with pytest.raises(PsRlError, match=f"--import {__name__}"):
         Run.open(run.folder).export(tmp_path / "other")
+
+
+def test_a_run_starts_from_the_weights_of_another(tmp_path: Path) -> None:
+    """Its first games are better than those that the other one began with; another network is refused by a tensor."""
+    kept: dict[str, Any] = {"workers": 0, "seed": 1}
+    before = train("cartpole-a3c", **kept, max_steps=12_000, run_dir=tmp_path / "before")
+    run = train("cartpole-a3c", **kept, start_from=before.folder, max_steps=3000, run_dir=tmp_path / "run")
+    old, new = ([game.episode_return for game in read_episodes(one.folder)][:20] for one in (before, run))
+    assert sum(new) > 2 * sum(old)
+    assert run.settings["start_from"] == str(before.folder)
+    assert f"starts from the weights of {before.folder}/" in (run.folder / "events.jsonl").read_text()
+    like = {"separate": True, "normalization": "none", "run_dir": tmp_path / "other"}
+    with pytest.raises(RequestRefused, match=r"--start-from .*: tensor 'branch.torso.1.weight' \[64, 2\] of this run"):
+        train(**LINE, **like, start_from=before.folder)
 
 
 def test_the_environment_is_stepped_in_the_callers_thread_where_a_debugger_stops(

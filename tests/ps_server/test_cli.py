@@ -88,6 +88,7 @@ REFUSED = [
     "--host 203.0.113.1 --experiment named",
     "--standby-of 127.0.0.1:9 --host 203.0.113.1",
     "--run-dir {0}/other --checkpoint-dir {0}/old",
+    "--run-dir {0}/other --start-from {0}/old",
 ]
 
 

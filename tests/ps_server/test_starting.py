@@ -11,13 +11,15 @@ import torch
 
 from ps_common.errors import Fenced, ServerUnreachable, SettingsError
 from ps_common.program.flags import parse_with_run
-from ps_common.protocol.lineage import Lineage
+from ps_common.protocol.lineage import Lineage, Shard
 from ps_common.protocol.messages import StatusReply
 from ps_common.protocol.status import Status
 from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_common.run_folder.checkpoint_file import write_checkpoint
 from ps_common.run_folder.paths import CHECKPOINTS, EVENTS, LOCK, METRICS, REPLACED, checkpoint_name
 from ps_common.run_folder.run_rows import EventRow
+from ps_common.run_folder.trained import trained_in
+from ps_common.settings.run_spec import RunSpec
 from ps_server import starting
 from ps_server.machine.parameter_server import ParameterServer
 from ps_server.settings import ServerSettings
@@ -26,11 +28,14 @@ from ps_server.state.training_run import TrainingRun
 from ps_server.storage.earlier_life import read_lineage, write_lineage
 from ps_server.storage.run_storage import RunStorage
 from tests.ps_server.records.test_metrics import a_status
-from tests.ps_server.transcripts import a_run
+from tests.ps_server.transcripts import Transcript, a_run
+from tests.rows import row
 
 P, S = "127.0.0.1:5", "127.0.0.1:6"
 FIRST = Lineage.begun("0123456789abcdef", secret="s", draw=1)
 TAKEN_OVER = FIRST.taken_over(draw=2)
+SCHEMA = Schema([TensorSpec("w", (2,))])
+ZOO = Path(__file__).parents[2] / "zoo" / "cartpole-a3c"
 OTHER = Lineage.begun("fedcba9876543210", secret="s", draw=1).taken_over(draw=1)
 
 
@@ -66,10 +71,12 @@ def a_folder(
     standby: str = "",
     primary: str = "",
     adjusted: Mapping[str, Any] = MappingProxyType({}),
+    spec: RunSpec | None = None,
 ) -> Path:
     """A run folder with one checkpoint."""
-    run = TrainingRun(a_run(), lineage)
-    run.seed(Schema([TensorSpec("w", (2,))]), torch.zeros(2))
+    run = TrainingRun(spec or a_run(), lineage)
+    schema = SCHEMA.of_shard(lineage.shard.number, lineage.shard.of)
+    run.seed(schema, torch.zeros(schema.size))
     run.standby, run.primary = standby, primary
     run.adjust(adjusted, by="me", checkpoint_seconds=30.0, now=0.0)
     checkpoints = folder / CHECKPOINTS
@@ -262,3 +269,59 @@ def test_a_run_whose_checkpoints_are_gone_is_another_one(
     assert isinstance(server, ParameterServer)
     assert (server.lineage.run_id != FIRST.run_id) is is_gone
     assert (f"the checkpoints of run {FIRST.run_id} are gone" in caplog.text) is is_gone
+
+
+def begun_with(server: ParameterServer | Standby, schema: Schema) -> list[float]:
+    """The weights after a worker has brought nothing but fives."""
+    assert isinstance(server, ParameterServer)
+    worker = Transcript()
+    worker.machine = server
+    worker.hello("a")
+    worker.seed("a", [5] * schema.size, schema)
+    assert server.run is not None
+    return server.run.weights.flat.tolist()
+
+
+def test_a_run_starts_from_what_the_flag_names(tmp_path: Path) -> None:
+    """A policy is one of many kinds of source that `trained_in` reads. A resume reads nothing."""
+    before, run = a_folder(tmp_path / "before", FIRST), tmp_path / "run"
+    for place, schema, weights in [
+        (before, SCHEMA, [0.0, 0.0]),
+        (before / CHECKPOINTS / checkpoint_name(0), SCHEMA, [0.0, 0.0]),
+        (ZOO, (policy := trained_in(ZOO)).schema, policy.weights.tolist()),
+    ]:
+        with row(place):
+            run = tmp_path / place.name
+            run.mkdir(exist_ok=True)
+            for flags in (["--environment", "none"], []):  # without, the first worker decides the run
+                server = started(run, "--start-from", str(place), *flags)
+                assert begun_with(server, schema) == weights
+                assert server.run is not None
+                assert server.run.spec.start_from == str(place)
+    folder = a_folder(tmp_path / "resumed", FIRST, spec=a_run(start_from="gone"))
+    spec = resumed(folder).run
+    assert spec is not None
+    assert spec.spec.start_from == "gone"
+    with pytest.raises(SettingsError, match=r"--start-from .*: a resumed run keeps gone"):
+        resumed(folder, "--start-from", str(before))
+
+
+def test_what_cannot_be_started_from_is_named_with_its_flag(tmp_path: Path) -> None:
+    text, lacking, part = tmp_path / "text", tmp_path / "lacking", tmp_path / "before" / "shard-1-of-2"
+    text.write_text("no weights")
+    lacking.mkdir()
+    a_folder(part, msgspec.structs.replace(FIRST, shard=Shard(number=1, addresses=("a:1", "b:1"))))
+    for place, words in [
+        (tmp_path / "nowhere", "No such file or directory"),
+        (text, "is damaged, because it cannot be read"),
+        (lacking, "it is not the folder of a run"),
+        (part, "is the folder of shard 1/2 alone"),
+        (part / CHECKPOINTS / checkpoint_name(0), "is of one of 2 shards alone"),
+        ("s3:/bucket", "an object store is s3://bucket"),
+        ("ä", "must be a path in ASCII characters"),
+    ]:
+        with row(place):
+            with pytest.raises(SettingsError, match="--start-from") as refused:
+                started(lacking, "--start-from", str(place))
+            assert words in str(refused.value)
+            assert read_lineage(lacking) is None, "nothing is begun"

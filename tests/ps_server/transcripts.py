@@ -22,6 +22,7 @@ from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import RunSpec
 from ps_server.machine.parameter_server import Limits, ParameterServer
 from ps_server.state.effects import Effect, Exit, LogLine, SaveCheckpoint, Send
+from ps_server.state.starting_weights import StartingWeights
 from ps_server.state.training_run import TrainingRun
 
 SCHEMA = Schema([TensorSpec("policy.weight", (2, 1)), TensorSpec("policy.bias", ())])
@@ -88,6 +89,7 @@ class Transcript:
         overrides: dict[str, Any] | None = None,
         receive_bytes: int = NO_LIMIT,
         shard: Shard = WHOLE,
+        start: StartingWeights | None = None,
     ) -> None:
         self.now = now
         self.effects: list[Effect] = []
@@ -102,6 +104,7 @@ class Transcript:
                 lease_seconds=LEASE_SECONDS, checkpoint_seconds=CHECKPOINT_SECONDS, receive_bytes=receive_bytes
             ),
             now=now,
+            start=start,
         )
         self._first_version = self.machine.version or 1
         self._first_steps = self.run.progress.global_steps if self.machine.run else 0

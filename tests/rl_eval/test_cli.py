@@ -31,6 +31,7 @@ from rl_eval.cli import evaluate
 from rl_eval.games import Game as PlayedGame
 from rl_eval.games import play, summary
 from rl_eval.settings import EvaluationSettings
+from rl_eval.trained import agent_of
 from tests.ps_client.loopback_server import Polite, Reply, serving
 from tests.records import a_record
 from tests.rl_agent.scripted_environments import Bandit, Game, ScriptedActor, ScriptedEnvironments
@@ -391,7 +392,7 @@ def test_an_own_method_of_action_values_is_evaluated_with_one_epsilon_too(
     run = run_from_dict(CARTPOLE.to_dict() | {"algorithm": algorithm}, source="test")
     trained = trained_in(checkpoint(tmp_path / "x.safetensors", run, weights_of(run, **ALWAYS_RIGHT), steps=0))
     with closing(make_environments(run.environment, count=3)) as environments:
-        agent, share = trained.agent(environments, epsilon=given, greedy=greedy, seed=0)
+        agent, share = agent_of(trained, environments, epsilon=given, greedy=greedy, seed=0)
     agent.initial_state(3)
     assert isinstance(agent, OwnQ)
     assert agent.epsilons().tolist() == pytest.approx([epsilon] * 3)

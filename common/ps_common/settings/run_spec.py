@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from ps_common.meters import linear
-from ps_common.protocol.names import IMPORT_PATH, LONGEST_TEXT, ImportPath, Text, is_import_path, module_of
+from ps_common.protocol.names import IMPORT_PATH, LONGEST_TEXT, ImportPath, Sentence, Text, is_import_path, module_of
 from ps_common.settings.keyword_arguments import KeywordArguments, check_arguments
 from ps_common.settings.kinds import (
     ADJUSTABLE,
@@ -490,6 +490,16 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         PER_RUN,
         flag(help="seed of weights, environments and sampling; each worker derives its own from it"),
     ] = None
+    start_from: Annotated[
+        Sentence,
+        KEPT,
+        kinds(takes="a path in ASCII characters"),
+        flag(
+            metavar="PATH",
+            help="run folder, checkpoint, exported policy or s3://… whose weights the run begins with: to fine-tune, "
+            "or for another environment of the same spaces. The server reads it when it starts",
+        ),
+    ] = ""
     environment: Annotated[Environment, KEPT, BUILT_IN] = Environment()
     algorithm: Annotated[Algorithm, BUILT_IN] = A3CSettings()
     network: Annotated[NetworkSettings, KEPT, BUILT_IN] = NetworkSettings()
