@@ -22,7 +22,6 @@ from ps_common.program.number_flags import NUMBERS
 from ps_common.program.objects import forget_objects, objects_here
 from ps_common.program.output import check_output, log_as, never_wait_for_output
 from ps_common.program.progress_display import ProgressDisplay
-from ps_common.program.resources import usable_cores
 from ps_common.program.stop_signals import StopSignal
 from ps_common.protocol.names import as_name, is_loopback, split_address
 from ps_common.protocol.status import Status, how_it_ended
@@ -47,7 +46,7 @@ from rl_cluster.game_gifs import GameGifs
 from rl_cluster.hooks.cli import checkpoint_hooks
 from rl_cluster.local_cluster import LocalCluster
 from rl_cluster.settings import ClusterSettings, WorkersElsewhere
-from rl_cluster.workers import work_elsewhere
+from rl_cluster.workers import counted, work_elsewhere
 
 PROGRAM = "rl-cluster"
 NO_RUN_NAMED = f"this is --preset {DEFAULT_PRESET}, since none is named; {PROGRAM} --list shows what else there is"
@@ -147,12 +146,13 @@ def _start(
 ) -> LocalCluster:
     """Start the run's processes; the server listens then."""
     settings, run = flags.program, flags.run
-    workers = usable_cores() if settings.workers == "auto" else settings.workers
-    worker_flags = ["--device", settings.device]
+    workers, of_gang = counted(settings.workers, is_gang=settings.gang)
+    worker_flags = ["--device", settings.device, *of_gang]
     for flag, values in (("--import", flags.modules), ("--hook", settings.hook)):
         worker_flags += [flag, *values] if values else []
     servers = "a server" if shards == 1 else f"{shards} shards"
-    processes = f"{servers} and {'a worker' if workers == 1 else f'{workers} workers'}"
+    of_workers = "a worker" if workers == 1 else f"{workers} workers"
+    processes = f"{servers} and {f'a gang of {of_gang[-1]}' if of_gang else of_workers}"
     print(f"{run.preset}: {processes} train {run.environment.id}; run folder: {folder}")
     cluster = LocalCluster(
         folder,

@@ -43,6 +43,8 @@ class ClusterSettings:
     """print the presets and environments that there are; trains nothing"""
     workers: Workers | Literal["auto"] = "auto"
     """worker processes; auto: one for each CPU"""
+    gang: bool = False
+    """the worker processes learn together and are one worker to the server, which gets one push of all of them"""
     run_dir: Path | None = None
     """run folder: logs, metrics, checkpoints; runs/EXPERIMENT/PRESET-DATE-seedN when not given"""
     resume: Path | None = None
@@ -106,6 +108,8 @@ class WorkersElsewhere(CurveFlags):
     """as for rl-worker: HOST:PORT, HOST:PORT,HOST:PORT of a server and its standby, or RUN_DIR/endpoint"""
     workers: Workers | Literal["auto"] = "auto"
     """worker processes; auto: one for each CPU, or for what a container may use of them"""
+    gang: bool = False
+    """the worker processes learn together and are one worker to the server, which gets one push of all of them"""
     name: str | None = None
     """the workers' names begin with it: NAME-0, NAME-1 and so on; HOST-RANDOM when not given"""
     stall_seconds: Seconds = 60.0

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Literal
 
 from ps_common.errors import PsRlError
 from ps_common.program.child_processes import Child, PipedChild, end_all
@@ -86,18 +87,24 @@ class SupervisedWorkers:
         return deaths
 
 
+def counted(processes: int | Literal["auto"], *, is_gang: bool) -> tuple[int, list[str]]:
+    """How many workers so many processes are, and the flags of each for that."""
+    count = usable_cores() if processes == "auto" else processes
+    return (1, ["--gang", str(count)]) if is_gang else (count, [])
+
+
 def work_elsewhere(settings: WorkersElsewhere, name: str, flags: Sequence[str], stop: StopSignal) -> int:
     """
     Supervise workers until all have left by themselves or a signal comes. `flags` are those of rl-worker.
 
     Returns the exit status. Raises PsRlError when a worker dies again and again.
     """
-    flags = [*settings.of_each_worker, *flags]
+    count, of_gang = counted(settings.workers, is_gang=settings.gang)
+    flags = [*settings.of_each_worker, *of_gang, *flags]
     if status := _checked(flags, stop):
         return status
     if stop.is_set():
         return 0
-    count = usable_cores() if settings.workers == "auto" else settings.workers
     log.info("starting %d workers: %s-0 to %s-%d", count, name, name, count - 1)
     workers = SupervisedWorkers(
         [as_name(f"{name}-{number}") for number in range(count)],

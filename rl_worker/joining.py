@@ -5,6 +5,7 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch import nn
 from ps_client.machine.patience import StallWatch
 from ps_client.shell.remote_parameters import Newest
 from ps_client.shell.shard_connections import ShardConnections
+from ps_client.shell.sharded_parameters import Parameters
 from ps_client.shell.zmq_client import ZmqClient
 from ps_common.errors import RunEnded
 from ps_common.program.flags import Parsed
@@ -22,6 +24,7 @@ from ps_common.program.resources import flush_denormals
 from ps_common.program.run_program import bounded
 from ps_common.program.stop_signals import Interrupted, StopSignal
 from ps_common.protocol.messages import Episode, Welcome
+from ps_common.protocol.tensors import Schema
 from ps_common.settings.overrides import slow_link, wire_of
 from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import RunSpec
@@ -34,6 +37,8 @@ from rl_agent.networks.flat_network import FlatNetwork
 from rl_agent.networks.normalization import measure_normalization
 from rl_agent.trial.hooks import Hooks
 from rl_agent.trial.run_check import check_device, check_run
+from rl_worker.gang_link import Begin
+from rl_worker.gang_speaker import Gang
 from rl_worker.live_game import LiveGame
 from rl_worker.settings import WorkerSettings
 from rl_worker.source_code import code_of_parts
@@ -47,14 +52,14 @@ LEAVE_SECONDS = 2.0  # to finish an unroll and push it, when a signal asks to le
 log = logging.getLogger(PROGRAM)
 
 
-def seed_of_worker(run_seed: int, number: int) -> int:
+def seed_of_worker(run_seed: int, number: int, *member: int) -> int:
     """
-    The seed of a worker's first environment; the others have the next ones.
+    The seed of a worker's first environment, or of that of a member of a gang; the others have the next ones.
 
     Workers and runs have seeds that are far apart, also where those of the runs are neighbours: otherwise environment
     k + 1 of one run would play as environment k of the next.
     """
-    return int(np.random.SeedSequence([run_seed, number]).generate_state(1)[0]) >> SEED_SHIFT
+    return int(np.random.SeedSequence([run_seed, number, *member]).generate_state(1)[0]) >> SEED_SHIFT
 
 
 def work_for_server(flags: Parsed[WorkerSettings], name: str) -> None:
@@ -81,7 +86,7 @@ class Work:
     ) -> None:
         """Joining begins at once. `connection` makes that to the server, or to each shard."""
         settings = flags.program
-        self._flags, self._stop = flags, stop
+        self._flags, self._name, self._stop = flags, name, stop
         self.hooks = Hooks(settings.hook)
         self._watch = StallWatch(settings.stall_seconds, now=time.monotonic())
         self.environments = ExitStack()  # closed last: nobody waits for that
@@ -135,12 +140,20 @@ class Work:
         run = run_from_dict(welcome.run, source=source)
         is_trusted = settings.curve_server_key is not None
         import_modules(self._flags.modules, run, source=source, is_trusted=is_trusted)
-        return run, self.connections.join_with(code_of_parts(run.parts)) if run.parts else welcome
+        if settings.gang == 1 and not run.parts:
+            return run, welcome
+        environments = settings.gang * self._environments_of_each(run)
+        return run, self.connections.join_with(code_of_parts(run.parts), environments=environments)
+
+    def _environments_of_each(self, run: RunSpec) -> int:
+        """How many environments each process of this worker steps."""
+        flags = self._flags
+        return (flags.run if "environment.envs" in flags.overrides else run).environment.envs
 
     def _train(self, run: RunSpec, welcome: Welcome) -> None:
         """Build what the run needs, and train until something is raised or a signal comes."""
         flags, connections = self._flags, self.connections
-        count = flags.run.environment.envs if "environment.envs" in flags.overrides else run.environment.envs
+        count = self._environments_of_each(run)
         seed = flags.run.seed if "seed" in flags.overrides else run.seed
         first_seed = secrets.randbelow(10**9) if seed is None else seed
         seed = seed_of_worker(first_seed, welcome.number)
@@ -152,9 +165,10 @@ class Work:
             self._measure(algorithm.network, environments, first_seed)
         network = FlatNetwork(algorithm.network, connections.shared_array)
         overrides = slow_link(run) | flags.overrides if flags.program.link == "slow" else flags.overrides
-        parameters = connections.parameters(network.schema, wire_of(run, overrides))
+        of_server = connections.parameters(network.schema, wire_of(run, overrides))
         _log_start(environments, network, welcome, seed=seed)
-        parameters.seed(network.weights)
+        of_server.seed(network.weights)
+        parameters = self._shared(of_server, network.schema, run, welcome, first_seed)
         live = LiveGame(algorithm, environments, is_watched=lambda: connections.is_watched, send=connections.show)
 
         def decided(*decision: Any) -> None:
@@ -177,6 +191,42 @@ class Work:
                 adjusted=adjusted,
                 is_leaving=leaving,
             )
+
+    def _shared(
+        self, parameters: Parameters, schema: Schema, run: RunSpec, welcome: Welcome, run_seed: int
+    ) -> Parameters | Gang:
+        """The parameters for the trainer of this process: shared with those of the gang's members, if it has any."""
+        settings = self._flags.program
+        if settings.gang == 1:
+            return parameters
+        gang = Gang(
+            parameters,
+            schema,
+            run,
+            partial(self._begin, run, welcome, run_seed),
+            members=settings.gang,
+            stall_seconds=settings.stall_seconds,
+            progressed=self._progressed,
+        )
+        return self.environments.enter_context(gang)
+
+    def _begin(self, run: RunSpec, welcome: Welcome, run_seed: int, member: int, memory: str, size: int) -> Begin:
+        """What a member of the gang is told."""
+        settings = self._flags.program
+        return Begin(
+            run=run.to_dict(),
+            modules=self._flags.modules,
+            hooks=settings.hook,
+            name=f"{self._name}+{member}",
+            worker=welcome.number,
+            member=member,
+            environments=self._environments_of_each(run),
+            threads=settings.threads,
+            device=settings.device,
+            seed=seed_of_worker(run_seed, welcome.number, member),
+            memory=memory,
+            size=size,
+        )
 
     def _measure(self, network: nn.Module, environments: Environments, seed: int) -> None:
         """

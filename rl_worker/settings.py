@@ -14,6 +14,7 @@ from ps_common.program.number_flags import (
     MOST_MINUTES,
     Seconds,
     Threads,
+    Workers,
     check_numbers,
 )
 from ps_common.protocol.names import LONGEST_NAME, as_name, is_name
@@ -43,6 +44,9 @@ class WorkerSettings(CurveFlags):
     file endpoint in its run folder (RUN_DIR/endpoint, with a slash), where its address is, also after it moved"""
     name: str | None = None
     """name of this worker, which no other process of the run may have; HOST-PID-RANDOM when not given"""
+    gang: Workers = 1
+    """processes that act and learn together and are one worker to the server: each with its own --envs environments, on
+    the same weights; the mean of their gradients is pushed once; for hosts with many cores"""
     device: Literal["cpu", "cuda"] = "cpu"
     """where the network runs; environments run on the CPU"""
     threads: Threads = 1

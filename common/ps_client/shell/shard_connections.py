@@ -76,14 +76,20 @@ class ShardConnections:
             secret=secrets.token_hex(16),
             host=as_text(socket.gethostname()),
             overrides=dict(overrides or {}),
-            environments=environments,
         )
+        self._environments = environments
         self._code: Mapping[str, Code] = {}  # of the custom parts of the run
 
         def connect(server: str, shard: Shard | None = None, first: Welcome | None = None) -> ZmqClient:
             run = first.run if first else proposed_run
             machine = ParameterClient(
-                identity(proposed_run=run, shard=shard, first_shard=first, code=self._code),
+                identity(
+                    proposed_run=run,
+                    shard=shard,
+                    first_shard=first,
+                    environments=self._environments,
+                    code=self._code,
+                ),
                 patience_seconds=patience_seconds,
                 addresses=len(server.split(",")),
                 resend_bytes=int(resend_mib * 2**20) // (shard.of if shard else 1),
@@ -95,10 +101,13 @@ class ShardConnections:
         self._server, self._connect = server, connect
         self._all = [connect(server)]
 
-    def join_with(self, code: Mapping[str, Code]) -> Welcome:
-        """Join again, and state the code of the run's custom parts, which the first WELCOME named. Raises as `join`."""
-        self.close("to state its code")
-        self._code = code
+    def join_with(self, code: Mapping[str, Code], *, environments: int) -> Welcome:
+        """
+        Join again, and state what the run in the first WELCOME asks for: the code of its custom parts, and the number
+        of environments. Raises as `join`.
+        """
+        self.close("to state its code and its environments")
+        self._code, self._environments = code, environments
         self._all = [self._connect(self._server)]
         return self.join()
 

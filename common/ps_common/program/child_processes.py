@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import IO, Any
 from weakref import WeakSet
@@ -203,6 +204,16 @@ class PipedChild(Child):
         with output:
             while line := output.readline(LONGEST_LINE):
                 self._on_line(line.decode(errors="replace").rstrip())
+
+
+class LinkedChild(Child):
+    """The same with the output of this process. The child's standard input is one end of a pipe, `link` the other."""
+
+    def __init__(self, program: str, arguments: Sequence[str] = ()) -> None:
+        self.log = None
+        self.link, its_end = Pipe()
+        with its_end:
+            self._start(program, arguments, stdin=its_end.fileno())
 
 
 def end_all(children: Sequence[Child], *, within_seconds: float, unasked_seconds: float = 0.0) -> None:

@@ -1,0 +1,270 @@
+"""
+The speaker of a gang: the worker whose gradients are the means of all members', and who gives them what it pulls.
+
+The speaker acts and learns as a member does. It has the gang's one connection, account in the ledger and resend buffer,
+so a push of the gang is counted exactly once as that of any worker. Within a gang learning is synchronous: all
+gradients of a push were computed on the same weights.
+
+A member asks, and waits for the answer. The speaker writes weights into the shared memory only while all members wait.
+A member that is started joins between two unrolls of the speaker. One that dies, or hangs, is left out of the mean and
+started again; what it has played since its last push is lost.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from multiprocessing.connection import wait
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+from torch import Tensor
+
+from ps_client.shell.remote_parameters import Newest
+from ps_client.shell.sharded_parameters import Parameters
+from ps_common.errors import SettingsError
+from ps_common.program.child_processes import LinkedChild, end_all
+from ps_common.program.supervision import SupervisedProcess
+from ps_common.protocol.messages import MOST_METERS, Episode
+from ps_common.protocol.tensors import Schema
+from ps_common.settings.run_spec import Algorithm, RunSpec
+from ps_common.sockets.shared_memory import Segment
+from rl_worker.gang_link import TARGET, WEIGHTS, Answer, Begin, Leave, Link, Pull, Push, Report, Vectors
+
+MODULE = "rl_worker.gang_member"
+LOOK_SECONDS = 0.2  # between two looks at members that are waited for
+TIMES_LONGER = 10  # than the longest wait so far: a member hangs
+LEAVE_SECONDS = 3.0  # for members to leave
+SUMMED = ("steps_per_second", "dropped_unrolls")  # other meters of the gang are the means of its members'
+
+log = logging.getLogger("rl-worker")
+
+
+class Gang:
+    """The parameters of a run for the trainer of the speaker, as those of any worker."""
+
+    def __init__(
+        self,
+        parameters: Parameters,
+        schema: Schema,
+        run: RunSpec,
+        begin: Callable[[int, str, int], Begin],
+        *,
+        members: int,
+        stall_seconds: float,
+        progressed: Callable[[], None],
+        start: Callable[[], LinkedChild] = lambda: LinkedChild(MODULE),
+    ) -> None:
+        """
+        Start the members; the speaker is one of so many. `begin` makes what one is told, of its number, the name of the
+        shared memory and the size of a vector. `progressed` is called while members are waited for, and raises when
+        the run is over.
+
+        Raises SettingsError where no memory can be shared.
+        """
+        self._parameters, self._schema = parameters, schema
+        self._run, self._progressed = run, progressed
+        self._stall_seconds, self._longest = stall_seconds, 0.0
+        self._adjusted: Algorithm | None = None
+        self._newest: Newest | None = None  # whose weights the members have
+        self._target: Newest | None = None
+        try:
+            segment = Segment.make()
+            self._vectors = Vectors(segment, schema.size)
+            self._vectors.reserve(TARGET + members)
+        except OSError as error:
+            raise SettingsError(f"--gang {members}: its processes cannot share memory here: {error}") from error
+        self._members = [Member(begin(number, segment.name, schema.size), start) for number in range(1, members)]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for member in self._members:
+            member.say(Leave())
+        end_all([member.process.child for member in self._members], within_seconds=LEAVE_SECONDS)
+
+    def pull(self, have: Newest | None = None, *, target: bool = False) -> Newest:
+        """As RemoteParameters', for the gang."""
+        self._meet()
+        if target:
+            pulled = self._parameters.pull(target=True)
+            self._load_target(pulled)
+            self._answer_about_target()
+            return pulled
+        newest = self._parameters.pull(have)
+        self._answer(newest, pushed=False)
+        return newest
+
+    def push_pull(self, gradient: Tensor, *, computed_on: Newest, steps: int) -> Newest:
+        """Push the mean of the gradients, and the sum of the statistics, of all who have pushed. Changes `gradient`."""
+        self._meet()
+        pushed = [(one.number, one.asked.steps) for one in self._members if isinstance(one.asked, Push)]
+        for number, its_steps in pushed:
+            gradient.add_(self._vectors.tensor(TARGET + number))
+            steps += its_steps
+        gradient[: self._schema.weights].div_(1 + len(pushed))
+        newest = self._parameters.push_pull(gradient, computed_on=computed_on, steps=steps)
+        self._answer(newest, pushed=True)
+        return newest
+
+    def report(self, episodes: Sequence[Episode], meters: dict[str, float]) -> None:
+        """Report the games and meters of all members."""
+        every = [meters, *(member.meters for member in self._members if member.meters)]
+        games = [*episodes, *(game for member in self._members for game in member.take_episodes())]
+        self._parameters.report(games, _of_all(every) if meters else {})
+
+    def finish(self) -> None:
+        """As RemoteParameters', after the members have left and reported their games."""
+        for member in self._members:
+            member.say(Leave())
+        end = time.monotonic() + LEAVE_SECONDS
+        while (present := [one for one in self._members if one.link]) and time.monotonic() < end:
+            wait([one.link.connection for one in present if one.link], LOOK_SECONDS)
+            for one in present:
+                one.read()
+        self.report([], {})
+        self._parameters.finish()
+
+    def adjusted_algorithm(self) -> Algorithm | None:
+        """As RemoteParameters'. Called between two unrolls: members that were started join."""
+        adjusted = self._parameters.adjusted_algorithm()
+        self._adjusted = adjusted or self._adjusted
+        for member in self._members:
+            member.look()
+            member.read()
+            member.is_to_adjust |= adjusted is not None
+            if member.asked is not None and not member.is_in_step and self._newest is not None:
+                member.is_in_step, member.is_to_adjust = True, self._adjusted is not None
+                self._say(member, self._newest, are_new=True)
+        return adjusted
+
+    def _meet(self) -> None:
+        """Wait until every member that is in step has asked for something."""
+        began = time.monotonic()
+        while late := [member for member in self._members if member.is_in_step and member.asked is None]:
+            ready = wait([member.link.connection for member in late if member.link], LOOK_SECONDS)
+            for member in late:
+                member.read()
+            waited = time.monotonic() - began
+            if not ready or not all(member.link for member in late):
+                self._progressed()
+                for member in late:
+                    member.look()
+                    if waited > max(self._stall_seconds, TIMES_LONGER * self._longest):
+                        member.replace(f"it hangs: its gradient is {waited:.0f} s late")
+        self._longest = max(self._longest, min(time.monotonic() - began, self._stall_seconds))
+
+    def _answer(self, newest: Newest, *, pushed: bool) -> None:
+        """Give all who wait for it this version."""
+        if newest.weights is not None:
+            self._vectors.tensor(WEIGHTS).copy_(newest.weights)
+        self._newest = replace(newest, weights=None, settled=None)
+        for member in self._members:
+            if member.is_in_step and (pushed or member.asked == Pull(target=False)) and not member.asks_for_target:
+                self._say(member, newest, are_new=newest.weights is not None)
+        if any(member.asks_for_target for member in self._members):
+            known = self._target
+            if known is None or (known.epoch, known.version) != (newest.epoch, newest.target_version):
+                self._load_target(self._parameters.pull(target=True))
+            self._answer_about_target()
+
+    def _load_target(self, target: Newest) -> None:
+        assert target.weights is not None, "a pull that names no version brings weights"
+        self._vectors.tensor(TARGET).copy_(target.weights)
+        self._target = replace(target, weights=None)
+
+    def _answer_about_target(self) -> None:
+        for member in self._members:
+            if member.asks_for_target and self._target is not None:
+                self._say(member, self._target, are_new=True)
+
+    def _say(self, member: "Member", newest: Newest, *, are_new: bool) -> None:
+        adjusted: dict[str, Any] | None = None
+        if member.is_to_adjust and self._adjusted is not None:
+            adjusted = msgspec.structs.replace(self._run, algorithm=self._adjusted).to_dict()
+        member.is_to_adjust = False
+        versions = (newest.epoch, newest.version, newest.global_steps, newest.target_version)
+        member.say(Answer(*versions, are_new=are_new, adjusted=adjusted))
+
+
+class Member:
+    """A process that acts and learns, and asks the speaker."""
+
+    def __init__(self, begin: Begin, start: Callable[[], LinkedChild]) -> None:
+        self.number = begin.member
+        self.asked: Pull | Push | None = None
+        self.is_in_step = False  # whether it has weights of the speaker: the others wait for it
+        self.is_to_adjust = False  # with its next answer
+        self.meters: dict[str, float] = {}
+        self.link: Link | None = None
+        self._episodes: list[Episode] = []
+        self._begin, self._start = begin, start
+        self.process = SupervisedProcess(begin.name, self._started)
+
+    @property
+    def asks_for_target(self) -> bool:
+        """Whether it waits for the weights of the target network."""
+        return self.asked == Pull(target=True)
+
+    def look(self) -> None:
+        """Start it again if it has died. Raises PsRlError when it dies again and again."""
+        if death := self.process.look():
+            log.warning("%s", death)
+
+    def replace(self, why: str) -> None:
+        """Kill it, and start it again. Raises as `look`."""
+        self.process.child.kill()
+        self._lost()
+        log.warning("%s", self.process.replace(why))
+
+    def read(self) -> None:
+        """Hear what it has said, without waiting."""
+        try:
+            while self.link is not None and self.link.connection.poll():
+                said = self.link.hear()
+                if isinstance(said, Report):
+                    self._episodes += said.episodes
+                    self.meters = said.meters or self.meters
+                else:
+                    self.asked = said
+        except (EOFError, OSError):
+            self._lost()
+
+    def say(self, message: Begin | Answer | Leave) -> None:
+        self.asked = None
+        try:
+            if self.link is not None:
+                self.link.say(message)
+        except OSError:
+            self._lost()
+
+    def take_episodes(self) -> list[Episode]:
+        """Those reported since the last call."""
+        episodes, self._episodes = self._episodes, []
+        return episodes
+
+    def _started(self) -> LinkedChild:
+        child = self._start()
+        self._lost()
+        self.link = Link(child.link, Pull | Push | Report)
+        self.say(self._begin)
+        return child
+
+    def _lost(self) -> None:
+        """It has left, died or was killed."""
+        if self.link is not None:
+            self.link.connection.close()
+        self.link, self.asked, self.is_in_step, self.meters = None, None, False, {}
+
+
+def _of_all(every: Sequence[dict[str, float]]) -> dict[str, float]:
+    """The meters of a gang, of its members', and the speed of each as a curve of its own."""
+    names = dict.fromkeys(name for meters in every for name in meters)
+    found = {name: [meters[name] for meters in every if name in meters] for name in names}
+    of_all = {name: sum(values) / (1 if name in SUMMED else len(values)) for name, values in found.items()}
+    of_each = {f"gang/{number}": meters["steps_per_second"] for number, meters in enumerate(every)}
+    return of_all | dict(list(of_each.items())[: max(0, MOST_METERS - len(of_all))])

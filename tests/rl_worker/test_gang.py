@@ -1,0 +1,344 @@
+"""The speaker of a gang and its members, in threads: what is pushed, who is waited for, and who is left out."""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
+from multiprocessing import Pipe
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from ps_client.shell.remote_parameters import Newest
+from ps_common.errors import PsRlError, RunEnded, SettingsError
+from ps_common.protocol.messages import MOST_METERS, Episode
+from ps_common.protocol.tensors import Schema, TensorSpec
+from ps_common.settings.run_files import load_preset
+from ps_common.sockets.shared_memory import Segment
+from rl_worker.gang_link import Answer, Begin, Leave, Link, Vectors
+from rl_worker.gang_member import OfSpeaker
+from rl_worker.gang_speaker import Gang
+
+RUN = load_preset("cartpole-a3c")
+SCHEMA = Schema([TensorSpec("w", (3,)), TensorSpec("count", (1,), role="statistic")])
+
+
+class Server:
+    """Parameters at a server that adds gradients to the weights and counts what it gets."""
+
+    def __init__(self) -> None:
+        self.newest = Newest(epoch=1, version=1, global_steps=0, target_version=1, weights=torch.zeros(4))
+        self.pushes: list[tuple[list[float], int]] = []
+        self.reports: list[tuple[list[float], dict[str, float]]] = []
+        self.targets_pulled = 0
+        self.adjusted: Any = None
+        self.is_finished = False
+
+    def pull(self, have: Newest | None = None, *, target: bool = False) -> Newest:
+        self.targets_pulled += target
+        if target:
+            version = self.newest.target_version
+            return replace(self.newest, version=version, weights=torch.full((4,), 100.0 + version))
+        return self.newest
+
+    def push_pull(self, gradient: Tensor, *, computed_on: Newest, steps: int) -> Newest:
+        assert computed_on.version == self.newest.version
+        self.pushes.append((gradient.tolist(), steps))
+        assert self.newest.weights is not None
+        self.newest = replace(
+            self.newest,
+            version=self.newest.version + 1,
+            global_steps=self.newest.global_steps + steps,
+            weights=self.newest.weights + gradient,
+        )
+        return self.newest
+
+    def report(self, episodes: Sequence[Episode], meters: dict[str, float]) -> None:
+        self.reports.append(([episode.episode_return for episode in episodes], meters))
+
+    def finish(self) -> None:
+        self.is_finished = True
+
+    def adjusted_algorithm(self) -> Any:
+        adjusted, self.adjusted = self.adjusted, None
+        return adjusted
+
+
+class Thread:
+    """Stands for the process of a member: `work` gets the member's parameters."""
+
+    log = None
+    reason = None
+    age_seconds = 0.0
+    was_killed = has_left = is_over = False
+
+    def __init__(self, work: Callable[[OfSpeaker], None], heard: list[Begin]) -> None:
+        self.link, self._theirs = Pipe()
+        self._work, self._heard = work, heard
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    @property
+    def exit_status(self) -> int | None:
+        return None if self._thread.is_alive() else 1
+
+    def cause_of_death(self) -> str:
+        return "it was told to"
+
+    def kill(self) -> None:
+        self._theirs.close()
+
+    def ask_to_leave(self) -> None:
+        pass
+
+    def end(self, *, within_seconds: float) -> None:
+        self._thread.join(within_seconds)
+
+    def wait(self, *, within_seconds: float) -> bool:
+        return True
+
+    def read_rest(self, *, within_seconds: float) -> None:
+        pass
+
+    def _run(self) -> None:
+        with self._theirs:
+            link = Link(self._theirs, Answer | Leave | Begin)
+            begin = link.hear()
+            self._heard.append(begin)
+            with suppress(RunEnded):
+                self._work(OfSpeaker(link, Vectors(Segment.open(begin.memory), begin.size), begin.member))
+
+
+class Gangs:
+    """A gang whose members do `work`, and what was told to each of them."""
+
+    def __init__(self, work: Callable[[OfSpeaker], None], members: int, stall_seconds: float = 60.0) -> None:
+        self.server, self.told = Server(), list[Begin]()
+        self.gang = Gang(
+            self.server,  # type: ignore[arg-type]
+            SCHEMA,
+            RUN,
+            begin,
+            members=members,
+            stall_seconds=stall_seconds,
+            progressed=lambda: None,
+            start=lambda: Thread(work, self.told),  # type: ignore[arg-type,return-value]
+        )
+        self.newest = self.gang.pull()
+
+    def let_in(self, members: int) -> None:
+        """Wait until so many members are in step."""
+        while sum(member.is_in_step for member in self.gang._members) < members:
+            self.gang.adjusted_algorithm()
+
+    def push(self, *gradient: float, steps: int = 1) -> tuple[list[float], int]:
+        """Push the speaker's gradient, and return what the server got."""
+        self.newest = self.gang.push_pull(
+            torch.tensor(gradient, dtype=torch.float32), computed_on=self.newest, steps=steps
+        )
+        return self.server.pushes[-1]
+
+
+@contextmanager
+def gang_of(work: Callable[[OfSpeaker], None], members: int = 2, stall_seconds: float = 60.0) -> Iterator[Gangs]:
+    made = Gangs(work, members, stall_seconds)
+    with made.gang:
+        yield made
+
+
+def begin(member: int, memory: str, size: int) -> Begin:
+    return Begin(
+        run=RUN.to_dict(), modules=(), hooks=(), name=f"w+{member}", worker=0, member=member, environments=4, threads=1,
+        device="cpu", seed=member, memory=memory, size=size,
+    )  # fmt: skip
+
+
+def learns(parameters: OfSpeaker) -> None:
+    """Pushes tens of its own weights, and one unit of the statistic, for ever."""
+    newest = parameters.pull()
+    while True:
+        assert newest.weights is not None
+        gradient = torch.from_numpy(parameters.gradient_memory(4))
+        gradient[:] = torch.tensor([10.0, 10.0, 10.0, 1.0])
+        newest = parameters.push_pull(gradient, computed_on=newest, steps=5)
+
+
+def test_a_push_is_the_mean_of_the_gradients_and_the_sum_of_statistics_and_steps() -> None:
+    with gang_of(learns, members=3) as one:
+        one.let_in(2)
+        assert one.push(1, 2, 3, 1) == ([7.0, pytest.approx(22 / 3), pytest.approx(23 / 3), 3.0], 11)
+        assert one.push(1, 1, 1, 1) == ([7.0, 7.0, 7.0, 3.0], 11)
+    assert [told.member for told in one.told] == [1, 2]
+
+
+def test_all_members_compute_on_the_weights_of_the_last_push() -> None:
+    seen: list[list[float]] = []
+
+    def looks(parameters: OfSpeaker) -> None:
+        newest = parameters.pull()
+        while True:
+            assert newest.weights is not None
+            seen.append(newest.weights.tolist())
+            newest = parameters.push_pull(torch.zeros(4), computed_on=newest, steps=1)
+
+    with gang_of(looks) as one:
+        one.let_in(1)
+        for number in range(5):
+            one.push(number, 0, 0, 0)
+    assert [weights[0] for weights in seen[:5]] == [0, 0, 0.5, 1.5, 3]
+
+
+def test_a_speaker_alone_pushes_its_own_gradient_while_members_start() -> None:
+    started = threading.Event()
+
+    def starts_slowly(parameters: OfSpeaker) -> None:
+        assert started.wait(20)
+        learns(parameters)
+
+    with gang_of(starts_slowly) as one:
+        assert one.push(1, 2, 3, 1, steps=4) == ([1, 2, 3, 1], 4)
+        started.set()
+        one.let_in(1)
+        assert one.push(0, 0, 0, 0)[1] == 6
+
+
+def test_a_member_that_dies_is_left_out_and_started_again() -> None:
+    lives: list[int] = []
+
+    def dies_once(parameters: OfSpeaker) -> None:
+        lives.append(1)
+        if len(lives) > 1:
+            learns(parameters)
+        parameters.pull()
+
+    with gang_of(dies_once) as one:
+        one.let_in(1)
+        assert one.push(1, 1, 1, 0) == ([1, 1, 1, 0], 1)
+        one.let_in(1)
+        assert one.push(0, 0, 0, 0) == ([5, 5, 5, 1], 6)
+
+
+def test_a_member_that_hangs_is_replaced_and_the_others_go_on() -> None:
+    lives: list[int] = []
+    end = threading.Event()
+
+    def hangs_once(parameters: OfSpeaker) -> None:
+        lives.append(1)
+        if len(lives) > 1:
+            learns(parameters)
+        parameters.pull()
+        end.wait(20)
+
+    with gang_of(hangs_once, stall_seconds=0.1) as one:
+        one.let_in(1)
+        assert one.push(1, 1, 1, 0) == ([1, 1, 1, 0], 1)
+        end.set()
+        one.let_in(1)
+        assert one.push(0, 0, 0, 0) == ([5, 5, 5, 1], 6)
+
+
+def test_a_member_that_dies_again_and_again_ends_the_gang_with_its_name() -> None:
+    with gang_of(lambda _: None) as one, pytest.raises(PsRlError, match=r"w\+1 died 3 times"):
+        one.let_in(1)
+
+
+def test_a_member_that_joins_late_gets_the_target_weights_and_the_adjusted_settings() -> None:
+    got: list[Any] = []
+    done = threading.Event()
+
+    def pulls_target(parameters: OfSpeaker) -> None:
+        newest = parameters.pull()
+        got.append(parameters.adjusted_algorithm())
+        target = parameters.pull(target=True)
+        assert target.weights is not None
+        got.append((newest.target_version, target.version, target.weights.tolist()))
+        done.set()
+        learns(parameters)
+
+    with gang_of(lambda parameters: pulls_target(parameters)) as one:
+        one.server.adjusted = replaced = RUN.algorithm
+        one.let_in(1)
+        while not done.is_set():
+            one.push(0, 0, 0, 0)
+        assert got == [replaced, (1, 1, [101.0] * 4)]
+        assert one.server.targets_pulled == 1
+
+
+def test_games_and_meters_of_all_members_are_reported_as_those_of_one_worker() -> None:
+    reported = threading.Event()
+
+    def reports(parameters: OfSpeaker) -> None:
+        parameters.report([Episode(7.0, 3)], {"loss": 3.0, "steps_per_second": 20.0})
+        reported.set()
+        learns(parameters)
+
+    with gang_of(reports) as one:
+        assert reported.wait(20)
+        one.let_in(1)
+        one.gang.report([Episode(5.0, 2)], {"loss": 1.0, "steps_per_second": 10.0})
+        one.gang.report([], {"loss": 1.0, "steps_per_second": 10.0} | {f"m{number}": 0.0 for number in range(30)})
+    (games, meters), (later, bounded) = one.server.reports
+    assert games == [5.0, 7.0]
+    assert later == []
+    assert meters == {"loss": 2.0, "steps_per_second": 30.0, "gang/0": 10.0, "gang/1": 20.0}
+    assert len(bounded) == MOST_METERS
+
+
+def test_members_report_their_last_games_before_a_gang_that_is_asked_to_leave_does() -> None:
+    def reports_at_its_end(parameters: OfSpeaker) -> None:
+        try:
+            learns(parameters)
+        finally:
+            parameters.report([Episode(9.0, 1)], {})
+
+    with gang_of(reports_at_its_end) as one:
+        one.let_in(1)
+        one.push(0, 0, 0, 0)
+        one.gang.finish()
+    assert one.server.reports == [([9.0], {})]
+    assert one.server.is_finished
+
+
+def test_members_leave_when_the_speaker_is_gone() -> None:
+    ours, theirs = Pipe()
+    with closing(theirs), closing(Segment.make()) as segment:
+        vectors = Vectors(segment, 4)
+        vectors.reserve(3)
+        parameters = OfSpeaker(Link(theirs, Answer | Leave | Begin), vectors, 1)
+        ours.close()
+        parameters.report([], {})
+        with pytest.raises(RunEnded, match="speaker"):
+            parameters.pull()
+
+
+def test_a_gradient_of_a_gpu_is_copied_to_the_shared_memory() -> None:
+    def learns_elsewhere(parameters: OfSpeaker) -> None:
+        newest = parameters.pull()
+        while True:
+            newest = parameters.push_pull(torch.full((4,), 3.0), computed_on=newest, steps=1)
+
+    with gang_of(learns_elsewhere) as one:
+        one.let_in(1)
+        assert one.push(1, 1, 1, 1) == ([2, 2, 2, 4], 2)
+
+
+def test_a_host_on_which_no_memory_can_be_shared_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> Segment:
+        raise OSError("there is none")
+
+    monkeypatch.setattr(Segment, "make", refuse)
+    with pytest.raises(SettingsError, match="--gang 2: its processes cannot share"):
+        Gangs(learns, 2)
+
+
+def test_vectors_of_a_gang_do_not_overlap() -> None:
+    with closing(Segment.make()) as segment:
+        vectors = Vectors(segment, 1500)
+        vectors.reserve(3)
+        for row in range(3):
+            vectors.row(row)[:] = row
+        seen = Vectors(Segment.open(segment.name), 1500)
+        np.testing.assert_array_equal([seen.row(row).sum() for row in range(3)], [0, 1500, 3000])
