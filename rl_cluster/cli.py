@@ -147,7 +147,7 @@ def _start(
     """Start the run's processes; the server listens then."""
     settings, run = flags.program, flags.run
     workers, of_gang = counted(settings.workers, is_gang=settings.gang)
-    worker_flags = ["--device", settings.device, *of_gang]
+    worker_flags = ["--device", settings.device, "--threads", str(settings.threads), *of_gang]
     for flag, values in (("--import", flags.modules), ("--hook", settings.hook)):
         worker_flags += [flag, *values] if values else []
     servers = "a server" if shards == 1 else f"{shards} shards"

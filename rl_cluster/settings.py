@@ -8,7 +8,7 @@ import msgspec
 from tyro.conf import UseAppendAction, arg
 
 from ps_common.errors import SettingsError
-from ps_common.program.number_flags import Port, Seconds, Workers, check_numbers
+from ps_common.program.number_flags import Port, Seconds, Threads, Workers, check_numbers
 from ps_common.protocol.lineage import MOST_SHARDS
 from ps_common.protocol.names import EVERY_INTERFACE, as_name, bare_host, is_name
 from ps_common.run_folder.endpoint_file import check_server
@@ -69,6 +69,8 @@ class ClusterSettings:
     """modules that workers may import: they register environments, or have parts that a --config names"""
     device: Literal["cpu", "cuda"] = "cpu"
     """where the workers' networks run"""
+    threads: Threads = 1
+    """threads of each worker's network, and of its emulator of Atari and EnvPool games"""
     stall_seconds: Seconds = 60.0
     """a worker is replaced when its environments make no step for so long, and for ten times their longest step so far;
     raise it where a step may take minutes"""

@@ -179,7 +179,6 @@ class Work:
             self.hooks.games_ended(episodes, global_steps=newest.global_steps, worker=welcome.number)
 
         collector = collector_for(algorithm, environments, seed=seed, watcher=decided, warn=log.warning)
-        adjusted, leaving = parameters.adjusted_algorithm, self._stop.is_set
         with self._stop.grace(LEAVE_SECONDS):
             train(
                 parameters,
@@ -188,8 +187,8 @@ class Work:
                 algorithm,
                 on_episodes=on_episodes,
                 on_unroll=self.hooks.unroll_learned,
-                adjusted=adjusted,
-                is_leaving=leaving,
+                adjusted=parameters.adjusted_algorithm,
+                is_leaving=self._stop.is_set,
             )
 
     def _shared(

@@ -29,10 +29,17 @@ LINES_SHOWN=30 part scale 120 python3 -m benchmarks.scale --minutes 1.7 --no-tra
 cluster="python3 -m rl_cluster --no-web"
 # Few games at once: a mean of 100 games waits for one of each. And few pushes of an unroll, since so many workers push.
 recipe=${RECIPE:---envs 4 --minibatches 4}
-for seed in ${SEEDS:-0 1 2}; do
-    # shellcheck disable=SC2086
-    part "pong-$cores-cores-seed$seed" 75 $cluster --preset pong --workers "$((cores > 2 ? cores - 1 : cores))" \
-        $recipe --seed "$seed" --max-minutes 1.05 --run-dir "$site/pong-$seed" --json "$out/pong-$seed.json"
+workers=$((cores > 2 ? cores - 1 : cores))
+pong() { # NAME SEED FLAG…
+    local name=$1 seed=$2
+    shift 2
+    part "$name-$cores-cores-seed$seed" 75 $cluster --preset pong --workers "$workers" --seed "$seed" "$@" \
+        --max-minutes 1.05 --run-dir "$site/$name-$seed" --json "$out/$name-$seed.json"
+}
+# shellcheck disable=SC2086
+for seed in ${SEEDS:-0 1}; do
+    pong pong "$seed" $recipe
+    pong gang "$seed" --gang ${GANG_RECIPE:---envs 4 --minibatches 16}
 done
 part cartpole-cuda 40 $cluster --preset cartpole --workers 2 --device cuda --max-minutes 0.4 \
     --run-dir "$site/cartpole-cuda" --json "$out/cartpole-cuda.json"

@@ -1,6 +1,6 @@
 """
-`make scale`: steps/s of a preset with 1, 2, 4, … workers up to all cores, with several numbers of environments, and
-with a GPU where there is one; then the preset is trained as was best, and the command for it printed.
+`make scale`: steps/s of a preset with 1, 2, 4, … workers up to all cores, as a gang, with several numbers of
+environments, and with a GPU where there is one; then the preset is trained as was best, and the command printed.
 
 It takes MINUTES: the trials at most three fifths of them, or all with --no-train. Flags after `--` go to the run.
 """
@@ -20,7 +20,7 @@ import tyro
 from benchmarks.learning.programs import new_folder, train
 from benchmarks.scale.measuring import NotMeasured, Start, Workers, start_worker
 from benchmarks.scale.report import picture, table
-from benchmarks.scale.trials import Row, Trial, best_of, by_environments, by_workers, on_gpu
+from benchmarks.scale.trials import Row, Trial, as_gangs, best_of, by_environments, by_workers, on_gpu
 from benchmarks.servers import serving
 from ps_common.errors import PsRlError
 from ps_common.program.resources import usable_cores
@@ -73,6 +73,7 @@ class Scale:
             workers = Workers(server, self._folder, start=start)
             try:
                 self._measure(workers, by_workers(self._flags.cores, self._envs))
+                self._measure(workers, as_gangs(self._flags.cores, self._envs))
                 if self.rows:
                     with_cpus = by_environments(best_of(self.rows).trial)
                     in_turn = zip_longest(with_cpus, on_gpu() if self._flags.gpu else ())

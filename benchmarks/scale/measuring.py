@@ -70,7 +70,7 @@ class Workers:
         began = time.monotonic()
         _check(until)
         self._become(trial)
-        self._wait_for_pushes(set(trial.worker_flags), until)
+        self._wait_for_pushes(trial, until)
         started = time.monotonic()
         first = self._at_a_push(until)
         time.sleep(max(0.0, min(first.seconds + seconds, until) - time.monotonic()))
@@ -98,11 +98,13 @@ class Workers:
     def _log(self, name: str) -> Path:
         return self._folder / f"{name}.log"
 
-    def _wait_for_pushes(self, names: set[str], until: float) -> None:
-        """Wait until each of these workers, and no other, works: it has pushed since it joined."""
+    def _wait_for_pushes(self, trial: Trial, until: float) -> None:
+        """Wait until each worker of the trial, and no other, works: it has pushed since it joined."""
+        names = trial.worker_flags.keys()
         before: dict[str, int] = {}
         while True:
-            alive = {worker.worker_id: worker.pushes for worker in self._status(until).workers if worker.alive}
+            workers = [worker for worker in self._status(until).workers if worker.alive]
+            alive = {worker.worker_id: worker.pushes for worker in workers if trial.is_whole(worker)}
             if alive.keys() == names and all(alive[name] > before.setdefault(name, alive[name]) for name in names):
                 return
             time.sleep(START_POLL_SECONDS)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 
-from benchmarks.scale.trials import CPU, GPU, Row, best_of
+from benchmarks.scale.trials import CPU, GANG, GPU, Row, best_of
 
 HEAD = ("way", "workers", "environments of each", "steps/s", "updates/s", "staleness", "server's share of a core")
 
@@ -51,6 +51,8 @@ def picture(rows: Sequence[Row], path: Path, *, envs: int) -> None:
     each = workers[0].steps_per_second / counts[0]
     speed.plot(counts, [row.steps_per_second for row in workers], "o-", label=f"{envs} environments each")
     speed.plot(counts, [each * count for count in counts], "--", color="gray", label="as many times as workers")
+    if gangs := [row for row in rows if row.trial.way == GANG and row.trial.envs == envs]:
+        speed.plot([_workers(row) for row in gangs], [row.steps_per_second for row in gangs], "s", label="a gang")
     speed.set(xlabel="workers", ylabel="environment steps/s")
     for label, found in environments.items():
         if found:

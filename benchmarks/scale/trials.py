@@ -7,8 +7,11 @@ A way is named in WAYS with the flags of its workers; rl-cluster takes the same 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-CPU, GPU = "CPU", "GPU"
-WAYS: dict[str, tuple[str, ...]] = {CPU: (), GPU: ("--device", "cuda")}
+from ps_common.program.resources import usable_cores
+from ps_common.protocol.status import WorkerStatus
+
+CPU, GANG, GPU = "CPU", "gang", "GPU"
+WAYS: dict[str, tuple[str, ...]] = {CPU: (), GANG: (), GPU: ("--device", "cuda", "--threads", str(usable_cores()))}
 GPU_ENVIRONMENTS = (64, 128, 256, 512)
 SHARES_OF_ENVIRONMENTS = (0.5, 2, 4)  # of the preset's number, tried with the best number of workers
 NEARLY = 0.95  # of the most steps/s: a trial as fast as this is as good, and the one with the fewest games is the best
@@ -26,11 +29,18 @@ class Trial:
     def worker_flags(self) -> dict[str, list[str]]:
         """The flags of each worker, by its name. A worker that two trials have in common has the same name in both."""
         flags = ["--envs", str(self.envs), *WAYS[self.way]]
+        if self.way == GANG:
+            return {f"{GANG}-{self.envs}-of-{self.workers}": [*flags, "--gang", str(self.workers)]}
         return {f"{self.way}-{self.envs}-{number}": flags for number in range(self.workers)}
 
     @property
     def cluster_flags(self) -> list[str]:
-        return ["--workers", str(self.workers), "--envs", str(self.envs), *WAYS[self.way]]
+        flags = ["--workers", str(self.workers), "--envs", str(self.envs), *WAYS[self.way]]
+        return [*flags, "--gang"] if self.way == GANG else flags
+
+    def is_whole(self, worker: WorkerStatus) -> bool:
+        """Whether all processes of this worker of the trial work."""
+        return self.way != GANG or self.workers == 1 or f"gang/{self.workers - 1}" in worker.meters
 
     def __str__(self) -> str:
         return f"{self.way}: {self.workers} × {self.envs} environments"
@@ -59,6 +69,13 @@ def by_workers(cores: int, envs: int) -> Iterator[Trial]:
         counts.add(cores - 1)
     for workers in sorted((count for count in counts if count <= cores), reverse=True):
         yield Trial(CPU, workers, envs)
+
+
+def as_gangs(cores: int, envs: int) -> Iterator[Trial]:
+    """All cores as one worker, and all but the server's."""
+    for workers in sorted({cores, max(2, cores - 1)}, reverse=True):
+        if cores > 1:
+            yield Trial(GANG, workers, envs)
 
 
 def by_environments(best: Trial) -> Iterator[Trial]:

@@ -87,6 +87,7 @@ class Membership:
         if member is None or not known:
             member = Member(hello.worker_id, hello.incarnation, number, hello.host, hello.environments, peer, now)
         member.peer, member.last_heard, member.alive, member.left = peer, now, True, False
+        member.environments = hello.environments  # a worker learns from its first WELCOME how many there are to be
         self._by_id[member.worker_id] = self._by_peer[peer] = self._living[member.worker_id] = member
         if len(self._by_id) > MAX_MEMBERS:
             self._forget(min(self._by_id.values(), key=lambda one: (one.alive, one.last_heard)))

@@ -10,7 +10,8 @@ import pytest
 from benchmarks.learning.programs import Trained
 from benchmarks.scale import __main__ as scale
 from benchmarks.scale.measuring import NotMeasured, Workers
-from benchmarks.scale.trials import CPU, GPU, Row, Trial, best_of, by_environments, by_workers, on_gpu
+from benchmarks.scale.trials import CPU, GANG, GPU, Row, Trial, as_gangs, best_of, by_environments, by_workers, on_gpu
+from ps_common.program.resources import usable_cores
 from tests.integration.fork_server import Forked
 
 
@@ -36,10 +37,19 @@ def test_numbers_of_environments_are_tried_with_the_best_number_of_workers() -> 
     assert [trial.envs for trial in by_environments(Trial(CPU, 2, 1))] == [2, 4]
 
 
+def test_a_gang_is_one_worker_of_all_cores_or_of_all_but_the_servers() -> None:
+    assert [trial.workers for trial in as_gangs(16, 8)] == [16, 15]
+    assert [trial.workers for trial in as_gangs(2, 8)] == [2]
+    assert list(as_gangs(1, 8)) == []
+    for trial in as_gangs(16, 8):
+        assert trial.worker_flags == {f"gang-8-of-{trial.workers}": ["--envs", "8", "--gang", str(trial.workers)]}
+        assert trial.cluster_flags == ["--workers", str(trial.workers), "--envs", "8", "--gang"]
+
+
 def test_a_worker_of_a_gpu_has_the_flag_that_the_command_has() -> None:
     for trial in on_gpu():
         (flags,) = trial.worker_flags.values()
-        assert flags == ["--envs", str(trial.envs), "--device", "cuda"]
+        assert flags == ["--envs", str(trial.envs), "--device", "cuda", "--threads", str(usable_cores())]
         assert trial.cluster_flags == ["--workers", "1", *flags]
         assert trial.way == GPU
 
@@ -90,7 +100,8 @@ def test_a_machine_is_measured_from_its_trials_to_the_command(
     assert status == 0
     rows = json.loads((folder / "rows.json").read_text())
     assert [(row["trial"]["workers"], row["trial"]["envs"]) for row in rows[:2]] == [(2, 8), (1, 8)]
-    assert rows[2]["trial"]["envs"] == 16
+    assert rows[2]["trial"] == {"way": GANG, "workers": 2, "envs": 8}
+    assert rows[3]["trial"]["envs"] == 16
     for found in rows:
         assert found["steps_per_second"] > found["updates_per_second"] > 0
         assert 0 < found["server_share"] < 2

@@ -70,36 +70,38 @@ class ShardConnections:
         connection: Callable[..., Any] = ZmqClient,
     ) -> None:
         """Begins to join at once; with 0 `environments` the run decides their number. `connection` makes each."""
-        identity = partial(
+        self._identity = partial(
             Identity,
             worker_id=name,
             secret=secrets.token_hex(16),
             host=as_text(socket.gethostname()),
             overrides=dict(overrides or {}),
         )
+        self._proposed_run = proposed_run
+        self._patience_seconds, self._resend_bytes = patience_seconds, int(resend_mib * 2**20)
+        self._connection = partial(connection, keys=keys, postponing_signals=postponing_signals, watch=watch)
         self._environments = environments
         self._code: Mapping[str, Code] = {}  # of the custom parts of the run
+        self._server = server
+        self._all = [self._connect(server)]
 
-        def connect(server: str, shard: Shard | None = None, first: Welcome | None = None) -> ZmqClient:
-            run = first.run if first else proposed_run
-            machine = ParameterClient(
-                identity(
-                    proposed_run=run,
-                    shard=shard,
-                    first_shard=first,
-                    environments=self._environments,
-                    code=self._code,
-                ),
-                patience_seconds=patience_seconds,
-                addresses=len(server.split(",")),
-                resend_bytes=int(resend_mib * 2**20) // (shard.of if shard else 1),
-                now=time.monotonic(),
-            )
-            made: ZmqClient = connection(server, machine, keys=keys, postponing_signals=postponing_signals, watch=watch)
-            return made
-
-        self._server, self._connect = server, connect
-        self._all = [connect(server)]
+    def _connect(self, server: str, shard: Shard | None = None, first: Welcome | None = None) -> ZmqClient:
+        identity = self._identity(
+            proposed_run=first.run if first else self._proposed_run,
+            shard=shard,
+            first_shard=first,
+            environments=self._environments,
+            code=self._code,
+        )
+        machine = ParameterClient(
+            identity,
+            patience_seconds=self._patience_seconds,
+            addresses=len(server.split(",")),
+            resend_bytes=self._resend_bytes // (shard.of if shard else 1),
+            now=time.monotonic(),
+        )
+        made: ZmqClient = self._connection(server, machine)
+        return made
 
     def join_with(self, code: Mapping[str, Code], *, environments: int) -> Welcome:
         """

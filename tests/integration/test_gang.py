@@ -1,0 +1,64 @@
+"""A gang of two processes at a real server: one worker, whose members are killed."""
+
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from ps_common.run_folder.endpoint_file import read_endpoint
+from ps_common.run_folder.paths import ENDPOINT
+from tests.integration.processes import Program, Programs, status_of, wait_for
+
+ENVIRONMENTS = 8  # of each process, in the preset
+
+
+def processes_of(cluster: Program, module: str) -> list[psutil.Process]:
+    found = []
+    for child in psutil.Process(cluster.process.pid).children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # as one is, too, that nobody has waited for yet
+            found += [child] if module in child.cmdline() else []
+    return found
+
+
+def is_gone(process: psutil.Process) -> bool:
+    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_gang_is_one_worker_and_goes_on_when_a_member_or_its_speaker_is_killed(
+    programs: Programs, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    flags = ["--preset", "cartpole", "--max-steps", "100000000", "--until-return", "1000", "--workers", "2", "--gang"]
+    cluster = programs.start("rl-cluster", *flags, "--no-web", "--run-dir", str(run))
+    wait_for(lambda: read_endpoint(run / ENDPOINT), program=cluster)
+    endpoint = read_endpoint(run / ENDPOINT)
+    assert endpoint is not None
+
+    def are_both_learning(pushes_before: int = 0) -> bool:
+        workers = [worker for worker in status_of(endpoint).workers if worker.alive]
+        return [worker.pushes > pushes_before and "gang/1" in worker.meters for worker in workers] == [True]
+
+    wait_for(are_both_learning, program=cluster)
+    (worker,) = status_of(endpoint).workers
+    assert worker.environments == 2 * ENVIRONMENTS
+
+    (member,) = processes_of(cluster, "rl_worker.gang_member")
+    member.kill()
+    wait_for(
+        lambda: [one.pid for one in processes_of(cluster, "rl_worker.gang_member")] != [member.pid], program=cluster
+    )
+    wait_for(lambda: "worker-0+1 died: killed by SIGKILL" in (run / "worker-0.log").read_text(), program=cluster)
+    wait_for(lambda: are_both_learning(status_of(endpoint).workers[0].pushes), program=cluster)
+
+    (speaker,), (member,) = processes_of(cluster, "rl_worker"), processes_of(cluster, "rl_worker.gang_member")
+    speaker.kill()
+    wait_for(lambda: is_gone(member), program=cluster)
+    wait_for(lambda: len(processes_of(cluster, "rl_worker.gang_member")) == 1, program=cluster)
+    wait_for(are_both_learning, program=cluster)
+
+    (member,) = processes_of(cluster, "rl_worker.gang_member")
+    cluster.signal(signal.SIGINT)
+    assert cluster.wait(30) == 0, cluster.output
+    assert "a server and a gang of 2 train CartPole-v1" in cluster.output
+    assert is_gone(member)
