@@ -1,1 +1,0 @@
-"""The worker's socket, threads and shared memory."""

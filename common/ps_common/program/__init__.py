@@ -1,1 +1,0 @@
-"""The needs of every program: flags, output, logs and signals."""

@@ -1,1 +1,0 @@
-"""The wire protocol: messages, tensors, codecs and names. Pure: no sockets, files or clocks."""

@@ -1,1 +1,0 @@
-"""The folder of a run: its files, their rows, its lock and its checkpoints."""

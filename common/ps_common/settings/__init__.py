@@ -1,1 +1,0 @@
-"""The settings of a run, their limits and presets."""

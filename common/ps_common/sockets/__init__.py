@@ -1,1 +1,0 @@
-"""ZeroMQ sockets and shared memory, as both sides use them."""

@@ -1,1 +1,0 @@
-"""One file per algorithm, to be read top to bottom: how it acts, and the loss whose gradient it pushes."""

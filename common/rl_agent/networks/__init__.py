@@ -1,1 +1,0 @@
-"""Networks, action distributions and the flat vector of their parameters."""

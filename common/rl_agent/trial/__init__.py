@@ -1,1 +1,0 @@
-"""A trial of an environment, a network and an algorithm before a run begins with them."""

@@ -1,1 +1,0 @@
-"""The server's decisions: messages in, effects out. Pure: `now` is an argument."""

@@ -1,1 +1,0 @@
-"""The records of a run: metrics, episodes, event files and plots."""

@@ -1,1 +1,0 @@
-"""The run as other servers have it: a standby, and the shards after the first. Pure: `now` is an argument."""

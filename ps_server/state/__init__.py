@@ -1,1 +1,0 @@
-"""What a push changes and a checkpoint keeps; and the effects, the machine's actions. Pure: `now` is an argument."""

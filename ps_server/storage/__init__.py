@@ -1,1 +1,0 @@
-"""Where a run is kept: its folders, locked against other servers, its checkpoints, and an object store."""
