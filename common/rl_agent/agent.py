@@ -81,14 +81,18 @@ def collector_for(
     environments: Environments,
     *,
     seed: int,
+    most_steps: int = run_spec.LONGEST_UNROLL,
     watcher: Watcher | None = None,
     warn: Callable[[str], None] = lambda _: None,
 ) -> RolloutCollector:
-    """A collector of unrolls for the algorithm, which also acts; the environments are reset with `seed`."""
+    """
+    A collector of unrolls, of up to `most_steps`, for the algorithm, which also acts. The environments are reset with
+    `seed`.
+    """
     return RolloutCollector(
         environments,
         algorithm,
-        unroll_length=algorithm.unroll_length,
+        unroll_length=min(algorithm.unroll_length, most_steps),
         discount=algorithm.discount,
         seed=seed,
         commits_next_action=algorithm.commits_next_action,
@@ -113,15 +117,7 @@ def check_custom_agent(run: RunSpec, environments: Environments, *, flag: str) -
     network = FlatNetwork(agent.network)
     buffers = {name: buffer.clone() for name, buffer in agent.network.named_buffers()}
     agent.begin_unroll(0)
-    collector = RolloutCollector(
-        environments,
-        agent,
-        unroll_length=min(agent.unroll_length, MOST_STEPS),
-        discount=agent.discount,
-        seed=SEED,
-        commits_next_action=agent.commits_next_action,
-    )
-    batch = _first_batch(agent, collector, flag)
+    batch = _first_batch(agent, collector_for(agent, environments, seed=SEED, most_steps=MOST_STEPS), flag)
     with network.learning():
         loss = agent.loss(batch)
         if not (isinstance(loss, Loss) and loss.total.dim() == 0 and loss.total.requires_grad):

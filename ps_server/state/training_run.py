@@ -232,7 +232,6 @@ class TrainingRun:
             self.progress.episode_finished(episode, self.spec.budget, now=now)
         return RecordReport(
             worker_id=worker_id,
-            number=account.number,
             is_first=is_first,
             global_steps=self.progress.global_steps,
             updates=self.progress.updates,

@@ -89,10 +89,7 @@ class Parsed(Generic[S]):
 
 def parse_program(settings: type[S], argv: Sequence[str] | None, *, prog: str) -> S:
     """The settings of a program that takes no run specification. Exits with usage on bad flags."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    typed = typed_flags(arguments)
-    print_version(arguments, prog)
-    _print_short_help(typed, settings, prog)
+    arguments, typed = _begun(settings, argv, prog)
     _check_names(typed, _flags_of(settings))
     return tyro.cli(settings, args=arguments, prog=prog, config=_STYLE, registry=NUMBERS)
 
@@ -107,10 +104,7 @@ def parse_with_run(
     gives are flags, of the types that their values have. Raises SettingsError when a preset, a file or a value makes
     no sense.
     """
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    typed = typed_flags(arguments)
-    print_version(arguments, prog)
-    _print_short_help(typed, settings, prog)
+    arguments, typed = _begun(settings, argv, prog)
     start, overrides, remark = starting_run(typed)
     custom = _custom_algorithm(start, typed, custom_settings)
     others = _flags_of(settings) | _flags_of(StartingPoint)
@@ -279,10 +273,15 @@ def _value(typed: Typed, flag: str) -> str | None:
     return typed[flag][0]
 
 
-def _print_short_help(typed: Typed, settings: type[Any], prog: str) -> None:
+def _begun(settings: type[Any], argv: Sequence[str] | None, prog: str) -> tuple[list[str], Typed]:
+    """A command line, and the same split. Exits with the version or the first flags if these are asked for."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    typed = typed_flags(arguments)
+    print_version(arguments, prog)
     if "-h" in typed:
         print(f"usage: {prog} [FLAGS]\n\n{inspect.getdoc(settings)}\n\n{prog} --help shows every flag, in groups.")
         sys.exit(0)
+    return arguments, typed
 
 
 def _flags_of(settings: type[Any]) -> set[str]:

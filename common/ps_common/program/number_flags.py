@@ -26,16 +26,14 @@ NUMBERS = ConstructorRegistry()  # for tyro
 
 @NUMBERS.primitive_rule
 def _whole(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[int] | None:
-    return (
-        None
-        if info.type is not int
-        else PrimitiveConstructorSpec(
-            nargs=1,
-            metavar="INT",
-            instance_from_str=lambda texts: whole_number(texts[0]),
-            is_instance=lambda value: isinstance(value, int) and not isinstance(value, bool),
-            str_from_instance=lambda value: [str(value)],
-        )
+    if info.type is not int:
+        return None
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="INT",
+        instance_from_str=lambda texts: whole_number(texts[0]),
+        is_instance=lambda value: isinstance(value, int) and not isinstance(value, bool),
+        str_from_instance=lambda value: [str(value)],
     )
 
 

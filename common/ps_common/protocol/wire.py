@@ -83,14 +83,12 @@ def chunks(buffer: Buffer) -> list[memoryview]:
 
 def read_to_server(frames: Sequence[Buffer]) -> tuple[ToServer, Sequence[Buffer]]:
     """A message to the server and the buffers of its vector. Raises WireError."""
-    message, vector = _read(frames, _TO_SERVER, MAX_HEADER_BYTES)
-    return message, vector
+    return _read(frames, _TO_SERVER, MAX_HEADER_BYTES)
 
 
 def read_to_worker(frames: Sequence[Buffer]) -> tuple[ToWorker, Sequence[Buffer]]:
     """A message to a worker and the buffers of its vector. Raises WireError."""
-    message, vector = _read(frames, _TO_WORKER, MAX_REPLY_HEADER_BYTES)
-    return message, vector
+    return _read(frames, _TO_WORKER, MAX_REPLY_HEADER_BYTES)
 
 
 def _read(frames: Sequence[Buffer], decoder: Any, max_header_bytes: int) -> tuple[Any, Sequence[Buffer]]:

@@ -15,7 +15,7 @@ from ps_common.settings import run_spec
 from ps_common.settings.run_spec import NetworkSettings, RunSpec
 from rl_agent.environments.spaces import BoxActions, DiscreteActions, ObservationSpace, Spaces, mirrored_actions
 
-# The frame size of each convolutional torso.
+# The frame size of each convolutional torso; the first of a size is the default.
 FRAMES: dict[str, tuple[int, int]] = {
     "conv84": (84, 84),
     "nature84": (84, 84),
@@ -25,12 +25,7 @@ FRAMES: dict[str, tuple[int, int]] = {
     "conv10": (10, 10),
 }
 OF_GRAY_FRAMES = ("ale", "doom")  # families whose images are stacked frames of one kind
-BY_SIZE: dict[tuple[int, ...], str] = {
-    (84, 84): "conv84",
-    (42, 42): "conv42",
-    (40, 40): "shallow40",
-    (10, 10): "conv10",
-}
+BY_SIZE: dict[tuple[int, ...], str] = {size: name for name, size in reversed(FRAMES.items())}
 
 
 def check_agent(run: RunSpec, spaces: Spaces) -> None:

@@ -13,7 +13,6 @@ def test_a_report_is_handed_on_with_where_the_run_is(server: Transcript) -> None
     server.report("b", 2, 3.0, 4.0, entropy=0.5)
     assert only(RecordReport, server.effects) == RecordReport(
         worker_id="b",
-        number=1,
         is_first=True,
         global_steps=20,
         updates=1,
