@@ -20,8 +20,8 @@ from ps_common.run_folder.checkpoint_file import read_checkpoint
 from ps_common.run_folder.checkpoint_folder import first_sound, newer_than
 from ps_common.run_folder.checkpoint_folder import newest_first as newest_in_folder
 from ps_common.run_folder.object_store import ObjectStore
-from ps_common.run_folder.paths import BEST, LINEAGE, MILESTONES, NEWEST
-from ps_common.run_folder.stored_run import Stored, download, newest_first, newest_lineage, stored_in
+from ps_common.run_folder.paths import ASIDE, BEST, LINEAGE, MILESTONES, NEWEST
+from ps_common.run_folder.stored_run import Stored, fetch, newest_first, newest_lineage, stored_in
 from ps_server.storage.earlier_life import drawn, move_aside
 
 log = logging.getLogger("ps-server")
@@ -96,9 +96,11 @@ class CheckpointStore:
             if is_ours and first_sound([*newer_than(path), path], read_checkpoint, lambda _: None):
                 return
             try:
-                download(self._store, one, folder)
-            except DamagedCheckpoint as error:
-                log.warning("%s; trying the one before it", error)
+                fetch(self._store, one, folder)
+            except DamagedCheckpoint as error:  # put aside, so that nobody takes it for the newest again
+                self._store.copy(one.name, one.name + ASIDE)
+                self._store.remove(one.name)
+                log.warning("%s; it is %s now, and the one before it is tried", error, one.file + ASIDE)
                 continue
             for stale in newer_than(path):
                 move_aside(stale)

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 
-from ps_common.errors import CheckpointError, DamagedCheckpoint, OtherFormat
+from ps_common.errors import CheckpointError, OtherFormat, StoreError
 from ps_common.run_folder.checkpoint_file import read_checkpoint
 from ps_common.run_folder.object_store import ObjectStore
-from ps_common.run_folder.paths import ASIDE, BEST, LINEAGE, NEWEST, NUMBERED, SHARD_NAME, WRITING, newest_whole
+from ps_common.run_folder.paths import BEST, LINEAGE, NEWEST, NUMBERED, SHARD_NAME, WRITING, newest_whole
 
 log = logging.getLogger("ps-rl")
 
@@ -61,30 +61,19 @@ def best_first(objects: list[Stored]) -> list[Stored]:
     return [*newest_first(objects, BEST), *newest_first(objects)]
 
 
-def download(store: ObjectStore, one: Stored, folder: Path) -> Path:
-    """
-    Download a checkpoint into a folder, where it appears whole and verified. Raises CheckpointError.
-
-    One that is damaged is put aside in the store, so that nobody takes it for the newest again.
-    """
+def fetch(store: ObjectStore, one: Stored, folder: Path) -> Path:
+    """Download a checkpoint into a folder, where it appears whole and verified. Raises CheckpointError."""
     path, beside = folder / one.file, folder / WRITING / one.file
     try:
         beside.parent.mkdir(parents=True, exist_ok=True)
         store.download(one.name, beside)
         read_checkpoint(beside)
         beside.rename(path)
-    except DamagedCheckpoint as error:
-        set_aside(store, one)
-        raise DamagedCheckpoint(f"{store.url}/{one.name}: is damaged, and now {one.file}{ASIDE}") from error
+    except CheckpointError as error:
+        raise type(error)(str(error).replace(str(beside), f"{store.url}/{one.name}")) from error
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be written: {error}") from error
     return path
-
-
-def set_aside(store: ObjectStore, one: Stored) -> None:
-    """Rename an object that cannot be used. Raises StoreError."""
-    store.copy(one.name, one.name + ASIDE)
-    store.remove(one.name)
 
 
 def newest_steps_in(url: str, *, flag: str) -> dict[str, int]:
@@ -111,20 +100,16 @@ def fetch_sound(
     """
     The first sound checkpoint, in this order, of a run or shard in a store, downloaded. Changes nothing there.
 
-    Each damaged one before it is a warning. Raises OtherFormat, as `first_sound`, and CheckpointError.
+    Each damaged one before it is a warning. Raises OtherFormat, as `first_sound`, StoreError and CheckpointError.
     """
     store = ObjectStore(url, flag=flag)
     errors: list[str] = []
     for one in order(stored_in(store)):
-        path = folder / one.file
-        store.download(one.name, path)
         try:
-            read_checkpoint(path)
-        except OtherFormat as error:
-            raise OtherFormat(str(error).replace(str(path), f"{store.url}/{one.name}")) from error
+            return fetch(store, one, folder)
+        except (OtherFormat, StoreError):
+            raise
         except CheckpointError as error:
-            errors.append(str(error).replace(str(path), f"{store.url}/{one.name}"))
-            log.warning("%s; trying the one before it", errors[-1])
-        else:
-            return path
+            errors.append(str(error))
+            log.warning("%s; trying the one before it", error)
     raise CheckpointError(f"{flag} {url}: contains no sound checkpoints; {'; '.join(errors) or 'there are none'}")
