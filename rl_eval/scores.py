@@ -19,7 +19,7 @@ from rl_agent.algorithms.action_values import epsilon_greedy
 from rl_agent.environments.interface import Environments
 from rl_agent.environments.make import closing, make_environments
 from rl_agent.environments.spaces import DiscreteActions
-from rl_agent.networks.packed_parts import part_of
+from rl_agent.networks.custom_network import part_of
 from rl_agent.networks.policies import FORBIDDEN
 from rl_agent.rollouts import Actor, Decision, State
 from rl_eval.games import Baseline, Result, play, summary

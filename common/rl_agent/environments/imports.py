@@ -1,5 +1,5 @@
 """
-Which modules a program imports for a run, and how a custom part is found in one.
+Which modules a program imports for a run, how a custom part is found in one, and its errors as one sentence.
 
 The parts of a run (environment, wrappers, network, algorithm) were proposed by some worker, or read from a file of
 unknown origin. Importing a module runs its code, so a peer or a file cannot cause an import; its own command line can,
@@ -9,17 +9,22 @@ folder. The Python objects that a program hands to its child processes need no i
 
 import importlib
 import os
+import re
 import sys
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
-from ps_common.errors import SettingsError
+from ps_common.errors import PsRlError, SettingsError
 from ps_common.program.objects import MAIN, check_is_here, missing, objects_here
+from ps_common.program.reasons import reason_of
 from ps_common.program.start import find_in_working_folder, working_folder
 from ps_common.protocol.names import module_of
 from ps_common.settings.run_spec import Environment, RunSpec
+
+COLOUR = re.compile("\x1b\\[[0-9;]*m")
 
 
 def check_modules(
@@ -91,6 +96,32 @@ def taking(arguments: Mapping[str, Any], *, flag: str) -> Iterator[None]:
             why = str(error).partition(" was raised from")[0]  # Gymnasium adds all arguments
             raise SettingsError(f"{flag}: there is no argument {unknown[0]}: {why}; leave it out") from error
         raise
+
+
+@contextmanager
+def tried(flag: str, *, hint: str = "") -> Iterator[None]:
+    """
+    Any error of the block becomes a SettingsError that names the flag and gives the hint; those of ps-rl stay as they
+    are. Warnings of a block that passes are given once it is over.
+    """
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        try:
+            yield
+        except PsRlError:
+            raise
+        except (Exception, SystemExit) as error:
+            why = reason_of(error)
+            hints = [*filter(None, [hint]), *gymnasium_warnings(warned)[-1:]]  # which often say the cause
+            raise SettingsError("; ".join([f"{flag}: fails when it is tried: {why}", *hints])) from error
+    for one in warned:
+        warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+
+
+def gymnasium_warnings(warned: Sequence[warnings.WarningMessage]) -> list[str]:
+    """Each text of Gymnasium's own warnings among these, once."""
+    texts = [" ".join(COLOUR.sub("", str(one.message)).split()) for one in warned]
+    return list(dict.fromkeys(text.removeprefix("WARN: ") for text in texts if text.startswith("WARN: ")))
 
 
 def shadowed_module(module: str) -> str:

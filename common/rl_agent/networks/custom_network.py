@@ -1,7 +1,8 @@
-"""A custom torso, `--network my_pkg:MyTorso`: what it must be, and how it is made from its import path."""
+"""A custom torso, `--network my_pkg:MyTorso`: what it must be, how it reads packed observations, and how it is made."""
 
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -10,7 +11,7 @@ from ps_common.errors import SettingsError
 from ps_common.protocol.tensors import ABSURD_NORM
 from ps_common.settings.run_spec import NetworkSettings
 from rl_agent.environments.imports import custom_part, taking
-from rl_agent.environments.spaces import ObservationSpace
+from rl_agent.environments.spaces import ObservationSpace, Part
 
 NEEDED = (
     "a torso is a class of torch.nn.Module, made with (observations, settings), that has `features`, the width of its "
@@ -46,8 +47,16 @@ class CustomTorso(Protocol):
         [N, ...] → [N, F].
 
         Observations are float32: pixels are divided by 255, or normalised as --normalization says. Packed ones are
-        bytes; `part_of` in packed_parts.py reads each part.
+        bytes; `part_of` reads each part.
         """
+
+
+def part_of(packed: Tensor, part: Part) -> Tensor:
+    """A part of packed observations, a view of the rows: [..., bytes] → [..., *part.shape] of the part's dtype."""
+    rows = packed[..., part.offset : part.end]
+    if part.dtype == np.float32:
+        rows = rows.view(torch.float32)
+    return rows.reshape(*rows.shape[:-1], *part.shape)
 
 
 def custom_torso(settings: NetworkSettings, observations: ObservationSpace) -> tuple[nn.Module, int]:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ps_common.settings.run_spec import NetworkSettings
 from rl_agent.environments.spaces import ObservationSpace
-from rl_agent.networks.packed_parts import part_of
+from rl_agent.networks.custom_network import part_of
 from rl_agent.networks.policies import FORBIDDEN
 from rl_agent.networks.running_statistics import ReturnNormalization
 from rl_agent.networks.torsos import head, torso_for

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ps_common.settings.run_spec import A3CSettings, ActionValuesSettings
 from rl_agent.environments.spaces import Part
-from rl_agent.networks.packed_parts import part_of
+from rl_agent.networks.custom_network import part_of
 
 SMALLEST_VARIANCE = 1e-6  # of an element of an observation
 SMALLEST_RETURN_VARIANCE = 1e-8  # as is usual (Engstrom et al. 2020)

@@ -14,9 +14,8 @@ from ps_common.protocol.names import is_import_path
 from ps_common.settings.run_spec import NetworkSettings
 from rl_agent.environments.spaces import ObservationSpace
 from rl_agent.networks.compatibility import check_network, torso_name
-from rl_agent.networks.custom_network import custom_torso
+from rl_agent.networks.custom_network import custom_torso, part_of
 from rl_agent.networks.normalization import PixelsToUnit, RandomPlayNormalization
-from rl_agent.networks.packed_parts import part_of
 from rl_agent.networks.running_statistics import RunningNormalization
 
 Convolution = tuple[int, int, int, int]  # channels, kernel, stride, padding

@@ -22,9 +22,9 @@ from ps_common.settings.run_spec import Environment
 from rl_agent.environments.any_gymnasium import made_environment
 from rl_agent.environments.custom_environment import made_vectors, makes_vectors, wrapped
 from rl_agent.environments.gymnasium_spaces import MASK, REMEDY, ActionCodec, kept_type, leaves
+from rl_agent.environments.imports import tried
 from rl_agent.environments.interface import MOST_OBSERVATION, Environments, close_logged, first_unsound, random_play
 from rl_agent.environments.spaces import fitted
-from rl_agent.trial.custom_errors import tried
 
 SEED = 0
 MOST_STEPS = 1000  # a game that is tried ends after so many steps

@@ -27,9 +27,8 @@ from ps_common.program.start import start
 from ps_common.protocol.names import bare_host, is_ipv6, join_address
 from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import RunSpec
-from rl_agent.environments.imports import import_named
+from rl_agent.environments.imports import gymnasium_warnings, import_named, tried
 from rl_agent.environments.interface import Environments
-from rl_agent.trial.custom_errors import gymnasium_warnings, tried
 from rl_agent.trial.hooks import Hooks
 from rl_agent.trial.start_card import card_line, start_card
 

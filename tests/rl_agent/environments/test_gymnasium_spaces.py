@@ -13,7 +13,7 @@ from ps_common.settings.run_spec import Environment
 from rl_agent.environments.interface import Environments
 from rl_agent.environments.make import make_environments
 from rl_agent.environments.spaces import BoxActions, DiscreteActions, MultiDiscreteActions
-from rl_agent.networks.packed_parts import part_of
+from rl_agent.networks.custom_network import part_of
 
 NUMBER = Box(-1, 1, (2,), np.float64)
 IMAGE = Box(0, 255, (9, 8, 3), np.uint8)
