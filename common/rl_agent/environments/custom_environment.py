@@ -37,7 +37,6 @@ class MakeEnvironment(Protocol):
 
     def __call__(self, *, render_mode: str | None = ...) -> gymnasium.Env[Any, Any]:
         """A new environment. `render_mode` is given, as "rgb_array", only when the game is to be shown."""
-        ...
 
 
 class MakeVectorEnvironment(Protocol):
@@ -45,7 +44,6 @@ class MakeVectorEnvironment(Protocol):
 
     def __call__(self, *, num_envs: int, render_mode: str | None = ...) -> VectorEnv[Any, Any, Any]:
         """A vector environment of so many, with autoreset mode SAME_STEP; environment k is seeded with seed + k."""
-        ...
 
 
 class MakeWrapper(Protocol):
@@ -53,7 +51,6 @@ class MakeWrapper(Protocol):
 
     def __call__(self, env: gymnasium.Env[Any, Any], /) -> gymnasium.Env[Any, Any]:
         """The wrapped environment."""
-        ...
 
 
 def makes_vectors(path: str) -> bool:

@@ -70,17 +70,14 @@ class Environments(Protocol):
 
     def reset(self, seed: int) -> Observations:
         """Start new episodes; environment k is seeded with seed + k."""
-        ...
 
     def step(self, actions: Actions) -> Stepped:
         """Step every environment once. Actions outside the bounds of BoxActions are clipped to the bounds."""
-        ...
 
     def screen(self) -> Screen:
         """
         The frame of the first environment. Without `with_screen` it may be what the agent sees, [height, width] gray.
         """
-        ...
 
     def close(self) -> None: ...
 
