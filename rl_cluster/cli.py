@@ -49,6 +49,10 @@ from rl_cluster.settings import ClusterSettings, WorkersElsewhere
 from rl_cluster.workers import counted, work_elsewhere
 
 PROGRAM = "rl-cluster"
+SUMMARY = (
+    "global_steps", "updates", "minutes", "episodes", "mean_return_100", "best_mean_return_100", "minutes_to_target",
+    "ending", "staleness_mean",
+)  # fmt: skip
 NO_RUN_NAMED = f"this is --preset {DEFAULT_PRESET}, since none is named; {PROGRAM} --list shows what else there is"
 
 
@@ -211,20 +215,9 @@ def _report(flags: Parsed[ClusterSettings], status: Status, folder: Path, *, dea
 
 
 def _summary(status: Status, run: RunSpec) -> dict[str, Any]:
-    return {
-        "preset": run.preset,
-        "seed": run.seed,
-        "global_steps": status.global_steps,
-        "updates": status.updates,
-        "minutes": status.minutes,
-        "steps_per_second": status.global_steps / max(status.minutes * 60, 1e-9),
-        "episodes": status.episodes,
-        "mean_return_100": status.mean_return_100,
-        "best_mean_return_100": status.best_mean_return_100,
-        "minutes_to_target": status.minutes_to_target,
-        "ending": status.ending,
-        "staleness_mean": status.staleness_mean,
-    }
+    per_second = status.global_steps / max(status.minutes * 60, 1e-9)
+    summary = {"preset": run.preset, "seed": run.seed, "steps_per_second": per_second}
+    return summary | {name: getattr(status, name) for name in SUMMARY}
 
 
 def _last_status(folder: Path) -> Status:

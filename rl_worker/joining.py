@@ -25,6 +25,7 @@ from ps_common.program.run_program import bounded
 from ps_common.program.stop_signals import Interrupted, StopSignal
 from ps_common.protocol.messages import Episode, Welcome
 from ps_common.protocol.tensors import Schema
+from ps_common.run_folder.endpoint_file import typed_addresses
 from ps_common.settings.overrides import slow_link, wire_of
 from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import RunSpec
@@ -133,7 +134,7 @@ class Work:
         """The server's run, whose modules are imported, and its WELCOME."""
         settings = self._flags.program
         log.info("joining %s", settings.server)
-        for why in filter(None, map(why_no_address, settings.addresses)):
+        for why in filter(None, map(why_no_address, typed_addresses(settings.server))):
             log.warning("%s; trying on", why)
         welcome = self.connections.join()
         source = f"the server at {settings.server}"

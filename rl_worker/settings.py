@@ -18,7 +18,7 @@ from ps_common.program.number_flags import (
     check_numbers,
 )
 from ps_common.protocol.names import LONGEST_NAME, as_name, is_name
-from ps_common.run_folder.endpoint_file import check_server, is_path, typed_addresses
+from ps_common.run_folder.endpoint_file import check_server, is_path
 from ps_common.sockets.curve import CurveFlags
 
 
@@ -69,11 +69,6 @@ class WorkerSettings(CurveFlags):
     """give up after so long without a server"""
     resend_mib: Annotated[float, Meta(ge=0, le=MOST_MIB)] = 256.0
     """resend buffer: memory for gradients that are in no checkpoint yet, to send again to a restored server; 0: none"""
-
-    @property
-    def addresses(self) -> list[str]:
-        """The server's address, and its standby's; none where a file has it."""
-        return typed_addresses(self.server)
 
     def __post_init__(self) -> None:
         if is_path(self.server) and Path(self.server).is_dir():

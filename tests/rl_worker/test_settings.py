@@ -4,6 +4,7 @@ import pytest
 
 from ps_common.errors import SettingsError
 from ps_common.program.flags import parse_program
+from ps_common.run_folder.endpoint_file import typed_addresses
 from rl_worker.settings import WorkerSettings
 from tests.rows import row
 
@@ -16,8 +17,8 @@ def test_only_the_server_must_be_named() -> None:
 
 
 def test_a_primary_and_its_standby_are_both_named() -> None:
-    assert WorkerSettings(server="10.0.0.1:5555,10.0.0.2:5555").addresses == ["10.0.0.1:5555", "10.0.0.2:5555"]
-    assert WorkerSettings(server="runs/first/endpoint").addresses == []
+    assert typed_addresses("10.0.0.1:5555,10.0.0.2:5555") == ["10.0.0.1:5555", "10.0.0.2:5555"]
+    assert typed_addresses("runs/first/endpoint") == []
     with pytest.raises(SettingsError, match=r"--server 10\.0\.0\.2: must be HOST:PORT"):
         WorkerSettings(server="10.0.0.1:5555,10.0.0.2")
 

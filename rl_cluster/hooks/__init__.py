@@ -1,1 +1,0 @@
-"""The functions of a user that a run calls at its checkpoints."""
