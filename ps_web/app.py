@@ -42,10 +42,6 @@ SAVE_SECONDS = 60.0  # until a checkpoint is on disk
 STUCK_SECONDS = 30.0  # for which a page may read nothing before it is disconnected
 LOOK_SECONDS = 4.0  # between two looks for runs
 PING_SECONDS = 15.0  # proxies close connections on which nothing is sent
-SCRIPTS = ("app", "charts", "curves", "game", "list", "run", "steer", "uPlot.iife.min", "view")
-STATIC = dict.fromkeys((f"{name}.js" for name in SCRIPTS), "text/javascript") | dict.fromkeys(
-    ("style.css", "uPlot.min.css"), "text/css"
-)
 
 
 def static_folder() -> Path:
@@ -57,7 +53,7 @@ def make_app(index: RunIndex, viewers: Viewers, access: Access) -> web.Applicati
     page = Page(index, viewers, access)
     app = web.Application(middlewares=[access.middleware], client_max_size=2**16)
     app.router.add_get("/", page.index)
-    app.router.add_get("/static/{name}", page.static)
+    app.router.add_static("/static", static_folder())
     app.router.add_get("/api/runs", page.list_runs)
     app.router.add_get("/api/stream", page.stream)
     app.router.add_get("/api/settings", page.settings)
@@ -115,14 +111,8 @@ class Page:
         response.enable_compression()
         return response
 
-    async def index(self, _: web.Request) -> web.Response:
-        return web.Response(text=(static_folder() / "index.html").read_text(encoding="utf-8"), content_type="text/html")
-
-    async def static(self, request: web.Request) -> web.Response:
-        name = request.match_info["name"]
-        if name not in STATIC:
-            raise web.HTTPNotFound
-        return web.Response(body=(static_folder() / name).read_bytes(), content_type=STATIC[name], charset="utf-8")
+    async def index(self, _: web.Request) -> web.FileResponse:
+        return web.FileResponse(static_folder() / "index.html")
 
     async def settings(self, _: web.Request) -> web.Response:
         return _json(settings_table())
