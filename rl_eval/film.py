@@ -13,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageOps
+from PIL import Image
 
 from ps_common.errors import CheckpointError, SettingsError
 from ps_common.run_folder.checkpoint_folder import best_first, newest_first, why_none
@@ -24,18 +24,7 @@ from rl_agent.environments.imports import import_modules
 from rl_agent.environments.interface import Screen
 from rl_agent.environments.make import closing, make_environments
 from rl_eval.games import Game, Replay
-from rl_eval.recording import (
-    INK,
-    LINE_HEIGHT,
-    MARGIN,
-    MOST_SECONDS,
-    PAPER,
-    Timed,
-    font,
-    game_screens,
-    screens_of_gif,
-    write_screens,
-)
+from rl_eval.recording import MOST_SECONDS, PAPER, Timed, captioned, game_screens, screens_of_gif, write_screens
 from rl_eval.settings import EvaluationSettings
 from rl_eval.trained import agent_of
 
@@ -66,7 +55,7 @@ def write_contact_sheet(path: Path, environment: Environment, games: Sequence[Ga
     """Write the sheet of the first of the best games, which were played with `seed`. Raises SettingsError."""
     best = max(games, key=lambda game: game.score)
     title = f"{environment.id}: the best of {len(games)} games, score {best.score:g} in {len(best.actions):,} steps"
-    sheet = _captioned(_grid(list(_pictures(environment, games, best, seed=seed)), COLUMNS), title)
+    sheet = captioned(_grid(list(_pictures(environment, games, best, seed=seed)), COLUMNS), title)
     try:
         Image.fromarray(sheet).save(path, "PNG")
     except OSError as error:
@@ -109,7 +98,7 @@ def _cells(screens: Timed, caption: str, *, seconds: float, size: tuple[int, int
     frames: list[Screen] = []
     for until, screen in screens:
         if len(frames) < until * FRAMES_PER_SECOND or not frames:
-            frames += [_captioned(screen, caption, size)] * max(1, math.ceil(until * FRAMES_PER_SECOND) - len(frames))
+            frames += [captioned(screen, caption, size)] * max(1, math.ceil(until * FRAMES_PER_SECOND) - len(frames))
         if len(frames) >= seconds * FRAMES_PER_SECOND:
             break
     return frames[: math.ceil(seconds * FRAMES_PER_SECOND)]
@@ -129,26 +118,15 @@ def _pictures(settings: Environment, games: Sequence[Game], best: Game, *, seed:
         for game in games[: games.index(best)]:
             if game.environment == best.environment:
                 list(replay.steps(game.actions))
-        yield _captioned(environments.screen(), "step 0: 0", CELL)
+        yield captioned(environments.screen(), "step 0: 0", CELL)
         for step, (score, ended) in enumerate(replay.steps(best.actions), start=1):
             if step in shown and not ended:  # after the end the screen is the next game's
-                yield _captioned(environments.screen(), f"step {step:,}: {score:g}", CELL)
+                yield captioned(environments.screen(), f"step {step:,}: {score:g}", CELL)
 
 
 def _evenly(count: int, most: int) -> list[int]:
     """At most so many of `count` places at equal distances, the first and the last among them."""
     return [round(place) for place in np.linspace(0, count - 1, min(most, count))]
-
-
-def _captioned(screen: Screen, caption: str, size: tuple[int, int] | None = None) -> Screen:
-    """The screen, as large as it fits into this width and height, with its caption below. Both sides are even."""
-    picture = ImageOps.pad(Image.fromarray(screen), size, color=PAPER) if size else Image.fromarray(screen)
-    cell = Image.new("RGB", (picture.width, picture.height + LINE_HEIGHT + MARGIN // 2), PAPER)
-    cell.paste(picture)
-    draw = ImageDraw.Draw(cell)
-    draw.fontmode = "1"  # smooth edges would take the colours of a GIF's palette from the game
-    draw.text((MARGIN // 2, picture.height), caption, fill=INK, font=font())
-    return np.asarray(cell)
 
 
 def _grid(cells: Sequence[Screen], columns: int) -> Screen:

@@ -18,7 +18,7 @@ from typing import Any
 import imageio.v2
 import numpy as np
 import torch
-from PIL import Image, ImageChops, ImageDraw, ImageFont, ImageSequence, ImageStat
+from PIL import Image, ImageChops, ImageDraw, ImageFont, ImageOps, ImageSequence, ImageStat
 
 from ps_common.errors import SettingsError
 from ps_common.settings.run_spec import Environment
@@ -189,6 +189,17 @@ def with_overlay(screen: Screen, actions: ActionSpace, *, score: float, outlook:
         _draw_line(draw, left, top, name, share, TAKEN if is_taken else INK)
         top += LINE_HEIGHT
     return np.asarray(picture)
+
+
+def captioned(screen: Screen, caption: str, size: tuple[int, int] | None = None) -> Screen:
+    """The screen, as large as it fits into this width and height, with its caption below. Both sides are even."""
+    picture = ImageOps.pad(Image.fromarray(screen), size, color=PAPER) if size else Image.fromarray(screen)
+    cell = Image.new("RGB", (picture.width, picture.height + LINE_HEIGHT + MARGIN // 2), PAPER)
+    cell.paste(picture)
+    draw = ImageDraw.Draw(cell)
+    draw.fontmode = "1"  # smooth edges would take the colours of a GIF's palette from the game
+    draw.text((MARGIN // 2, picture.height), caption, fill=INK, font=font())
+    return np.asarray(cell)
 
 
 @cache

@@ -46,9 +46,9 @@ def test_the_best_game_is_shown_from_its_first_to_its_last_step(
         for score, length in zip((1, 2), lengths, strict=False)
     ]
     shown: list[str] = []
-    captioned = film._captioned
+    captioned = film.captioned
     monkeypatch.setattr(
-        film, "_captioned", lambda screen, caption, *size: (shown.append(caption), captioned(screen, caption, *size))[1]
+        film, "captioned", lambda screen, caption, *size: (shown.append(caption), captioned(screen, caption, *size))[1]
     )
     write_contact_sheet(tmp_path / "sheet.png", CARTPOLE.environment, games, seed=5)
     assert shown[:-1] == [f"step {step}: {step}" for step in range(lengths[1])]
