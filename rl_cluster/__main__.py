@@ -4,7 +4,9 @@ from functools import partial
 
 from ps_common.program.start import start
 
-main = partial(start, "rl_cluster.cli", "train_here")
+FORKS = {"ps_server": ("ps_server.cli", "ps_server.serving"), "rl_worker": ("rl_worker.cli", "rl_worker.joining")}
+
+main = partial(start, "rl_cluster.cli", "train_here", forks=FORKS)
 
 if __name__ == "__main__":
     main()

@@ -6,7 +6,6 @@ The server and the workers are the programs of other machines, which rl-cluster 
 
 import secrets
 import socket
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ import msgspec
 import tyro
 
 from ps_common.errors import PsRlError, ServerUnreachable
-from ps_common.program.child_processes import command_of, kill_all
+from ps_common.program.child_processes import OUTPUT_SECONDS, PipedChild, kill_all
 from ps_common.program.flags import Parsed, parse_with_run, typed_flags
 from ps_common.program.number_flags import NUMBERS
 from ps_common.program.objects import forget_objects, objects_here
@@ -97,7 +96,9 @@ def _train(flags: Parsed[ClusterSettings]) -> int:
             forget_objects()
     _report(flags, status, folder, deaths=deaths)
     if status.episodes:  # a plot that fails says why itself, and the run has not failed
-        subprocess.run(command_of("ps_ctl", ["plot", str(folder)]), check=False)
+        plot = PipedChild("ps_ctl", ["plot", str(folder)], print)
+        plot.wait()
+        plot.read_rest(within_seconds=OUTPUT_SECONDS)
     return 0
 
 

@@ -47,6 +47,7 @@ MAY_USE_THE_ENVIRONMENT = {
     "ps_common/program/resources.py",
     "ps_common/program/start.py",
     "ps_common/program/child_processes.py",
+    "ps_common/program/fork_server.py",
     "ps_common/program/objects.py",
     "ps_common/program/reasons.py",
     "rl_agent/environments/process_guard.py",

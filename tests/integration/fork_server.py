@@ -161,7 +161,13 @@ def _run(request: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
+    import gymnasium.envs.classic_control  # noqa: F401
+
+    import ps_ctl.plots  # noqa: F401
     import ps_server.serving  # noqa: F401
+    import ps_web.cli  # noqa: F401
+    import rl_agent.trial.environment_check  # noqa: F401
+    import rl_cluster.cli  # noqa: F401
     import rl_eval.scores  # noqa: F401
     import rl_worker.joining  # noqa: F401
 

@@ -13,8 +13,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import psutil  # type: ignore[import-untyped]
 import torch
 
+from ps_common.program.fork_server import NAME
 from ps_common.protocol import messages
 from ps_common.protocol.codecs import CODECS
 from ps_common.protocol.status import Status
@@ -133,6 +135,12 @@ def programs_in(folder: Path, *, import_anew: bool = False) -> Iterator[Programs
     finally:
         programs.end_all()
         signal.signal(signal.SIGTERM, before)
+
+
+def children_of(program: Program) -> list[psutil.Process]:
+    """The programs that it has started and that run."""
+    children = psutil.Process(program.process.pid).children()
+    return [child for child in children if child.name() != NAME and child.status() != psutil.STATUS_ZOMBIE]
 
 
 def free_ports(count: int) -> list[int]:

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from ps_common.run_folder.checkpoint_file import read_checkpoint
-from tests.integration.processes import Programs, status_of, wait_for
+from tests.integration.processes import Programs, children_of, status_of, wait_for
 from tests.rl_agent.custom_environments import line_with
 from tests.rows import nightly
 
@@ -115,7 +115,7 @@ def test_ctrl_c_ends_the_run_in_order(programs: Programs, tmp_path: Path) -> Non
     cluster = programs.start("rl-cluster", *FOREVER, "--run-dir", str(run), "--json", str(summary))
     wait_for(lambda: "workers 2" in cluster.output or _episodes(run) > 10, program=cluster)
     children = psutil.Process(cluster.process.pid).children(recursive=True)
-    assert len(children) == 4, "a server, two workers and the page"
+    assert len(children) == 5, "a fork server, a server, two workers and the page"
     cluster.signal(signal.SIGINT)
     assert cluster.wait(30) == 0, cluster.output
     assert not any(child.is_running() for child in children)
@@ -147,11 +147,11 @@ def test_children_do_not_outlive_a_cluster_that_is_killed(programs: Programs, tm
     cluster = programs.start("rl-cluster", *FOREVER, "--run-dir", str(run))
     wait_for(lambda: _episodes(run) > 0, program=cluster)
     children = psutil.Process(cluster.process.pid).children(recursive=True)
-    assert len(children) == 4, "a server, two workers and the page"
+    assert len(children) == 5, "a fork server, a server, two workers and the page"
     cluster.kill()
     gone, alive = psutil.wait_procs(children, timeout=20)
     assert not alive
-    assert len(gone) == 4
+    assert len(gone) == 5
 
 
 @pytest.mark.nightly
@@ -200,11 +200,10 @@ def test_a_process_that_is_killed_is_reported_and_replaced(programs: Programs, t
     run = tmp_path / "run"
     cluster = programs.start("rl-cluster", *FOREVER, "--run-dir", str(run), "--no-web")
     wait_for(lambda: _episodes(run) > 0, program=cluster)
-    before = psutil.Process(cluster.process.pid).children()
-    for child in before:
+    for child in children_of(cluster):
         child.kill()
         psutil.wait_procs([child])
-        wait_for(lambda: len(psutil.Process(cluster.process.pid).children()) == 3, program=cluster)
+        wait_for(lambda: len(children_of(cluster)) == 3, program=cluster)
     wait_for(lambda: cluster.output.count("died: killed by SIGKILL") == 3, program=cluster)
     cluster.signal(signal.SIGINT)
     assert cluster.wait() == 0, cluster.output

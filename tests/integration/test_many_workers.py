@@ -8,7 +8,7 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 
 from ps_common.program.stop_signals import SAME_SECONDS
-from tests.integration.processes import Programs, status_of, wait_for
+from tests.integration.processes import Programs, children_of, status_of, wait_for
 from tests.integration.test_faults import FOREVER
 
 pytestmark = pytest.mark.timeout(300)
@@ -19,12 +19,12 @@ def test_workers_of_one_machine_live_die_and_leave_together(programs: Programs) 
     many = programs.start("rl-cluster", "--server", endpoint, "--workers", "2", "--name", "host")
     wait_for(lambda: status_of(endpoint).workers_alive == 2, program=many)
     assert {worker.worker_id for worker in status_of(endpoint).workers} == {"host-0", "host-1"}
-    children = psutil.Process(many.process.pid).children()
+    children = children_of(many)
     assert len(children) == 2
-    first = next(child for child in children if "host-0" in child.cmdline())
-    first.kill()
-    wait_for(lambda: "host-0 died: killed by SIGKILL; it is started again" in many.output, program=many)
-    wait_for(lambda: "host-0 joined" in server.output.partition("is gone")[2], program=many)
+    children[0].kill()
+    death = r"(host-\d) died: killed by SIGKILL; it is started again"
+    (name,) = wait_for(lambda: re.findall(death, many.output), program=many)
+    wait_for(lambda: f"{name} joined" in server.output.partition("is gone")[2], program=many)
     many.signal(signal.SIGTERM)
     assert many.wait() == 0, many.output
     assert status_of(endpoint).workers_alive == 0

@@ -341,5 +341,15 @@ class ShardHistories(RuleBasedStateMachine):
             assert cluster.server.run.progress.global_steps == 2 * sum(self.cluster.made)
 
 
+class FurtherShardHistories(ShardHistories):
+    """The same, for `make nightly`."""
+
+
+def histories(count: int) -> settings:
+    return settings(max_examples=count, stateful_step_count=20, suppress_health_check=list(HealthCheck))
+
+
 TestShardHistories = ShardHistories.TestCase
-TestShardHistories.settings = settings(max_examples=15, stateful_step_count=20, suppress_health_check=list(HealthCheck))
+TestShardHistories.settings = histories(4)
+TestFurtherShardHistories = pytest.mark.nightly(FurtherShardHistories.TestCase)
+TestFurtherShardHistories.settings = histories(60)

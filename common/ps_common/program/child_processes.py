@@ -14,6 +14,7 @@ from typing import IO, Any
 from weakref import WeakSet
 
 from ps_common.errors import PsRlError, SettingsError
+from ps_common.program.fork_server import ONE_THREAD, Fork, fork
 from ps_common.program.reasons import LAUNCHED, Reason, heard
 from ps_common.program.start import places_beside_installed
 
@@ -29,7 +30,7 @@ class Child:
     """One of our programs as a child process; its output is appended to `log`."""
 
     log: Path | None
-    _process: subprocess.Popen[bytes]
+    _process: subprocess.Popen[bytes] | Fork
     _variables: Mapping[str, str] = {}  # of its environment, beside those of this process
     _is_asked: bool  # to leave
     _reason: Reason | None
@@ -189,7 +190,12 @@ class PipedChild(Child):
 
     def __init__(self, program: str, arguments: Sequence[str], on_line: Callable[[str], None]) -> None:
         self.log = None
-        self._start(program, arguments, stdout=subprocess.PIPE)
+        read, write = os.pipe()
+        self._output = open(read, "rb")  # noqa: SIM115  (the thread closes it)
+        try:
+            self._start(program, arguments, stdout=write)
+        finally:
+            os.close(write)
         self._on_line = on_line
         self._reader = threading.Thread(target=self._read, name="child-output", daemon=True)
         self._reader.start()
@@ -199,10 +205,8 @@ class PipedChild(Child):
 
     def _read(self) -> None:
         """The thread. It ends with the output; a process that the child has left behind may keep that open."""
-        output = self._process.stdout
-        assert output is not None, "its output is a pipe"
-        with output:
-            while line := output.readline(LONGEST_LINE):
+        with self._output:
+            while line := self._output.readline(LONGEST_LINE):
                 self._on_line(line.decode(errors="replace").rstrip())
 
 
@@ -252,9 +256,9 @@ def _started(
     channel: int,
     streams: Mapping[str, IO[bytes] | int | None],
     further: Mapping[str, str],
-) -> subprocess.Popen[bytes]:
+) -> subprocess.Popen[bytes] | Fork:
     """
-    The process, which says its reasons into this channel.
+    The process, which says its reasons into this channel: a fork of the fork server, if there is one.
 
     It asks the kernel itself to end with its parent (reasons.py): code between fork and exec can deadlock where the
     parent has threads.
@@ -265,13 +269,18 @@ def _started(
     variables = {
         "PYTHONPATH": os.pathsep.join(places),
         "PYTHONIOENCODING": "utf-8:backslashreplace",
-        "OMP_NUM_THREADS": "1",
-        "MKL_NUM_THREADS": "1",
+        **ONE_THREAD,
         LAUNCHED: f"{os.getpid()} {channel}",
     }
+    environment = {**os.environ, **variables, **further}
+    output = streams["stdout"]
+    if output is not None and len(streams) == 1:
+        descriptor = output if isinstance(output, int) else output.fileno()
+        if process := fork(program, arguments, environment, descriptor, channel):
+            return process
     return subprocess.Popen(
         command_of(program, arguments),
-        env={**os.environ, **variables, **further},
+        env=environment,
         pass_fds=[channel],
         start_new_session=True,  # the terminal sends Ctrl-C to the parent alone, which ends the run in order
         **how,

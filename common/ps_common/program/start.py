@@ -10,16 +10,21 @@ import importlib
 import os
 import sys
 import sysconfig
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import NoReturn
 
+NO_RUN = frozenset({"-h", "--help", "--list"})  # flags with which a program starts no other
 
-def start(module: str, function: str, *, leaves_in_order: bool = False) -> NoReturn:
+
+def start(
+    module: str, function: str, *, leaves_in_order: bool = False, forks: Mapping[str, Sequence[str]] | None = None
+) -> NoReturn:
     """
     Run a function of one of our modules, which has the name of its PROGRAM.
 
     The garbage collector is off until `run_program`: imports take a fifth less time. A program that `leaves_in_order`
-    does so while it imports, too.
+    does so while it imports, too. `forks`: programs that it starts, and the modules that they import.
     """
     gc.disable()
     working_folder_last()
@@ -31,6 +36,10 @@ def start(module: str, function: str, *, leaves_in_order: bool = False) -> NoRet
         from ps_common.program.stop_signals import leave_at_once
 
         leave_at_once()
+    if forks and not NO_RUN.intersection(sys.argv):
+        from ps_common.program.fork_server import begin_fork_server
+
+        begin_fork_server(forks, here=working_folder())
     from ps_common.program.run_program import ProgramEnd, end_in_time, run_program
 
     program = importlib.import_module(module)
