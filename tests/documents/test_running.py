@@ -42,6 +42,7 @@ ELSEWHERE = {
     "python3.11 -m venv": "tests/test_makefile.py",
     "(while": "tests/integration/test_faults.py",
     "python -m examples.digits": "tests/integration/test_digits.py",
+    "python -m examples.population": "tests/examples/test_population.py",
     "node": "tests/examples/test_remote_simulator.py",
     "cc": "tests/examples/test_remote_simulator.py",
     "rl-cluster --environment examples.remote_simulator": "tests/examples/test_remote_simulator.py",
