@@ -17,7 +17,7 @@ from ps_common.protocol.names import is_name
 from ps_common.run_folder.paths import EPISODES, LOGGED, METRICS, TENSORBOARD, records_folder
 from ps_common.run_folder.run_rows import EpisodeRow, LoggedRow, MetricsRow, RowsTail
 from ps_server.records.bounded_file import BoundedLinesFile, evenly_in_time
-from ps_server.records.tensorboard import EventFile, Point
+from ps_server.records.tensorboard import EventFile
 
 LOOK_SECONDS = 0.2  # between two looks at files
 MOST_NAMES, LONGEST_CURVE = 64, 60  # curves of one program, and characters of a name
@@ -102,7 +102,7 @@ class LoggedCurves:
             row = LoggedRow(time=time.time(), name=curve, value=value, **place)
             self._file.add([row])
             if self._events is not None:
-                self._events.add(Point({curve: value}), global_steps=row.global_steps)
+                self._events.add([(curve, value)], global_steps=row.global_steps)
 
     def close(self) -> None:
         self._file.close()

@@ -8,11 +8,12 @@ libraries' own writers, whose queue then fills up.
 """
 
 import contextlib
+import itertools
 import struct
 import time
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +34,7 @@ MOST_GIF_BYTES = 8 * 2**20
 MOST_VALUES = 10_000  # a histogram is of the newest values
 RETURNS, STALENESS, GAME = "Histograms/Returns", "Histograms/Staleness", "Game"
 BINS = 30  # of a histogram
+Value = float | Sequence[float] | bytes  # a scalar, the values of a histogram (at least one), or a GIF
 
 
 @dataclass(frozen=True)
@@ -173,18 +175,6 @@ class GameGifs:
         return {}
 
 
-@dataclass(frozen=True)
-class Point:
-    """Values at one T, each by its tag."""
-
-    scalars: Mapping[str, float] = field(default_factory=dict)
-    histograms: Mapping[str, Sequence[float]] = field(default_factory=dict)  # the values, at least one each
-    gifs: Mapping[str, bytes] = field(default_factory=dict)
-
-    def __bool__(self) -> bool:
-        return bool(self.scalars or self.histograms or self.gifs)
-
-
 class EventFile:
     """
     An event file in RUN_DIR/tensorboard, or in the folder `within` it; a resumed run begins another, which TensorBoard
@@ -202,9 +192,9 @@ class EventFile:
         self._file = AppendedFile(path.open("ab", buffering=0), TENSORBOARD)
         self._write(Event(wall_time=time.time(), file_version="brain.Event:2"))
 
-    def add(self, point: Point, *, global_steps: int) -> None:
-        """Append a point."""
-        summary = Summary(value=_values(point))
+    def add(self, point: Iterable[tuple[str, Value]], *, global_steps: int) -> None:
+        """Append values at one T, each with its tag."""
+        summary = Summary(value=itertools.starmap(_tagged, point))
         self._write(Event(wall_time=time.time(), step=global_steps, summary=summary))
 
     def close(self) -> None:
@@ -214,16 +204,17 @@ class EventFile:
         self._file.add(_framed(event.SerializeToString()))
 
 
-def _values(point: Point) -> Iterator[Summary.Value]:
-    for tag, value in point.scalars.items():
-        yield Summary.Value(tag=tag, simple_value=value)
-    for tag, values in point.histograms.items():
-        array = np.asarray(values, np.float64)
-        yield Summary.Value(tag=tag, histo=make_histogram(array, _edges(array)))
-    for tag, gif in point.gifs.items():
-        width, height = struct.unpack("<HH", gif[6:10])
-        image = Summary.Image(height=height, width=width, colorspace=3, encoded_image_string=gif)
-        yield Summary.Value(tag=tag, image=image)
+def _tagged(tag: str, value: Value) -> Summary.Value:
+    match value:
+        case bytes():
+            width, height = struct.unpack("<HH", value[6:10])
+            image = Summary.Image(height=height, width=width, colorspace=3, encoded_image_string=value)
+            return Summary.Value(tag=tag, image=image)
+        case float() | int():
+            return Summary.Value(tag=tag, simple_value=value)
+        case _:
+            array = np.asarray(value, np.float64)
+            return Summary.Value(tag=tag, histo=make_histogram(array, _edges(array)))
 
 
 def _edges(values: np.ndarray) -> np.ndarray:
@@ -257,14 +248,14 @@ class Summaries:
         self._global_steps = report.global_steps
         scalars = self._points.add(report)
         gifs = self._gifs.due(minutes=report.minutes) if self._gifs is not None and scalars else {}
-        self._write(Point(scalars, self._histograms.add(report), gifs))
+        self._write(scalars, self._histograms.add(report), gifs)
 
     def close(self) -> None:
         """Add a point of the last reports: a short run may have no other."""
         gifs = self._gifs.rest() if self._gifs is not None else {}
-        self._write(Point(self._points.rest(), self._histograms.rest(), gifs))
+        self._write(self._points.rest(), self._histograms.rest(), gifs)
         self._file.close()
 
-    def _write(self, point: Point) -> None:
-        if point:
-            self._file.add(point, global_steps=self._global_steps)
+    def _write(self, *tagged: Mapping[str, Value]) -> None:
+        if any(tagged):
+            self._file.add(itertools.chain(*(one.items() for one in tagged)), global_steps=self._global_steps)

@@ -19,7 +19,7 @@ from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.record_writer import masked_crc32c
 
 from ps_common.run_folder.paths import TENSORBOARD
-from ps_server.records.tensorboard import EventFile, Point
+from ps_server.records.tensorboard import EventFile
 from tests.rows import row
 
 EVERYTHING = {SCALARS: 0, HISTOGRAMS: 0, COMPRESSED_HISTOGRAMS: 0, IMAGES: 0, TENSORS: 0}
@@ -60,8 +60,8 @@ def a_gif(*, width: int = 30, height: int = 20) -> bytes:
 
 def test_tensorboard_loads_scalars_histograms_and_gifs(tmp_path: Path) -> None:
     file = EventFile(tmp_path)
-    file.add(Point({"Perf/Reward": 1.5, "Perf/Length": 7.0}), global_steps=10)
-    file.add(Point({"Perf/Reward": 2.5}, {"Returns": [1.0, 2.0, 4.0, 4.0]}, {"Game": a_gif()}), global_steps=2**40)
+    file.add([("Perf/Reward", 1.5), ("Perf/Length", 7.0)], global_steps=10)
+    file.add([("Perf/Reward", 2.5), ("Returns", [1.0, 2.0, 4.0, 4.0]), ("Game", a_gif())], global_steps=2**40)
     reader = loaded(tmp_path)  # before it is closed
     assert [(point.step, point.value) for point in reader.Scalars("Perf/Reward")] == [(10, 1.5), (2**40, 2.5)]
     (point,) = reader.Histograms("Returns")
@@ -81,7 +81,7 @@ def test_a_histogram_counts_every_value(tmp_path_factory: pytest.TempPathFactory
         with row(values):
             tmp_path = tmp_path_factory.mktemp("row")
             file = EventFile(tmp_path)
-            file.add(Point(histograms={"Returns": values}), global_steps=1)
+            file.add([("Returns", values)], global_steps=1)
             file.close()
             (point,) = loaded(tmp_path).Histograms("Returns")
             assert sum(point.histogram_value.bucket) == len(values)
@@ -90,7 +90,7 @@ def test_a_histogram_counts_every_value(tmp_path_factory: pytest.TempPathFactory
 
 def test_the_file_is_an_event_file(tmp_path: Path) -> None:
     file = EventFile(tmp_path)
-    file.add(Point({"Perf/Reward": 1.5, "Perf/Length": 7.0}), global_steps=2**40)
+    file.add([("Perf/Reward", 1.5), ("Perf/Length", 7.0)], global_steps=2**40)
     first, second = events_in(tmp_path)  # before it is closed
     assert first.file_version == "brain.Event:2"
     assert (second.step, scalars_of(second)) == (2**40, {"Perf/Reward": 1.5, "Perf/Length": 7.0})
@@ -101,7 +101,7 @@ def test_the_file_is_an_event_file(tmp_path: Path) -> None:
 def test_a_resumed_run_adds_a_file(tmp_path: Path) -> None:
     for step in (1, 2):
         file = EventFile(tmp_path)
-        file.add(Point({"Perf/Reward": 0.0}), global_steps=step)
+        file.add([("Perf/Reward", 0.0)], global_steps=step)
         file.close()
     assert [point.step for point in loaded(tmp_path).Scalars("Perf/Reward")] == [1, 2]
 
@@ -114,7 +114,7 @@ def test_a_full_disk_is_reported_once_and_ends_no_run(
     (tmp_path / TENSORBOARD / "events.out.tfevents.1").symlink_to("/dev/full")
     file = EventFile(tmp_path)
     for step in range(10):
-        file.add(Point({"Perf/Reward": 0.0}), global_steps=step)
+        file.add([("Perf/Reward", 0.0)], global_steps=step)
     file.close()
     (warning,) = caplog.records
     assert warning.getMessage() == "tensorboard: cannot be written, the run goes on without it: No space left on device"
