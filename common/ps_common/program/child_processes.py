@@ -46,7 +46,11 @@ class Child:
         """
         self.log = log
         self._variables = variables or {}
-        with _opened(log) as output:
+        try:
+            output = log.open("ab")
+        except OSError as error:
+            raise SettingsError(f"{log}: cannot be written: {error.strerror}") from error
+        with output:
             self._start(program, arguments, stdout=output)
 
     @property
@@ -98,10 +102,7 @@ class Child:
             status = Path(f"/proc/{self.pid}/stat").read_bytes()
         except OSError:
             return False
-        return status.rpartition(b")")[2].split()[0] in (
-            b"T",
-            b"t",
-        )  # the state follows the name, which may contain anything
+        return status.rpartition(b")")[2].split()[0] in b"Tt"  # the state follows the name, which may contain anything
 
     @property
     def age_seconds(self) -> float:
@@ -285,13 +286,6 @@ def _started(
         start_new_session=True,  # the terminal sends Ctrl-C to the parent alone, which ends the run in order
         **how,
     )
-
-
-def _opened(log: Path) -> IO[bytes]:
-    try:
-        return log.open("ab")
-    except OSError as error:
-        raise SettingsError(f"{log}: cannot be written: {error.strerror}") from error
 
 
 def how_it_ended(status: int) -> str:
