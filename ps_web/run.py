@@ -10,6 +10,7 @@ import asyncio
 import base64
 import contextlib
 import hashlib
+import shlex
 import time
 from collections.abc import Sequence
 from functools import cached_property
@@ -18,7 +19,10 @@ from typing import Any
 
 import msgspec
 
+from ps_common.program.flags import typed_flags
+from ps_common.program.objects import MAIN
 from ps_common.protocol.messages import Event, WatchedFrame
+from ps_common.protocol.names import is_import_path, module_of
 from ps_common.protocol.status import Status, how_it_ended
 from ps_common.run_folder.checkpoint_folder import checkpoints_of
 from ps_common.run_folder.commands import command_of_run, what_next
@@ -132,12 +136,13 @@ class WatchedRun:
         if self.folder is not None:
             whole = self.folder.parent if SHARD_NAME.fullmatch(self.folder.name) else self.folder
             past["command"] = command_of_run(self.folder)
-            past["next"] = what_next(written, whole, modules=()) if written else []
+            modules = self._modules()
+            past["next"] = what_next(written, whole, modules=modules) if written and MAIN not in modules else []
         return past
 
     def _now(self) -> dict[str, Any]:
         """The present; where no server answers, also what the folder says of the run and its end."""
-        past = {"ended": ""} if self.status else self._past()
+        past = {"ended": "", "next": self._for_more_workers()} if self.status else self._past()
         checkpoints = [path.name for path in checkpoints_of(self.folder)[:5]] if self.folder else []
         return {
             "run": self.number,
@@ -150,6 +155,20 @@ class WatchedRun:
             "watched": self.watched,
             **past,
         }
+
+    def _for_more_workers(self) -> list[str]:
+        imports = ["--import", *modules] if (modules := self._modules()) else []
+        command = shlex.join(["rl-cluster", "--server", self.link.address, *imports])
+        return ["# more workers, on any machine:", command] if self.link.address and MAIN not in modules else []
+
+    def _modules(self) -> list[str]:
+        """Those that the command of the run names, by --import and by import paths."""
+        try:
+            typed = typed_flags(shlex.split(command_of_run(self.folder) if self.folder else ""))
+        except ValueError:  # the file is anybody's text
+            return []
+        paths = [word for words in typed.values() for word in words if is_import_path(word)]
+        return list(dict.fromkeys([*typed.get("--import", ()), *map(module_of, paths)]))
 
     def watch_worker(self, worker_id: str) -> None:
         """Show the game of this worker on all pages; "": of none."""

@@ -96,7 +96,7 @@ function drawTiles(run) {
     ["updates/s", short(status ? status.updates_per_second : null)],
     ["workers", status ? String(status.workers_alive) : "–"],
     ["learning rate", short(status ? status.learning_rate : last(points.learning_rate))],
-  ];
+  ].filter(([name, value]) => value !== "–" || name === "mean return");
   const list = by("tiles");
   if (list.children.length !== tiles.length) {
     list.replaceChildren(...tiles.map(() => {
@@ -131,7 +131,7 @@ function drawWorkers(run) {
       const cell = document.createElement(k ? "td" : "th");
       if (!k) cell.scope = "row";
       if (k === 1) cell.className = state;
-      if (k === 5) cell.className = "long";
+      if (k === 5 && refused) cell.className = "long";
       cell.textContent = text;
       row.append(cell);
     });
@@ -140,6 +140,7 @@ function drawWorkers(run) {
     return row;
   });
   body.replaceChildren(...rows);
+  by("workers").hidden = !rows.length;
   by("no-workers").hidden = rows.length > 0;
   by("no-workers").textContent = run.status ? "No worker has joined yet: rl-worker --server " + run.address
     : run.ended ? "The run is over: it has no workers." : "Workers are shown while a server answers.";

@@ -30,9 +30,9 @@ const PLUMBING = [
   { id: "server", title: "Waiting for the server", unit: "share of a worker's time", key: "server_share" },
 ];
 
-function colour(id, alpha = 1) { // of a run, always the same: the first bytes of its id are a hue
-  const hue = parseInt(id.slice(0, 4), 16) * 360 / 65536;
-  return `hsl(${hue.toFixed(0)} 70% ${DARK.matches ? 65 : 40}% / ${alpha})`;
+function colour(id, alpha = 1) { // of a run, always the same: bytes of its id are a hue and one of three tones
+  const hue = parseInt(id.slice(0, 4), 16) * 360 / 65536, tone = parseInt(id.slice(4, 8), 16) % 3;
+  return `oklch(${(DARK.matches ? 62 : 40) + 12 * tone}% 0.17 ${hue.toFixed(0)} / ${alpha})`;
 }
 function style(name) { return getComputedStyle(document.documentElement).getPropertyValue(name).trim(); }
 
@@ -142,7 +142,8 @@ class Chart {
     this.caption.append(saves);
   }
 
-  // lines: [{label, stroke, xs, ys, points, dash, width, bare}, …]; a bare one is drawn as it is, however smooth the others.
+  // lines: [{label, stroke, xs, ys, points, dash, width, bare, main, range}, …]; a bare one is drawn as it is, however
+  // smooth the others; of a small chart with many lines only the main one stands above it; a range is two other lines.
   // frame: {x, zoom, log, smooth, marks: [{x, text}, …]}; bands: [{lines: [above, below], fill}, …]
   draw(lines, frame, bands = []) {
     const { xs, raw } = this.join(lines, frame);
@@ -240,7 +241,9 @@ class Chart {
 
   describe(index) { // the newest values above the chart, and beside the pointer those where it is
     const here = index !== null && index !== undefined && index < this.xs.length;
-    this.values.replaceChildren(...this.lines.map((_, k) => this.value(k, last)));
+    const isShort = this.spec.wide || this.lines.length < 3, ranges = this.lines.flatMap((line) => line.range || []);
+    const named = this.lines.map((_, k) => k).filter((k) => !ranges.includes(k));
+    this.values.replaceChildren(...named.filter((k) => isShort || this.lines[k].main).map((k) => this.value(k, last)));
     this.tip.hidden = !here;
     if (!here) return;
     const { marks, x } = this.frame, left = this.plot.cursor.left, place = document.createElement("b");
@@ -251,13 +254,14 @@ class Chart {
       return text;
     });
     const isBeyond = (k) => this.xs[index] > this.lines[k].xs[this.lines[k].xs.length - 1];
-    this.tip.replaceChildren(place, ...this.lines.map((_, k) => this.value(k, (column) => (isBeyond(k) ? null : upTo(column, index)))), ...near);
+    this.tip.replaceChildren(place, ...named.map((k) => this.value(k, (column) => (isBeyond(k) ? null : upTo(column, index)))), ...near);
     this.tip.dataset.side = left < this.plot.over.clientWidth / 2 ? "right" : "left";
   }
 
   value(k, pick) { // of one line: its name and its value; where it is smooth, also the value as it is
-    const part = document.createElement("span"), { label, stroke } = this.lines[k], isSmooth = this.raw[k] !== this.drawn[k];
-    const text = short(pick(this.drawn[k])) + (isSmooth ? ` (${short(pick(this.raw[k]))})` : "");
+    const part = document.createElement("span"), { label, stroke, range } = this.lines[k], isSmooth = this.raw[k] !== this.drawn[k];
+    const beside = range ? range.map((one) => short(pick(this.raw[one]))).join(" to ") : isSmooth ? short(pick(this.raw[k])) : "";
+    const text = short(pick(this.drawn[k])) + (beside ? ` (${beside})` : "");
     part.textContent = this.lines.length > 1 ? `${label} ${text}` : text;
     if (this.lines.length > 1) part.prepend(dot(stroke));
     return part;

@@ -37,7 +37,7 @@ function drawCurves(run, shown) {
   for (const chart of charts) {
     if (chart.place.closest("details") && !open) continue;
     const { table, key, points } = chart.spec;
-    const lines = shown.map((one) => ({ label: one.name, stroke: colour(one.id), points, width: one === run ? 2 : 1.5, ...columnOf(one, frame.x, key, table) }));
+    const lines = shown.map((one) => ({ label: one.name, stroke: colour(one.id), points, main: one === run, width: one === run ? 2 : 1.5, ...columnOf(one, frame.x, key, table) }));
     chart.draw(lines.filter((line) => last(line.ys) !== null), frame);
   }
   if (open) staleness.draw(run.staleness);
@@ -65,9 +65,10 @@ function drawReturns(run, shown, frame) {
     })),
   ];
   for (const group of banded.size ? seeds : []) {
-    const band = bandOf(group, frame.x);
+    const [highest, lowest, mean] = bandOf(group, frame.x), range = [lines.length + 1, lines.length];
+    const label = `${settingsOf(group[0], groups) || "all"}: mean of ${group.length} seeds`;
     bands.push({ lines: [lines.length, lines.length + 1], fill: colour(group[0].id, 0.18) });
-    lines.push(...band);
+    lines.push(highest, lowest, { ...mean, label, range });
   }
   if (target(run) !== null) {
     const ends = lines.flatMap((line) => line.xs).filter((at) => at !== null).reduce(([low, high], at) => [Math.min(low, at), Math.max(high, at)], [Infinity, -Infinity]);
@@ -87,17 +88,22 @@ function bySeed(shown) { // runs whose settings are the same but for the seed, a
   return [...groups.values()];
 }
 
+function settingsOf(run, groups) { // what tells its group from the others
+  const firsts = groups.map((group) => lineOf(group[0].id)).filter(Boolean), names = differing(firsts).filter((name) => name !== "seed");
+  const line = lineOf(run.id);
+  return line && names.length < 4 ? names.map((name) => `${lastPart(name)} ${written(settingOf(line, name))}`).join(", ") : (line || run).name;
+}
+
 function bandOf(group, x) { // the mean of a group, and the lowest and the highest, as far as the shortest run goes
   const shown = group.filter((run) => (run.points[x] || []).length > 1), stroke = colour(group[0].id);
   const end = Math.min(...shown.map((run) => last(run.points[x]))) || 0;
   const xs = Array.from({ length: shown.length ? 300 : 0 }, (_, k) => end * k / 299);
   const values = shown.map((run) => interpolated(run.points[x], run.points.mean_return_100, xs));
   const over = (pick) => xs.map((_, k) => { const ys = values.map((one) => one[k]).filter((y) => y !== null); return ys.length ? pick(ys) : null; });
-  const { environment, group: name } = lineOf(group[0].id) || {};
   return [
     { label: "highest", stroke: style("--line"), xs, ys: over((ys) => Math.max(...ys)), bare: true },
     { label: "lowest", stroke: style("--line"), xs, ys: over((ys) => Math.min(...ys)), bare: true },
-    { label: `${name || environment}: mean of ${shown.length} seeds`, stroke, width: 2.5, xs, ys: over((ys) => ys.reduce((sum, y) => sum + y, 0) / ys.length), bare: true },
+    { label: "mean", stroke, width: 2.5, xs, ys: over((ys) => ys.reduce((sum, y) => sum + y, 0) / ys.length), bare: true },
   ];
 }
 

@@ -69,7 +69,7 @@ function passes(line, text) { // words, and settings such as learning_rate>1e-3
 
 function settingOf(line, name) { // by its whole name or the last part of it; also a column of the list
   if (["score", "best", "steps", "minutes"].includes(name)) return line[name];
-  const isIt = (key) => key === name || key.endsWith(`.${name}`);
+  const isIt = (key) => [key, lastPart(key)].includes(name);
   const changed = Object.keys(line.settings).find(isIt);
   if (changed) return line.settings[changed];
   for (const [section, inner] of Object.entries((table || {}).defaults || {})) {
@@ -78,6 +78,21 @@ function settingOf(line, name) { // by its whole name or the last part of it; al
     for (const key of Object.keys(Object(values))) if (isIt(`${section}.${key}`)) return values[key];
   }
   return undefined;
+}
+
+function lastPart(name) { // of the name of a setting; of "algorithm.name" and "environment.id" the first one
+  const [section, inner] = name.split(".");
+  return ["name", "id"].includes(inner) ? section : inner || section;
+}
+
+function differing(some) { // names of the settings in which these lines differ
+  const names = [...new Set(some.flatMap((line) => Object.keys(line.settings)))];
+  return names.filter((name) => new Set(some.map((line) => written(settingOf(line, name)))).size > 1).sort();
+}
+
+function written(value) {
+  if (value === undefined || value === null) return "–";
+  return typeof value === "number" ? String(Number(value.toPrecision(4))) : typeof value === "object" ? JSON.stringify(value) : String(value);
 }
 
 function grouped(all) { // in the order of each group's first run
@@ -116,7 +131,7 @@ function groupOf(name, group, ticked, open) {
 }
 
 function rowOf(line, ticked, open) {
-  const row = document.createElement("div"), box = document.createElement("input"), dot = document.createElement("span"), facts = document.createElement("span");
+  const row = document.createElement("div"), box = document.createElement("input"), rest = document.createElement("div"), facts = document.createElement("span");
   row.className = "run-row";
   box.type = "checkbox";
   box.checked = ticked.has(line.id);
@@ -125,12 +140,11 @@ function rowOf(line, ticked, open) {
   const name = button("", () => openRun(line.id));
   name.className = "run-name";
   name.setAttribute("aria-pressed", line.id === open);
-  dot.className = "dot";
-  dot.style.background = colour(line.id);
-  name.append(dot, line.name);
+  name.append(dot(colour(line.id)), line.name);
   facts.className = "quiet";
   facts.textContent = [line.live ? "live" : "", line.score === null ? "" : short(line.score), line.steps ? `${short(line.steps)} steps` : ""].filter(Boolean).join(" · ");
-  row.append(box, name, facts);
+  rest.append(name, facts);
+  row.append(box, rest);
   return row;
 }
 
@@ -144,21 +158,19 @@ function button(text, act) {
 
 function drawCompared(ticked) { // the settings in which the ticked runs differ, beside their scores
   by("compared-section").hidden = ticked.length < 2;
-  const written = (value) => (value === undefined || value === null ? "–" : typeof value === "number" ? String(Number(value.toPrecision(4))) : typeof value === "object" ? JSON.stringify(value) : String(value));
-  const names = [...new Set(ticked.flatMap((line) => Object.keys(line.settings)))];
-  const differing = names.filter((name) => new Set(ticked.map((line) => written(settingOf(line, name)))).size > 1).sort();
-  const heads = ["run", "return", "best", "steps", "minutes", ...differing];
+  const names = differing(ticked), heads = ["run", "return", "best", "steps", "minutes", ...names.map(lastPart)];
   const cell = (text, isHead, scope) => {
     const place = document.createElement(isHead ? "th" : "td");
     if (isHead) place.scope = scope;
     place.textContent = text;
     return place;
   };
+  const headOf = (line) => { const found = cell("", true, "row"); found.append(dot(colour(line.id)), line.name); return found; };
   const row = (cells) => { const found = document.createElement("tr"); found.append(...cells); return found; };
   by("compared").tHead.replaceChildren(row(heads.map((head) => cell(head, true, "col"))));
   by("compared").tBodies[0].replaceChildren(...ticked.map((line) => row([
-    cell(line.name, true, "row"), cell(short(line.score)), cell(short(line.best)), cell(short(line.steps)), cell(short(line.minutes)),
-    ...differing.map((name) => cell(written(settingOf(line, name)))),
+    headOf(line), cell(short(line.score)), cell(short(line.best)), cell(short(line.steps)), cell(short(line.minutes)),
+    ...names.map((name) => cell(written(settingOf(line, name)))),
   ])));
 }
 

@@ -15,14 +15,14 @@ function drawRun(run) {
   drawProgress(run);
   const score = run.status ? run.status.best_mean_return_100 : last(run.points.best_mean_return_100);
   const facts = [
-    ["state", { lost: "no server answers, and the records have no end: it was killed, or is out of reach" }[stateOf(run)] || run.ended],
+    ["state", stateOf(run) === "lost" ? "no server answers, and the records have no end: it was killed, or is out of reach" : ""],
     ["took", run.seconds > 0 ? `${duration(run.seconds)} from the first record to the newest` : ""],
     ["best checkpoint", run.best ? `best.safetensors; the best mean return of 100 games is ${short(score)}` : ""],
     ["protocol", protocolOf(run.settings.environment || {})],
     ["started from", run.settings.start_from],
     ["begun by", run.command, true],
   ];
-  const next = run.status ? ["# more workers, on any machine:", `rl-cluster --server ${run.address}`] : run.next || [];
+  const next = run.next || [];
   for (let k = 0; k + 1 < next.length; k += 2) facts.push([next[k].replace(/^# |:$/g, ""), next[k + 1], true]);
   const shown = facts.filter(([, text]) => text), text = JSON.stringify(shown);
   if (by("facts").dataset.shown !== text) {
@@ -32,13 +32,19 @@ function drawRun(run) {
       term.textContent = name;
       if (isCommand) {
         const code = document.createElement("code");
-        code.textContent = value;
+        code.append(...value.split(" ").flatMap((word, k) => (k ? [" ", wordOf(word)] : [wordOf(word)]))); // lines end between words
         detail.append(code, copying(`Copy the command: ${name}`, () => value, code));
       } else detail.textContent = value;
       return [term, detail];
     }));
   }
   drawTable(run);
+}
+
+function wordOf(text) {
+  const found = document.createElement("span");
+  found.textContent = text;
+  return found;
 }
 
 function duration(seconds) {

@@ -120,9 +120,9 @@ def test_a_run_that_is_over_says_how_it_ended_how_it_was_begun_and_what_was_adju
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert serious_violations(page) == []
     assert page.locator("#run-state").inner_text() == "over"
+    assert "max_minutes 10 reached" in page.locator("#link").inner_text()
     facts = page.locator("#facts").inner_text()
     for fact in (
-        "max_minutes 10 reached",
         "rl-cluster --preset cartpole-a3c --seed 7",
         "rl-eval --checkpoint",
         "990 s",

@@ -64,6 +64,25 @@ def test_curves_that_a_program_has_added_are_columns_over_every_x(folder: Path) 
     }  # fmt: skip
 
 
+def test_commands_to_type_next_import_the_modules_that_the_first_command_named(folder: Path) -> None:
+    row = ROW | LEAST | {"phase": "draining", "workers_alive": 0, "checkpoint_version": 7}
+    (folder / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+    for command, modules in [
+        ("rl-cluster --environment mine.games:Maze --import others 'a b' --seed 1", "others 'a b' mine.games"),
+        ("rl-cluster --environment ALE/Pong-v5 --workers 2", ""),
+        ("rl-cluster --name 'torn", ""),
+    ]:
+        (folder / "command").write_text(command)
+        imports = f" --import {modules}" if modules else ""
+        assert watched(folder).whole()["next"][1].endswith(f"rl-eval --checkpoint {folder}{imports}")
+        live = watched(folder)
+        live.link.address = "host:5555"
+        live._take_status(a_status(global_steps=200))
+        assert live.whole()["next"][1] == f"rl-cluster --server host:5555{imports}"
+    (folder / "command").write_text("rl-cluster --environment __main__:Maze")
+    assert watched(folder).whole()["next"] == [], "no command has the class of a notebook"
+
+
 def test_an_event_of_the_folder_and_of_the_server_is_sent_once(folder: Path) -> None:
     path = folder / "events.jsonl"
     path.write_bytes(b"".join(msgspec.json.encode(an_event(number)) + b"\n" for number in (1, 2)))
