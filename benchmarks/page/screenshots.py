@@ -1,10 +1,12 @@
 """
-The pictures of the README that show a run: docs/images/page.png in a browser, and docs/images/terminal.png.
+The pictures of the README that show runs: docs/images/page.png and runs.png in a browser, and docs/images/terminal.png.
 
     python -m benchmarks.page.screenshots --preset pong --steps 280000
 
-A run is started in a terminal of its own, by the same command that a user types. When it has so many steps, the page is
-photographed by Chromium, and what then stands in the terminal is drawn with its colours. Then the run is interrupted.
+CartPole is trained with two learning rates and three seeds each. Then a run is started in a terminal of its own, by the
+same command that a user types. When it has so many steps, the page of all these runs is photographed by Chromium: the
+live run, and the others compared. What then stands in the terminal is drawn with its colours, and the run is
+interrupted.
 """
 
 import fcntl
@@ -21,6 +23,7 @@ import termios
 import threading
 import time
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import tyro
@@ -31,11 +34,14 @@ from rich.text import Text
 
 from benchmarks.page.chromium import chromium
 
-PAGE, TERMINAL = (Path(__file__).parents[2] / "docs" / "images" / f"{name}.png" for name in ("page", "terminal"))
+NAMES = ("page", "runs", "terminal")
+PAGE, RUNS, TERMINAL = (Path(__file__).parents[2] / "docs" / "images" / f"{name}.png" for name in NAMES)
+SCRIPTS = Path(sys.executable).parent
 COLUMNS, ROWS = 104, 40
-WIDTH, HEIGHT = 1280, 860  # of the browser
+WIDTH, HEIGHT = 1280, 1120  # of the browser
 COLOURS = 128
-STEPS = "last(runs.get(0)?.points.global_steps) ?? 0"
+RATES, SEEDS = ("1.5e-3", "5e-4"), ("0", "1", "2")  # of the runs that are compared
+STEPS = "last([...runs.values()].find((run) => run.status)?.points.global_steps) ?? 0"
 ERASED = "\x1b[2K"  # rich erases each line of a panel before it draws the next one
 
 
@@ -82,36 +88,53 @@ class Terminal:
 
 def main(flags: Flags) -> None:
     with tempfile.TemporaryDirectory() as folder:
+        _train_others(folder)
         command = ("rl-cluster", "--preset", flags.preset, "--workers", str(flags.workers), "--seed", "0")
-        terminal = Terminal(str(Path(sys.executable).parent / command[0]), *command[1:], folder=folder)
+        terminal = Terminal(str(SCRIPTS / command[0]), *command[1:], folder=folder)
+        web = Terminal(str(SCRIPTS / "ps-web"), "runs", "--port", "0", folder=folder)
         try:
             with chromium() as browser:
-                page = _page(browser, terminal)
+                page = _page(browser, web)
                 while int(page.evaluate(STEPS)) < flags.steps:
                     if terminal.process.poll() is not None:
                         sys.exit(terminal.text)
                     page.wait_for_timeout(200)
                 page.screenshot(path=PAGE)
+                page.locator(".group", has_text="rates").get_by_role("button").click()
+                page.locator("#band").check()
+                page.locator("#compared-section").scroll_into_view_if_needed()
+                page.evaluate("document.getElementById('compared-section').scrollIntoView()")
+                page.wait_for_timeout(1000)
+                page.screenshot(path=RUNS)
                 _draw(browser, terminal.screen(), " ".join(command))
         finally:
-            terminal.process.send_signal(signal.SIGINT)
-            terminal.process.wait()
-    for picture in (PAGE, TERMINAL):
+            for program in (terminal, web):
+                program.process.send_signal(signal.SIGINT)
+                program.process.wait()
+    for picture in (PAGE, RUNS, TERMINAL):
         with Image.open(picture) as photograph:
             few_colours = photograph.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
         few_colours.save(picture, optimize=True)
         print(f"{picture}: {picture.stat().st_size:,} bytes")
 
 
-def _page(browser: Browser, terminal: Terminal) -> Page:
-    """The page of the run at the address that the terminal shows, with the live game of the first worker."""
-    while not (found := re.search(r"^page: (\S+)", terminal.text, re.MULTILINE)):
-        if terminal.process.poll() is not None:
-            sys.exit(terminal.text)
+def _train_others(folder: str) -> None:
+    """The runs that are compared, one after another."""
+    for rate, seed in product(RATES, SEEDS):
+        flags = ("--preset", "cartpole-fast", "--learning-rate", rate, "--seed", seed, "--experiment", "rates")
+        subprocess.run([SCRIPTS / "rl-cluster", *flags, "--no-web"], cwd=folder, check=True, capture_output=True)
+
+
+def _page(browser: Browser, web: Terminal) -> Page:
+    """The page of all runs, with the live one open and the live game of its first worker."""
+    while not (found := re.search(r"^page: (\S+)", web.text, re.MULTILINE)):
+        if web.process.poll() is not None:
+            sys.exit(web.text)
         time.sleep(0.1)
     size = ViewportSize(width=WIDTH, height=HEIGHT)
     page = browser.new_page(viewport=size, color_scheme="dark", device_scale_factor=1.5)
     page.goto(found[1])
+    page.locator(".run-row", has_text="live").get_by_role("button").click(timeout=600_000)
     page.locator("#watch-choice").wait_for(timeout=600_000)
     page.locator("#watch").select_option(index=1)
     return page
