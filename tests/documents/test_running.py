@@ -43,6 +43,7 @@ ELSEWHERE = {
     "(while": "tests/integration/test_faults.py",
     "python -m examples.digits": "tests/integration/test_digits.py",
     "python -m examples.population": "tests/examples/test_population.py",
+    "pip install optuna": "tests/examples/test_sweep.py",
     "node": "tests/examples/test_remote_simulator.py",
     "cc": "tests/examples/test_remote_simulator.py",
     "rl-cluster --environment examples.remote_simulator": "tests/examples/test_remote_simulator.py",
