@@ -39,7 +39,7 @@ PAGE, RUNS, TERMINAL = (Path(__file__).parents[2] / "docs" / "images" / f"{name}
 SCRIPTS = Path(sys.executable).parent
 COLUMNS, ROWS = 104, 40
 WIDTH, HEIGHT = 1280, 1120  # of the browser
-COLOURS = 128
+COLOURS = 256
 RATES, SEEDS = ("1.5e-3", "5e-4"), ("0", "1", "2")  # of the runs that are compared
 STEPS = "last([...runs.values()].find((run) => run.status)?.points.global_steps) ?? 0"
 ERASED = "\x1b[2K"  # rich erases each line of a panel before it draws the next one
@@ -113,7 +113,7 @@ def main(flags: Flags) -> None:
                 program.process.wait()
     for picture in (PAGE, RUNS, TERMINAL):
         with Image.open(picture) as photograph:
-            few_colours = photograph.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
+            few_colours = photograph.convert("RGB").quantize(COLOURS, method=Image.Quantize.FASTOCTREE)
         few_colours.save(picture, optimize=True)
         print(f"{picture}: {picture.stat().st_size:,} bytes")
 

@@ -29,19 +29,25 @@ function lineOf(id) { return lines.find((line) => line.id === id); }
 
 // -- what is shown ------------------------------------------------------------------------------------------------------
 
-function tickedIds() { // of runs that are there; at first the live and newest
-  const wanted = view.get("ticked").split(",").filter((id) => lines.some((line) => line.id === id));
-  return wanted.length ? wanted : [...lines].sort(ORDERS[""]).slice(0, SHOWN_AT_FIRST).map((line) => line.id);
+function tickedIds() { // of runs that are there; at first the live and newest of the group of the one that is open
+  const wanted = view.get("ticked").split(",").filter(lineOf), sorted = [...lines].sort(ORDERS[""]);
+  const first = lineOf(view.get("open")) || sorted[0];
+  return wanted.length ? wanted : sorted.filter((line) => groupName(line) === groupName(first)).slice(0, SHOWN_AT_FIRST).map((line) => line.id);
 }
 
 function shownIds() {
   const open = view.get("open"), ticked = tickedIds();
-  return (lines.some((line) => line.id === open) && !ticked.includes(open) ? [open, ...ticked] : ticked).slice(0, MOST_SHOWN);
+  return (lineOf(open) && !ticked.includes(open) ? [open, ...ticked] : ticked).slice(0, MOST_SHOWN);
 }
 
 function tick(ids) {
   view.set("ticked", ids.slice(0, MOST_SHOWN).join(","));
   show();
+}
+
+function tickOnly(ids) { // and one of them is open
+  if (!ids.includes((runs.get(chosen) || {}).id)) view.set("open", ids[0]);
+  tick(ids);
 }
 
 function openRun(id) {
@@ -95,12 +101,11 @@ function written(value) {
   return typeof value === "number" ? String(Number(value.toPrecision(4))) : typeof value === "object" ? JSON.stringify(value) : String(value);
 }
 
+function groupName(line) { return [line.environment, line.group].filter(Boolean).join(" · ") || "without settings"; }
+
 function grouped(all) { // in the order of each group's first run
   const groups = new Map();
-  for (const line of all) {
-    const name = [line.environment, line.group].filter(Boolean).join(" · ") || "without settings";
-    groups.set(name, [...(groups.get(name) || []), line]);
-  }
+  for (const line of all) groups.set(groupName(line), [...(groups.get(groupName(line)) || []), line]);
   return groups;
 }
 
@@ -125,7 +130,7 @@ function groupOf(name, group, ticked, open) {
   const section = document.createElement("section"), head = document.createElement("div"), title = document.createElement("h3");
   head.className = "group";
   title.textContent = `${name} (${group.length})`;
-  head.append(title, button("only this group", () => tick(group.map((line) => line.id))));
+  head.append(title, button("only this group", () => tickOnly(group.map((line) => line.id))));
   section.append(head, ...group.map((line) => rowOf(line, ticked, open)));
   return section;
 }

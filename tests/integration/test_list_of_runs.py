@@ -45,7 +45,7 @@ def make_run(folder: Path, settings: Mapping[str, Mapping[str, Any] | int | str]
 
 def page_of(programs: Programs, folder: Path, open_page: Callable[..., Page]) -> Page:
     page = open_page(printed_address(programs.start("ps-web", str(folder), "--port", "0")))
-    until(page, "lines.length > 1 && runs.size > 1 && document.querySelectorAll('.run-row').length > 1")
+    until(page, "lines.length > 1 && runs.size > 0 && document.querySelectorAll('.run-row').length > 1")
     return page
 
 
@@ -86,8 +86,9 @@ def test_the_runs_of_a_sweep_are_told_apart_by_their_settings_and_a_link_keeps_t
         make_run(tmp_path / f"sweep-{number:02}", {"experiment": "sweep", "schedule": schedule, "network": network})
     make_run(tmp_path / "other", {"environment": {"id": "Acrobot-v1"}})
     page = page_of(programs, tmp_path, open_page)
+    assert page.evaluate("[...runs.values()].map((run) => run.name)") == ["other"], "the group of the newest"
     page.locator(".group", has_text="sweep (12)").get_by_role("button").click()
-    until(page, "runs.size === 12")
+    until(page, "runs.size === 12 && document.title.startsWith('sweep-')")
     heads = page.locator("#compared thead th").all_inner_texts()
     assert heads == ["run", "return", "best", "steps", "minutes", "hidden", "learning_rate"]
     until(page, "document.querySelectorAll('#compared tbody tr').length === 12")
@@ -121,6 +122,7 @@ def test_seeds_of_the_same_settings_are_a_mean_and_a_band_and_another_environmen
         make_run(tmp_path / f"fast-{seed}", {"seed": seed, "schedule": {"learning_rate": 0.01}}, score=200 + 10 * seed)
     make_run(tmp_path / "other", {"seed": 7, "environment": {"id": "Acrobot-v1"}}, score=500)
     page = page_of(programs, tmp_path, open_page)
+    page.evaluate("tick(lines.map((line) => line.id))")
     until(page, "runs.size === 7")
     until(page, "document.querySelectorAll('#chart-loss canvas').length === 1")
     named = page.locator("#chart-loss .values").inner_text()
@@ -131,7 +133,9 @@ def test_seeds_of_the_same_settings_are_a_mean_and_a_band_and_another_environmen
     labels = page.evaluate("returns.lines.map((line) => line.label)")
     assert [label for label in labels if label in ("other", "seed-0", "seed-1", "seed-2")] == ["other"]
     values = page.locator("#chart-return .values").inner_text()
-    assert "learning_rate 0.01: mean of 3 seeds 210 (200 to 220)" in values.replace("environment CartPole-v1, ", "")
+    assert "learning_rate 0.01: mean of 3 seeds 210 (200 to 220)" in values.replace("environment CartPole-v1, ", ""), (
+        "named by what differs"
+    )
     assert "highest" not in values
     group = "bySeed(shownRuns()).find((group) => group.some((run) => run.name === 'seed-0'))"
     mean = page.evaluate(f"bandOf({group}, 'global_steps')[2].ys")
