@@ -91,7 +91,7 @@ function bySeed(shown) { // runs whose settings are the same but for the seed, a
 function settingsOf(run, groups) { // what tells its group from the others
   const firsts = groups.map((group) => lineOf(group[0].id)).filter(Boolean), names = differing(firsts).filter((name) => name !== "seed");
   const line = lineOf(run.id);
-  return line && names.length < 4 ? names.map((name) => `${lastPart(name)} ${written(settingOf(line, name))}`).join(", ") : groupName(line || {});
+  return line && names.length < 6 ? names.map((name) => `${lastPart(name)} ${written(settingOf(line, name))}`).join(", ") : groupName(line || {});
 }
 
 function bandOf(group, x) { // the mean of a group, and the lowest and the highest, as far as the shortest run goes

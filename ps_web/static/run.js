@@ -32,7 +32,7 @@ function drawRun(run) {
       term.textContent = name;
       if (isCommand) {
         const code = document.createElement("code");
-        code.append(...value.split(" ").flatMap((word, k) => (k ? [" ", wordOf(word)] : [wordOf(word)]))); // lines end between words
+        code.append(...value.split(" ").flatMap((word, k) => [k ? " " : "", word.startsWith("-") ? flagOf(word) : word]));
         detail.append(code, copying(`Copy the command: ${name}`, () => value, code));
       } else detail.textContent = value;
       return [term, detail];
@@ -41,7 +41,7 @@ function drawRun(run) {
   drawTable(run);
 }
 
-function wordOf(text) {
+function flagOf(text) { // no line ends behind its hyphens
   const found = document.createElement("span");
   found.textContent = text;
   return found;
