@@ -9,7 +9,7 @@ site=$(mktemp -d)
 if [ -d .wheels ]; then
     python3 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --target "$site" .wheels/*.whl || exit 1
 fi
-export PYTHONPATH=$site:$PWD PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
+export PYTHONPATH=$site:$PWD:$PWD/common PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 cores=$(env -u OMP_NUM_THREADS nproc)
 
 part() { # NAME SECONDS COMMAND…: its output goes to a log of its own, and its end to the screen
@@ -39,7 +39,7 @@ pong() { # NAME SEED FLAG…
 # shellcheck disable=SC2086
 for seed in ${SEEDS:-0 1}; do
     pong pong "$seed" $recipe
-    pong gang "$seed" --gang ${GANG_RECIPE:---envs 4 --minibatches 16}
+    pong gang "$seed" --gang ${GANG_RECIPE:---envs 8 --minibatches 8}
 done
 part cartpole-cuda 40 $cluster --preset cartpole --workers 2 --device cuda --max-minutes 0.4 \
     --run-dir "$site/cartpole-cuda" --json "$out/cartpole-cuda.json"
