@@ -274,7 +274,7 @@ def _started(
         LAUNCHED: f"{os.getpid()} {channel}",
     }
     environment = {**os.environ, **variables, **further}
-    output = streams["stdout"]
+    output = streams.get("stdout")
     if output is not None and len(streams) == 1:
         descriptor = output if isinstance(output, int) else output.fileno()
         if process := fork(program, arguments, environment, descriptor, channel):
