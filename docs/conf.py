@@ -17,13 +17,14 @@ copyright = "The ps-rl authors, MIT licence"
 
 extensions = [
     "myst_parser",
+    "docs.extension.notebooks",
     "docs.extension.source_pages",
     "docs.extension.generated_pages",
     "docs.extension.accessibility",
 ]
 root_doc = "docs/index"
 include_patterns = [
-    "*.md", "docs/**.md", "common/PROTOCOL.md", "docker/README.md", "deploy/**README.md",
+    "*.md", "docs/**.md", "docs/**.ipynb", "common/PROTOCOL.md", "docker/README.md", "deploy/**README.md",
     "benchmarks/**.md", "examples/**.md",
 ]  # fmt: skip
 # Folders that are not looked into at all: large ones, and ones with pages of other projects.

@@ -42,7 +42,8 @@ class ClusterProcess:
         """The thread."""
         with handed(objects) as variables:
             try:
-                self.child = Child("rl_cluster", flags, self._log, variables)
+                # A notebook has the programs that it starts draw for a terminal, and the output of this one is a file.
+                self.child = Child("rl_cluster", flags, self._log, variables | {"FORCE_COLOR": ""})
             finally:
                 begun.set()
             while self.child.exit_status is None:

@@ -45,7 +45,8 @@ def test_what_makes_no_sense_is_refused_as_by_rl_cluster(
         train(**{"run_dir": tmp_path / "run", **settings})  # type: ignore[arg-type]
 
 
-def test_a_run_is_started_watched_evaluated_and_read(tmp_path: Path) -> None:
+def test_a_run_is_started_watched_evaluated_and_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as a notebook does
     with train("cartpole-a3c", workers=1, seed=1, max_steps=20_000, run_dir=tmp_path / "run") as run:
         assert run.is_live
         (tmp_path / "run" / "curve.png").mkdir()  # the plot at the end fails, and not the run
@@ -53,6 +54,7 @@ def test_a_run_is_started_watched_evaluated_and_read(tmp_path: Path) -> None:
         rows = list(run)
     assert rows[-1].ending == "max_steps 20000 reached"
     assert not run.is_live
+    assert "\x1b" not in (run.folder / "cluster.log").read_text(), "lines, not the panel of a terminal"
     read = Run.open(tmp_path / "run")
     assert read.settings["seed"] == 1
     assert read.settings["max_steps"] == 20_000
