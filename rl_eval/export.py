@@ -13,8 +13,8 @@ from ps_common.errors import SettingsError
 from ps_common.protocol.names import module_of
 from ps_common.run_folder.policy_file import MODEL
 from ps_common.run_folder.trained import Trained
-from ps_common.settings.run_spec import RunSpec
 from rl_agent.environments.interface import Environments
+from rl_eval.card_program import onnx_program, program
 from rl_eval.games import Result
 from rl_eval.onnx_file import write_onnx
 from rl_eval.policy_folder import CARD, ONNX, RECEIPT, SETTINGS, write_model
@@ -51,18 +51,23 @@ A policy of the preset `{preset}` ({algorithm}), after {steps:,} steps and {minu
 
 ## Use
 
+In this folder this program plays a game. The policy sees {observations}.
+
 ```python
-from ps_rl import load_policy
-
-policy = load_policy("."{imports})
-policy.reset()  # before the first observation of each game
-action = policy.act(observation)  # {observations}; the action is what the environment's step takes
+{program}
 ```
-
+{onnx}
 `rl-eval --checkpoint .{flags}` plays full games with it. `settings.toml` has every setting of the run:
 `rl-cluster --config settings.toml{flags}` trains it again.
 
 The weights are those of the checkpoint with SHA-256 `{sha256}`.
+"""
+ONNX_USE = """
+Without ps-rl `model.onnx` plays, always the most probable action:
+
+```python
+{program}
+```
 """
 
 
@@ -77,8 +82,7 @@ def write_policy(
     has_onnx: bool,
 ) -> None:
     """Write the folder, which appears whole or not at all. Raises SettingsError."""
-    steps, minutes = trained.global_steps, trained.minutes
-    card = model_card(trained.run, environments, result, global_steps=steps, minutes=minutes, sha256=trained.sha256)
+    card = model_card(trained, environments, result, network if has_onnx else None)
     try:
         with NewFolder(path) as folder:
             write_model(
@@ -87,8 +91,8 @@ def write_policy(
                 trained.schema,
                 trained.weights,
                 environments,
-                global_steps=steps,
-                minutes=minutes,
+                global_steps=trained.global_steps,
+                minutes=trained.minutes,
             )
             (folder / SETTINGS).write_text(trained.run.to_toml(), encoding="utf-8")
             (folder / CARD).write_text(card, encoding="utf-8")
@@ -99,21 +103,19 @@ def write_policy(
         raise SettingsError(f"--export {path}: cannot be written: {error.strerror or error}") from error
 
 
-def model_card(
-    run: RunSpec, environments: Environments, result: Result, *, global_steps: int, minutes: float, sha256: str
-) -> str:
-    """Markdown with the front matter that model hubs read."""
-    modules, agent_modules = (sorted(set(map(module_of, parts))) for parts in (run.parts, run.agent_parts))
+def model_card(trained: Trained, environments: Environments, result: Result, network: nn.Module | None) -> str:
+    """Markdown with the front matter that model hubs read; `network`: the one that is exported as ONNX, too."""
+    run, modules = trained.run, sorted(set(map(module_of, trained.run.parts)))
     parts = ", ".join(f"`{part}`" for part in run.parts)
+    onnx = "" if network is None else onnx_program(run.environment, environments, network)
     return TEMPLATE.format(
         environment=run.environment.id,
         own=f" It needs code that is not part of ps-rl: {parts}." if parts else "",
-        imports=f", imports={agent_modules}" if agent_modules else "",
         flags=f" --import {' '.join(modules)}" if modules else "",
         preset=run.preset,
         algorithm=run.algorithm_name,
-        steps=global_steps,
-        minutes=minutes,
+        steps=trained.global_steps,
+        minutes=trained.minutes,
         mean=result.mean,
         interval=interval_of(result),
         std=result.std,
@@ -122,7 +124,9 @@ def model_card(
         baselines=_baselines(result),
         protocol="\n".join(f"| {name} | {value} |" for name, value in environments.description.items()),
         observations=environments.observations,
-        sha256=sha256,
+        program=program(run, environments, is_greedy=result.greedy),
+        onnx=ONNX_USE.format(program=onnx) if onnx else "",
+        sha256=trained.sha256,
     )
 
 

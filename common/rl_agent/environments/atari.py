@@ -30,21 +30,14 @@ class AtariEnvironments:
     def __init__(self, settings: Environment, count: int, threads: int, with_screen: bool) -> None:
         game = spec_of(settings.id).kwargs["game"]
         scheme = scheme_for(settings)
-        emulation = _emulation(settings)
+        arguments = vector_arguments(settings)
         self._twin: AtariVectorEnv | None = None
-        self._stack: FrameStack | None = None
-        if scheme.function is None:
-            height, width = scheme.shape
-            observed: dict[str, Any] = {"img_height": height, "img_width": width, "stack_num": settings.frame_stack}
-            self._env = AtariVectorEnv(game, num_envs=count, num_threads=threads, **observed, **emulation)
-        else:
-            whole = WHOLE_FRAMES if scheme.gray else IN_COLOUR
-            self._env = AtariVectorEnv(game, num_envs=count, num_threads=threads, **whole, **emulation)
-            self._stack = FrameStack(scheme, settings.frame_stack)
+        self._stack = FrameStack(scheme, settings.frame_stack) if scheme.function else None
+        self._env = AtariVectorEnv(game, num_envs=count, num_threads=threads, **arguments)
         # These environments may render only gray frames. A twin of the first game, with the same seed and actions,
         # plays the same game in full size and colour.
         if with_screen and (self._stack is None or scheme.gray):
-            self._twin = AtariVectorEnv(game, num_envs=1, num_threads=1, **IN_COLOUR, **emulation)
+            self._twin = AtariVectorEnv(game, num_envs=1, num_threads=1, **(arguments | IN_COLOUR))
         self.count = count
         joystick = self._env.ale.get_action_set()
         with closed_if_refused(self):
@@ -57,7 +50,7 @@ class AtariEnvironments:
         self._counts_lives = settings.life_loss_ends_episode
         self._reward_ends_return = settings.reward_ends_episode
         self._lives = np.zeros(count, dtype=np.int64)
-        self.description = _description(settings, described(scheme, settings.frame_stack), table, emulation)
+        self.description = _description(settings, described(scheme, settings.frame_stack), table, arguments)
 
     def reset(self, seed: int) -> Observations:
         observations, info = self._env.reset(seed=seed)
@@ -97,7 +90,7 @@ class AtariEnvironments:
 
 
 def _description(
-    settings: Environment, observation: str, table: NDArray[np.int64], emulation: dict[str, Any]
+    settings: Environment, observation: str, table: NDArray[np.int64], arguments: dict[str, Any]
 ) -> dict[str, Any]:
     """How the game is played and seen, for display and receipts."""
     return {
@@ -110,14 +103,20 @@ def _description(
         "fire on reset": settings.fire_on_reset,
         "life loss ends episode": settings.life_loss_ends_episode,
         "reward ends episode": settings.reward_ends_episode,
-        "time limit": f"{emulation['max_num_frames_per_episode']} frames",
+        "time limit": f"{arguments['max_num_frames_per_episode']} frames",
     }
 
 
-def _emulation(settings: Environment) -> dict[str, Any]:
-    """The arguments of AtariVectorEnv that decide how a game is played, whatever the frames look like."""
-    steps = settings.max_episode_steps
+def vector_arguments(settings: Environment) -> dict[str, Any]:
+    """The arguments of AtariVectorEnv, but for the game and the numbers of games and of threads."""
+    steps, scheme = settings.max_episode_steps, scheme_for(settings)
+    observed = WHOLE_FRAMES | {"grayscale": scheme.gray}
+    if scheme.function is None:
+        height, width = scheme.shape
+        observed = {"img_height": height, "img_width": width, "stack_num": settings.frame_stack, "grayscale": True}
     return {
+        **observed,
+        "maxpool": True,  # each pixel is its maximum of a step's last two frames
         "max_num_frames_per_episode": min(steps * settings.frame_skip, 2**31 - 1) if steps else ALE_FRAME_LIMIT,
         "repeat_action_probability": settings.sticky_actions,
         "autoreset_mode": AutoresetMode.SAME_STEP,

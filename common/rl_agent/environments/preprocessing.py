@@ -20,8 +20,6 @@ Frames = NDArray[np.uint8]  # [B, height, width] gray or [B, height, width, 3] R
 Observed = NDArray[Any]  # [B, ...] uint8 or float32
 
 ALE_FRAME = (210, 160)
-LUMINANCE = np.array([0.299, 0.587, 0.114], dtype=np.float32)  # ITU-R BT.601
-PONG_BACKGROUNDS = (144, 109)  # the red channel of the two background colours of Pong
 
 
 @dataclass(frozen=True)
@@ -36,27 +34,30 @@ class Scheme:
     gray: bool = False  # the function takes ALE's whole frames in gray, not in colour
 
 
-def breakout_crop(frames: Frames) -> Observed:
+# Model cards show the source of the functions for ALE's frames (rl_eval/card_program.py), so they need numpy alone.
+
+
+def breakout_crop(frames: np.ndarray) -> np.ndarray:
     """[B, 210, 160, 3] → [B, 84, 84] gray: rows 34 to 194, nearest neighbours."""
     nearest = np.arange(84) * 160 // 84
     colours = frames[:, (34 + nearest)[:, None], nearest]
-    gray: Frames = (colours @ LUMINANCE).round().astype(np.uint8)
-    return gray
+    luminance = np.array([0.299, 0.587, 0.114], np.float32)  # ITU-R BT.601
+    return (colours @ luminance).round().astype(np.uint8)
 
 
-def field40(frames: Frames) -> Observed:
+def field40(frames: np.ndarray) -> np.ndarray:
     """[B, 210, 160] gray → [B, 40, 40]: rows 34 to 194, each new pixel the mean of 4x4, rounded down."""
     field = frames[:, 34:194].astype(np.uint16)
     rows = field[:, 0::4] + field[:, 1::4] + field[:, 2::4] + field[:, 3::4]
     sums = rows[..., 0::4] + rows[..., 1::4] + rows[..., 2::4] + rows[..., 3::4]
-    means: Frames = (sums >> 4).astype(np.uint8)
+    means: np.ndarray = (sums >> 4).astype(np.uint8)
     return means
 
 
-def pong80(frames: Frames) -> Observed:
+def pong80(frames: np.ndarray) -> np.ndarray:
     """[B, 210, 160, 3] → [B, 6400] of 0 and 1: paddles and ball, from every second pixel of rows 35 to 195."""
     red = frames[:, 35:195:2, ::2, 0]
-    foreground: NDArray[np.bool_] = (red != 0) & (red != PONG_BACKGROUNDS[0]) & (red != PONG_BACKGROUNDS[1])
+    foreground: np.ndarray = (red != 0) & (red != 144) & (red != 109)  # 144 and 109: Pong's two backgrounds
     return foreground.reshape(len(frames), -1).astype(np.float32)
 
 
