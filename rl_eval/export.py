@@ -51,7 +51,7 @@ A policy of the preset `{preset}` ({algorithm}), after {steps:,} steps and {minu
 
 ## Use
 
-In this folder this program plays a game. The policy sees {observations}.
+This program, run in this folder, plays a game and shows the policy what it saw in its run: {observations}.
 
 ```python
 {program}
@@ -63,7 +63,7 @@ In this folder this program plays a game. The policy sees {observations}.
 The weights are those of the checkpoint with SHA-256 `{sha256}`.
 """
 ONNX_USE = """
-Without ps-rl `model.onnx` plays, always the most probable action:
+`model.onnx` plays without ps-rl. This program takes the most probable action of each step:
 
 ```python
 {program}

@@ -138,7 +138,7 @@ def test_the_program_on_the_card_of_pong_shows_the_frames_of_the_run(tmp_path: P
         ("atari", {"environment": "ALE/Breakout-v5", "sticky_actions": 0.25}),
         nightly("atari-a3c-lstm", {"max_episode_steps": 200}),
         nightly("breakout-a3c", {"preprocessing": "breakout-crop", "life_loss_ends_episode": True}),
-        ("pong-mlp", {"frame_stack": 3, "frame_skip": 3, "noop_max": 0, "fire_on_reset": False}),
+        nightly("pong-mlp", {"frame_stack": 3, "frame_skip": 3, "noop_max": 0, "fire_on_reset": False}),
     ],
 )
 def test_the_program_of_a_preset_of_atari_shows_the_frames_of_its_run(

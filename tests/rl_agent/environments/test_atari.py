@@ -1,5 +1,8 @@
 """Features of ALE games alone: lives, true scores, and a screen that differs from the observation."""
 
+from typing import Any
+
+import gymnasium
 import numpy as np
 import pytest
 from ale_py.vector_env import AtariVectorEnv
@@ -8,6 +11,7 @@ from numpy.typing import NDArray
 
 from ps_common.settings.run_spec import Environment
 from rl_agent.environments.make import make_environments
+from tests.documents.commands import blocks_of
 
 BREAKOUT = Environment(id="ALE/Breakout-v5", noop_max=0, life_loss_ends_episode=True)
 FIRE = 1
@@ -192,3 +196,27 @@ def test_games_are_the_same_whatever_the_number_of_threads() -> None:
         np.testing.assert_array_equal(one.rewards, other.rewards)
     alone.close()
     together.close()
+
+
+@pytest.mark.parametrize("game", ["Pong", "SpaceInvaders", "Freeway"])
+def test_the_wrapper_on_the_page_of_environments_makes_the_frames_of_a_run(game: str) -> None:
+    """Space Invaders draws some things in every other frame, Freeway has no FIRE, Pong is the game on the page."""
+    (block,) = [block for block in blocks_of("docs/ENVIRONMENTS.md") if block.kind == "python"]
+    page: dict[str, Any] = {}
+    exec(block.text.replace("ALE/Pong-v5", f"ALE/{game}-v5"), page)
+    alone: gymnasium.Env[Any, Any] = page["game"]
+    settings = Environment(id=f"ALE/{game}-v5", preprocessing="field40", frame_stack=1, noop_max=0)
+    environments = make_environments(settings, count=1)
+    shown = environments.reset(0)
+    np.testing.assert_array_equal(page["field"], shown[0, 0])
+    for action in np.random.default_rng(1).integers(0, environments.actions.count, 500):  # type: ignore[union-attr]
+        frame, reward, terminated, *_ = alone.step(int(action))
+        stepped = environments.step(action[None])
+        assert (reward, terminated) == (stepped.rewards[0], stepped.terminated[0])
+        if terminated:
+            break
+        page["frame"] = frame
+        exec(block.text.splitlines()[-1], page)
+        np.testing.assert_array_equal(page["field"], stepped.observations[0, 0])
+    environments.close()
+    alone.close()
