@@ -17,7 +17,7 @@ from ps_common.errors import SettingsError
 from ps_common.program.number_flags import MOST_SECONDS, check_number, check_numbers
 from ps_common.protocol.deltas import DELTA, WHOLE
 from ps_common.protocol.messages import Run, StatusReply
-from ps_common.protocol.names import as_name, check_address, is_name
+from ps_common.protocol.names import as_name, check_address, check_name
 from ps_common.protocol.tensors import MAX_ELEMENTS, Schema, TensorSpec
 from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import GradientCodec, RunSpec, Wire
@@ -83,11 +83,8 @@ class LoadSettings(CurveFlags):
         check_numbers(self)
         if self.processes != "auto":
             check_number("--processes", self.processes, least=1, most=min(self.workers, MOST_PROCESSES))
-        if self.name is not None and (not is_name(self.name) or len(self.name) > LONGEST_PREFIX):
-            raise SettingsError(
-                f"--name {self.name!r}: must have 1 to {LONGEST_PREFIX} letters, digits and _.:@/+-, and begin with a "
-                f"letter, a digit or _; for example {as_name(self.name)[:LONGEST_PREFIX]}"
-            )
+        if self.name is not None:
+            check_name("--name", self.name, longest=LONGEST_PREFIX)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from tyro.conf import UseAppendAction, arg
 from ps_common.errors import SettingsError
 from ps_common.program.number_flags import Port, Seconds, Threads, Workers, check_numbers
 from ps_common.protocol.lineage import MOST_SHARDS
-from ps_common.protocol.names import EVERY_INTERFACE, as_name, bare_host, is_name
+from ps_common.protocol.names import EVERY_INTERFACE, bare_host, check_name
 from ps_common.run_folder.endpoint_file import check_server
 from ps_common.run_folder.followers import TrackerName, check_trackers
 from ps_common.run_folder.object_store import check_folder
@@ -20,7 +20,20 @@ from ps_common.sockets.curve import CurveFlags
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClusterSettings:
+class WorkersHere:
+    """The flags of the workers of this machine."""
+
+    workers: Workers | Literal["auto"] = "auto"
+    """worker processes; auto: one for each CPU, or for what a container may use of them"""
+    gang: bool = False
+    """the worker processes learn together and are one worker to the server, which gets one push of all of them"""
+    stall_seconds: Seconds = 60.0
+    """a worker is replaced when its environments make no step for so long, and for ten times their longest step so far;
+    raise it where a step may take minutes"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterSettings(WorkersHere):
     """
     Train on this machine: a server and workers, progress to watch, an end at the first limit reached.
 
@@ -41,10 +54,6 @@ class ClusterSettings:
 
     list: bool = False
     """print the presets and environments that there are; trains nothing"""
-    workers: Workers | Literal["auto"] = "auto"
-    """worker processes; auto: one for each CPU"""
-    gang: bool = False
-    """the worker processes learn together and are one worker to the server, which gets one push of all of them"""
     run_dir: Path | None = None
     """run folder: logs, metrics, checkpoints; runs/EXPERIMENT/PRESET-DATE-seedN when not given"""
     resume: Path | None = None
@@ -71,9 +80,6 @@ class ClusterSettings:
     """where the workers' networks run"""
     threads: Threads = 1
     """threads of each worker's network, and of its emulator of Atari and EnvPool games"""
-    stall_seconds: Seconds = 60.0
-    """a worker is replaced when its environments make no step for so long, and for ten times their longest step so far;
-    raise it where a step may take minutes"""
     json: Path | None = None
     """file for one JSON object that sums the run up"""
 
@@ -93,7 +99,7 @@ class ClusterSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorkersElsewhere(CurveFlags):
+class WorkersElsewhere(WorkersHere, CurveFlags):
     """
     Workers of this machine for a server elsewhere, started, supervised and ended by one command.
 
@@ -108,15 +114,8 @@ class WorkersElsewhere(CurveFlags):
 
     server: str
     """as for rl-worker: HOST:PORT, HOST:PORT,HOST:PORT of a server and its standby, or RUN_DIR/endpoint"""
-    workers: Workers | Literal["auto"] = "auto"
-    """worker processes; auto: one for each CPU, or for what a container may use of them"""
-    gang: bool = False
-    """the worker processes learn together and are one worker to the server, which gets one push of all of them"""
     name: str | None = None
     """the workers' names begin with it: NAME-0, NAME-1 and so on; HOST-RANDOM when not given"""
-    stall_seconds: Seconds = 60.0
-    """a worker is replaced when its environments make no step for so long, and for ten times their longest step so far;
-    raise it where a step may take minutes"""
 
     @property
     def of_each_worker(self) -> list[str]:
@@ -129,5 +128,5 @@ class WorkersElsewhere(CurveFlags):
     def __post_init__(self) -> None:
         check_server("--server", self.server)
         check_numbers(self)
-        if self.name is not None and not is_name(self.name):
-            raise SettingsError(f"--name {self.name!r}: is no name of workers; for example {as_name(self.name)}")
+        if self.name is not None:
+            check_name("--name", self.name)

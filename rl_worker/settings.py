@@ -17,7 +17,7 @@ from ps_common.program.number_flags import (
     Workers,
     check_numbers,
 )
-from ps_common.protocol.names import LONGEST_NAME, as_name, is_name
+from ps_common.protocol.names import check_name
 from ps_common.run_folder.endpoint_file import check_server, is_path
 from ps_common.sockets.curve import CurveFlags
 
@@ -75,8 +75,5 @@ class WorkerSettings(CurveFlags):
             raise SettingsError(f"--server {self.server}: is a folder; name the file endpoint in a run folder")
         check_server("--server", self.server)
         check_numbers(self)
-        if self.name is not None and not is_name(self.name):
-            raise SettingsError(
-                f"--name {self.name!r}: must have 1 to {LONGEST_NAME} letters, digits and _.:@/+-, and begin with "
-                f"a letter, a digit or _; for example {as_name(self.name)}"
-            )
+        if self.name is not None:
+            check_name("--name", self.name)

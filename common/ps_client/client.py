@@ -21,7 +21,7 @@ from ps_client.shell.sharded_parameters import Parameters
 from ps_common.errors import RunEnded, SchemaMismatch, SettingsError
 from ps_common.program.number_flags import LEAST_SECONDS, MOST_MIB, MOST_SECONDS, check_number
 from ps_common.protocol.messages import Settlement, Welcome
-from ps_common.protocol.names import as_name, is_name
+from ps_common.protocol.names import check_name
 from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_common.run_folder.endpoint_file import check_server
 from ps_common.settings.overrides import wire_of
@@ -250,8 +250,7 @@ def _check(server: str, name: str, *, patience_seconds: float, resend_mib: float
     check_server("server", server)
     check_number("patience_seconds", patience_seconds, least=LEAST_SECONDS, most=MOST_SECONDS)
     check_number("resend_mib", resend_mib, least=0, most=MOST_MIB)
-    if not is_name(name):
-        raise SettingsError(f"name {name!r}: is no name of a worker; for example {as_name(name)}")
+    check_name("name", name)
 
 
 def _flat(schema: Schema, tensors: Mapping[str, Any]) -> Tensor:

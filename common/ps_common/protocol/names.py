@@ -58,6 +58,15 @@ def as_name(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.:@/+-]", "-", text).lstrip("-.:@/+")[:LONGEST_NAME] or "unnamed"
 
 
+def check_name(flag: str, name: str, *, longest: int = LONGEST_NAME) -> None:
+    """Raises SettingsError naming the flag unless it is a Name of at most so many characters."""
+    if not is_name(name) or len(name) > longest:
+        raise SettingsError(
+            f"{flag} {name!r}: must have 1 to {longest} letters, digits and _.:@/+-, and begin with a letter, a digit "
+            f"or _; for example {as_name(name)[:longest]}"
+        )
+
+
 def printable(text: str) -> str:
     """The text as UTF-8 can hold it: escapes stand for bytes of a path that are not UTF-8."""
     return text.encode(errors="backslashreplace").decode()
