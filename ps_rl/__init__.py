@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from ps_common.settings.run_spec import A3CSettings as A3CSettings
     from ps_common.settings.run_spec import ActionValuesSettings as ActionValuesSettings
     from ps_common.settings.run_spec import NetworkSettings as NetworkSettings
-    from ps_rl.curve import Curve as Curve
     from ps_rl.environment import make_env as make_env
     from ps_rl.evaluation import evaluate as evaluate
     from ps_rl.run import Run as Run
     from ps_rl.training import train as train
+    from ps_rl.updates import Curve as Curve
     from ps_rl.updates import Update as Update
     from rl_agent.algorithms.a3c import A3C as A3C
     from rl_agent.algorithms.a3c import PolicyBatch as PolicyBatch
@@ -53,7 +53,7 @@ TO_TRAIN_AND_PLAY = {
     "Update": "ps_rl.updates",
     "MetricsRow": "ps_common.run_folder.run_rows",
     "EpisodeRow": "ps_common.run_folder.run_rows",
-    "Curve": "ps_rl.curve",
+    "Curve": "ps_rl.updates",
     "Result": "rl_eval.games",
     "load_policy": "rl_eval.policy",
     "Policy": "rl_eval.policy",

@@ -31,8 +31,7 @@ from ps_common.settings.run_files import SETTINGS, load_config
 from ps_common.settings.run_settings import keywords_of
 from ps_common.sockets.request import ask_run
 from ps_rl.cluster_process import ClusterProcess, run_rl_eval
-from ps_rl.curve import Curve
-from ps_rl.updates import LOOK_SECONDS, LoggedCurves, Update, updates_of
+from ps_rl.updates import LOOK_SECONDS, Curve, LoggedCurves, Update, updates_of
 from rl_eval.games import Result
 
 if TYPE_CHECKING:

@@ -1,21 +1,25 @@
-"""What a Python program sees of a run, by the files that the server writes: updates; and the curves that it adds."""
+"""What a Python program sees of a run, by the files that the server writes: updates and a curve; and what it adds."""
 
+import io
 import logging
 import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from ps_common.errors import SettingsError
 from ps_common.meters import RateLimit
 from ps_common.protocol.names import is_name
 from ps_common.run_folder.paths import EPISODES, LOGGED, METRICS, TENSORBOARD, records_folder
-from ps_common.run_folder.run_rows import EpisodeRow, LoggedRow, MetricsRow, RowsTail
+from ps_common.run_folder.run_rows import EpisodeRow, LoggedRow, MetricsRow, RowsTail, scored_rows
 from ps_server.records.bounded_file import BoundedLinesFile, evenly_in_time
 from ps_server.records.tensorboard import EventFile
 
@@ -69,6 +73,42 @@ def updates_of(run_folder: Path, is_live: Callable[[], bool]) -> Iterator[Update
         yield from updates.read() if updates else ()
         if was_live:
             time.sleep(LOOK_SECONDS)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The mean return of the last 100 games over steps and minutes of training: float64 arrays, all [N]."""
+
+    steps: NDArray[np.float64]
+    minutes: NDArray[np.float64]
+    returns: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, rows: Iterable[MetricsRow]) -> "Curve":
+        """The curve of these rows."""
+        points = [(row.global_steps, row.minutes, row.mean_return_100) for row in scored_rows(rows)]
+        return cls(*np.array(points, np.float64).reshape(-1, 3).T)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Curve of {len(self.steps)} points{f', mean return {self.returns[-1]:.2f}' if len(self.steps) else ''}>"
+        )
+
+    def svg(self) -> str:
+        """A picture of the curve; "" without games."""
+        if not len(self.steps):
+            return ""
+        from matplotlib.figure import Figure  # takes a second; without pyplot, which would change a notebook's backend
+
+        figure = Figure(figsize=(6, 2.5), layout="constrained")
+        axes = figure.subplots()
+        axes.plot(self.steps, self.returns)
+        axes.set(xlabel="environment steps of all workers", ylabel="mean return of 100 games")
+        axes.grid(alpha=0.3)
+        text = io.StringIO()
+        figure.savefig(text, format="svg")
+        _, beginning, rest = text.getvalue().partition("<svg")  # without the head of a file
+        return beginning + rest
 
 
 class LoggedCurves:
