@@ -108,6 +108,7 @@ def _serve(
         log.warning(UNLOCKED)
     records = _records(machine, shell, storage.folder, endpoint=address)
     begun()
+    say("serves", address)
     if settings.resume is None:
         keep_command(storage.folder, PROGRAM)
     try:

@@ -16,8 +16,7 @@ from ps_common.program.supervision import SupervisedProcess, deaths_of
 from ps_common.protocol import messages
 from ps_common.protocol.names import EVERY_INTERFACE, bare_host
 from ps_common.protocol.status import STANDBY_PHASE, Status
-from ps_common.run_folder.endpoint_file import read_endpoint
-from ps_common.run_folder.paths import ENDPOINT, server_log, shard_folder, worker_log
+from ps_common.run_folder.paths import server_log, worker_log
 from ps_common.sockets.request import ask, status_of
 from rl_cluster.workers import SupervisedWorkers
 
@@ -77,16 +76,11 @@ class LocalCluster:
     def _start_servers(self, server_flags: Sequence[str], port: int) -> str | None:
         """Start all servers, and wait until they listen. The address of the first; None when the run has ended."""
         ports = [int(address.rpartition(":")[2]) for address in self._shards] or [port]
-        paths = [shard_folder(self._folder, number, len(ports)) / ENDPOINT for number in range(1, len(ports) + 1)]
-        written_before = [last_written(path) for path in paths]  # by servers that were killed, or have the folder
         for number, its_port in enumerate(ports, 1):
             start = partial(self._start_server, number, *server_flags, "--port", str(its_port))
             name = f"shard {number}" if self._shards else "the server"
             self._servers.append(SupervisedProcess(name, start, counts_work=True))
-        listening = [
-            endpoint_of(server.child, path, written_before=before, leaving=self._leaving)
-            for server, path, before in zip(self._servers, paths, written_before, strict=True)
-        ]
+        listening = [endpoint_of(server.child, leaving=self._leaving) for server in self._servers]
         for number, (server, endpoint) in enumerate(zip(self._servers, listening, strict=True), 1):
             again = ("--resume", str(self._folder), "--port", str(endpoint).rpartition(":")[2])
             server.start = partial(self._start_server, number, *again)
@@ -180,16 +174,9 @@ class LocalCluster:
         return Child("rl_worker", flags, self._folder / worker_log(name))
 
 
-def last_written(path: Path) -> int:
-    """When a file was written, in nanoseconds; 0: there is none."""
-    return path.stat().st_mtime_ns if path.exists() else 0
-
-
-def endpoint_of(
-    server: Child, path: Path, *, written_before: int, leaving: Callable[[], bool] = lambda: False
-) -> str | None:
+def endpoint_of(server: Child, *, leaving: Callable[[], bool] = lambda: False) -> str | None:
     """
-    HOST:PORT, which the server writes to the endpoint file when it listens, and removes when it exits.
+    HOST:PORT, which the server says when it listens.
 
     None when the run has ended already: a resumed run has reached its limit. Raises PsRlError when the server fails,
     and Interrupted when this program is `leaving`.
@@ -198,8 +185,8 @@ def endpoint_of(
         if leaving():
             raise Interrupted
         has_exited = server.wait(within_seconds=0.05)
-        if last_written(path) not in (0, written_before) and (endpoint := read_endpoint(path)):
-            return endpoint
+        if server.reason is not None and server.reason.how == "serves":
+            return server.reason.text
         if has_exited and server.is_over:
             return None
         if has_exited:

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from ps_common.errors import PsRlError
+from ps_common.program.reasons import Reason
 from ps_common.protocol.messages import StatusReply
 from rl_cluster import local_cluster
-from rl_cluster.local_cluster import LocalCluster, endpoint_of, last_written
+from rl_cluster.local_cluster import LocalCluster, endpoint_of
 from tests.ps_common.program.test_progress_display import status
 from tests.ps_server.records.test_metrics import a_status
 from tests.rl_cluster.test_supervision import ScriptedChild
@@ -22,6 +23,8 @@ class LeavingServer(ScriptedChild):
         super().__init__(age_seconds=1.0)
         self.is_over = is_over
 
+    reason: Reason | None = None
+
     def wait(self, *, within_seconds: float) -> bool:
         return True
 
@@ -29,10 +32,10 @@ class LeavingServer(ScriptedChild):
         return "ps-server: the port is taken"
 
 
-def test_a_server_that_ends_its_run_at_once_has_not_failed(tmp_path: Path) -> None:
+def test_a_server_that_ends_its_run_at_once_has_not_failed() -> None:
     """The limit of the run was reached before it was resumed."""
     server = LeavingServer(is_over=True)
-    assert endpoint_of(server, tmp_path / "endpoint", written_before=0) is None  # type: ignore[arg-type]
+    assert endpoint_of(server) is None  # type: ignore[arg-type]
 
 
 def test_a_cluster_whose_server_follows_another_one_says_what_to_do(
@@ -63,11 +66,15 @@ def test_a_cluster_whose_server_follows_another_one_says_what_to_do(
         cluster.poll()
 
 
-def test_a_server_that_leaves_with_an_error_has_failed_with_its_last_words(tmp_path: Path) -> None:
-    path = tmp_path / "endpoint"
-    path.write_text("127.0.0.1:5555\n")  # of a server before it
+def test_a_server_that_leaves_with_an_error_has_failed_with_its_last_words() -> None:
     with pytest.raises(PsRlError, match="the server failed: ps-server: the port is taken"):
-        endpoint_of(LeavingServer(is_over=False), path, written_before=last_written(path))  # type: ignore[arg-type]
+        endpoint_of(LeavingServer(is_over=False))  # type: ignore[arg-type]
+
+
+def test_a_server_says_where_it_listens() -> None:
+    server = LeavingServer(is_over=False)
+    server.reason = Reason("serves", "127.0.0.1:5555")
+    assert endpoint_of(server) == "127.0.0.1:5555"  # type: ignore[arg-type]
 
 
 def test_a_shard_that_fails_ends_the_run_with_its_reason_and_is_not_started_again(

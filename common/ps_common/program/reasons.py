@@ -1,5 +1,6 @@
 """
-The reason for which a program ends, said to the program that started it on a channel of its own: a pipe.
+The reason for which a program ends, said to the program that started it on a channel of its own: a pipe. On it a server
+says where it listens, too.
 
 An exit status is no message, and the last line of a log may be anybody's. A program that has left in order says so, and
 one that fails says why. A program that said nothing has died, whatever its exit status.
@@ -32,8 +33,9 @@ NOT_CUSTOM = (
 class Reason(msgspec.Struct, frozen=True):
     """The reason that a program gives for its end."""
 
-    # over: in order, and there is nothing left to do; left: in order, as it was asked to; hangs: it has not ended yet.
-    how: Literal["over", "left", "failed", "hangs"]
+    # over: in order, and there is nothing left to do; left: in order, as it was asked to. One that has not ended says
+    # that it hangs, or serves at an address.
+    how: Literal["over", "left", "failed", "hangs", "serves"]
     text: str
 
     @property
@@ -73,7 +75,7 @@ def die_with_parent() -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def say(how: Literal["over", "left", "failed", "hangs"], text: str) -> None:
+def say(how: Literal["over", "left", "failed", "hangs", "serves"], text: str) -> None:
     """Say a reason; the last one counts. Without a parent, or when that is gone, nobody hears it."""
     reason = Reason(how, text[:MOST_CHARACTERS])
     _said[:] = [reason]
