@@ -25,7 +25,7 @@ part() { # NAME SECONDS COMMAND…: its output goes to a log of its own, and its
 LINES_SHOWN=60 part cuda 75 python3 -m benchmarks.device.cuda
 part unit-tests 70 python3 -m pytest -q -n "$cores" -p no:cacheprovider -p no:benchmark -m 'not nightly' \
     tests/ps_common tests/ps_server tests/rl_agent tests/simulation
-LINES_SHOWN=30 part scale 120 python3 -m benchmarks.scale --minutes 1.7 --no-train --folder "$out/scale"
+LINES_SHOWN=30 part scale 120 python3 -m benchmarks.scale --minutes 1.6 --no-train --folder "$out/scale"
 cluster="python3 -m rl_cluster --no-web"
 # Few games at once: a mean of 100 games waits for one of each. And few pushes of an unroll, since so many workers push.
 recipe=${RECIPE:---envs 4 --minibatches 4}
@@ -33,14 +33,17 @@ workers=$((cores > 2 ? cores - 1 : cores))
 pong() { # NAME SEED FLAG…
     local name=$1 seed=$2
     shift 2
-    part "$name-$cores-cores-seed$seed" 75 $cluster --preset pong --workers "$workers" --seed "$seed" "$@" \
-        --max-minutes 1.05 --run-dir "$site/$name-$seed" --json "$out/$name-$seed.json"
+    part "$name-$cores-cores-seed$seed" 73 $cluster --preset pong --workers "$workers" --seed "$seed" "$@" \
+        --max-minutes 1 --run-dir "$site/$name-$seed" --json "$out/$name-$seed.json"
 }
 # shellcheck disable=SC2086
 for seed in ${SEEDS:-0 1}; do
     pong pong "$seed" $recipe
+done
+# shellcheck disable=SC2086
+for seed in ${GANG_SEEDS:-0}; do
     pong gang "$seed" --gang ${GANG_RECIPE:---envs 8 --minibatches 8}
 done
-part cartpole-cuda 40 $cluster --preset cartpole --workers 2 --device cuda --max-minutes 0.4 \
+part cartpole-cuda 35 $cluster --preset cartpole --workers 2 --device cuda --max-minutes 0.4 \
     --run-dir "$site/cartpole-cuda" --json "$out/cartpole-cuda.json"
 tar -C "$out" --remove-files -czf "$out/logs.tar.gz" $(cd "$out" && ls ./*.log ./*.json ./scale/*.log)
