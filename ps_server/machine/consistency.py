@@ -14,6 +14,7 @@ Workers whose lease has ended, or that left, keep no push of another waiting.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from ps_common.protocol.messages import Push
 from ps_common.protocol.tensors import vector_bytes
@@ -32,7 +33,7 @@ class WaitingPush:
     message: Push
     vector: Sequence[Buffer]
 
-    @property
+    @cached_property
     def size(self) -> int:
         """The bytes of the vector."""
         return vector_bytes(self.vector)

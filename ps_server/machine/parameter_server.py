@@ -222,6 +222,8 @@ class ParameterServer:
         self, peer: PeerId, member: Member | None, message: ToServer, vector: Sequence[Buffer], key: str, now: float
     ) -> list[Effect]:
         match message:
+            case messages.Push() if member is not None and self.run is not None:  # the most frequent one first
+                return self._requests.reply(self.run, member, message, vector, now=now)
             case messages.Hello():
                 return self._hello(peer, message, key=key, now=now)
             case messages.Pull():

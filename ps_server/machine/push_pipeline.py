@@ -90,7 +90,7 @@ class PushPipeline:
         """The reply to PULL, of a member or of any other peer. Raises Denied."""
         if member is not None and not pull.target:
             self.gate.pulled(member.worker_id, self._run.store.version if self._run and self._run.store else 0)
-        return self._newest(peer, pull, codec=pull.codec, epoch=epoch)
+        return self._newest(peer, pull, codec=codec_for_weights(pull.codec), epoch=epoch)
 
     def receive(self, member: Member, push: Push, vector: Sequence[Buffer], *, now: float) -> list[Effect]:
         """
@@ -187,7 +187,7 @@ class PushPipeline:
     def _newest(
         self, peer: PeerId, message: Pull | Push, *, codec: str, settled: Settlement | None = None, epoch: int
     ) -> Send:
-        """The newest weights in this codec, or NOT_MODIFIED when the peer has them. Raises Denied."""
+        """The newest weights in this codec, or NOT_MODIFIED when the peer has them."""
         run, store = self._run, self._run.store if self._run else None
         is_target = isinstance(message, Pull) and message.target
         version = 0 if store is None else store.target_version if is_target else store.version
@@ -199,7 +199,6 @@ class PushPipeline:
             "target_version": store.target_version if store else 0,
             "settled": settled,
         }
-        codec = codec_for_weights(codec)
         if store is None or (message.have_epoch, message.have_version) == (epoch, version):
             self.not_modified += 1
             return Send(peer, NotModified(**fields))

@@ -18,6 +18,7 @@ import zmq
 
 from ps_common.protocol.messages import Event, State, StatusReply, StatusUpdate, ToWorker, Update, WatchedFrame
 from ps_common.protocol.wire import Buffer, Places, chunks, to_frames, with_places
+from ps_common.sockets.zmq_sockets import COPIED_BYTES, send_frames
 from ps_server.state.effects import PeerId, Send
 from ps_server.state.weight_store import Snapshot
 
@@ -126,7 +127,7 @@ class SendQueue:
         elif send.snapshot is not None:
             frames += self._frames_of(send.snapshot)
         try:
-            self._socket.send_multipart(frames, zmq.NOBLOCK, copy=False)
+            send_frames(self._socket, frames)
         except zmq.Again:
             return False
         except zmq.ZMQError as error:
@@ -145,6 +146,8 @@ class SendQueue:
 
     def _frames_of(self, snapshot: Snapshot) -> list[zmq.Frame]:
         """The snapshot as frames, made once: sending a frame again costs a reference, not a copy."""
-        if snapshot not in self._frames:
-            self._frames[snapshot] = [zmq.Frame(chunk, copy=False) for chunk in chunks(snapshot.buffer)]
-        return self._frames[snapshot]
+        if (frames := self._frames.get(snapshot)) is None:
+            is_copied = snapshot.size <= COPIED_BYTES
+            frames = [zmq.Frame(chunk, copy=is_copied) for chunk in chunks(snapshot.buffer)]
+            self._frames[snapshot] = frames
+        return frames

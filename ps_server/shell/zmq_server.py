@@ -187,7 +187,7 @@ class ZmqServer:
         try:
             header, places = take_places([frame.buffer for frame in frames[1:]])
             message, received = read_to_server(header)
-            most = self._most_vector_bytes()
+            most = 0 if places is None else self._most_vector_bytes()
             vector = self._segments.take(peer, message, received, places, most_bytes=most, now=time.monotonic())
         except WireError as error:
             self._do(self._server.unreadable(peer, str(error), now=time.monotonic()))

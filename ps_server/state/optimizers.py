@@ -80,8 +80,9 @@ class Adam:
         self.slots = {"mean": torch.zeros(size), "mean_square": torch.zeros(size), "step": torch.zeros(())}
 
     def apply(self, weights: Tensor, gradient: Tensor, learning_rate: float) -> None:
+        step = self.slots["step"].add_(1)
         fused_adam(
-            weights, gradient, self.slots["mean"], self.slots["mean_square"], self.slots["step"], learning_rate,
+            weights, gradient, self.slots["mean"], self.slots["mean_square"], step, learning_rate,
             beta1=self._settings.beta1, beta2=self._settings.beta2, epsilon=self._settings.epsilon,
         )  # fmt: skip
 
@@ -90,8 +91,7 @@ def fused_adam(
     weights: Tensor, gradient: Tensor, mean: Tensor, mean_square: Tensor, step: Tensor, learning_rate: float,
     *, beta1: float, beta2: float, epsilon: float,
 ) -> None:  # fmt: skip
-    """One step of Adam in one pass over memory; changes every tensor but the gradient."""
-    step.add_(1)
+    """Step number `step` of Adam in one pass over memory; changes weights, mean and mean_square."""
     # The public functions of torch.optim first group tensors by device, at each step.
     torch._fused_adam_(
         [weights], [gradient], [mean], [mean_square], [], [step],

@@ -136,8 +136,11 @@ class WeightStore:
     def apply(self, gradient: Tensor, learning_rate: float) -> None:
         """One update. `gradient` [P] is only read; its part for statistics is added to them."""
         flat, weights = self._weights.writable(), self.schema.weights
-        self.optimizer.apply(flat[:weights], gradient[:weights], learning_rate)
-        flat[weights:] += gradient[weights:]
+        if not self.schema.statistics:
+            self.optimizer.apply(flat, gradient, learning_rate)
+        else:
+            self.optimizer.apply(flat[:weights], gradient[:weights], learning_rate)
+            flat[weights:] += gradient[weights:]
         self.version += 1
 
     def refresh_target(self) -> None:

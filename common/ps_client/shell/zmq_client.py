@@ -34,7 +34,7 @@ from ps_common.protocol.messages import Frame, ToWorker, Welcome
 from ps_common.protocol.wire import Buffer
 from ps_common.run_folder.endpoint_file import ServerAddress
 from ps_common.sockets.curve import ClientKeys
-from ps_common.sockets.zmq_sockets import connect, dealer, receive_frames, why_no_address
+from ps_common.sockets.zmq_sockets import connect, dealer, receive_frames, send_frames, why_no_address
 
 GOODBYE_SECONDS = 1.0
 POLL_SECONDS = 0.05  # between two polls in the background
@@ -252,9 +252,7 @@ class ZmqClient:
 
     def _transmit(self, transmit: Transmit) -> None:
         try:
-            self._socket.send_multipart(
-                self._slots.to_frames(transmit.message, transmit.vector), zmq.NOBLOCK, copy=False
-            )
+            send_frames(self._socket, self._slots.to_frames(transmit.message, transmit.vector))
         except zmq.Again:
             # Not connected, or the send queue is full. The machine finds out and sends it again.
             log.debug("%s could not be sent", type(transmit.message).__name__)

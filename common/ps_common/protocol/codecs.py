@@ -150,7 +150,7 @@ def _quarter(size: int) -> int:
 
 def _views(name: str, buffers: Sequence[Buffer], size: int, length: int) -> list[memoryview]:
     views = [memoryview(buffer).cast("B") for buffer in buffers]
-    if (have := vector_bytes(views)) != length:
+    if (have := sum(map(len, views))) != length:
         raise WireError(f"a {name} vector of {size} elements takes {length} bytes, not {have}")
     return views
 

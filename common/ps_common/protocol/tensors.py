@@ -168,8 +168,9 @@ def _line(spec: TensorSpec) -> str:
 
 def norm_of(vector: "Tensor", weights: int) -> float:
     """The Euclidean norm of the first `weights` elements; infinite or NaN if a statistic among the others is absurd."""
-    statistics = vector[weights:]
-    greatest = float(statistics.abs().max()) if len(statistics) else 0.0
-    if not greatest <= ABSURD_STATISTIC:  # NaN is not
-        return greatest * math.inf
-    return float(vector[:weights].norm())
+    if weights < len(vector):
+        greatest = float(vector[weights:].abs().max())
+        if not greatest <= ABSURD_STATISTIC:  # NaN is not
+            return greatest * math.inf
+        vector = vector[:weights]
+    return math.sqrt(vector.dot(vector))  # a third of the time of norm() where the vector is short

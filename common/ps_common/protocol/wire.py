@@ -64,7 +64,7 @@ def with_places(frames: Sequence[Buffer], places: Places) -> list[Buffer]:
 
 def take_places(frames: Sequence[Buffer]) -> tuple[Sequence[Buffer], Places | None]:
     """The inverse of `with_places`; None for a message without places. Raises WireError."""
-    if len(frames) < 3 or bytes(frames[0][: len(MEMORY_TAG) + 1]) != MEMORY_TAG:
+    if len(frames) < 3 or frames[0] != MEMORY_TAG:
         return frames, None
     try:
         places = _PLACES.decode(frames[2])
@@ -94,7 +94,7 @@ def read_to_worker(frames: Sequence[Buffer]) -> tuple[ToWorker, Sequence[Buffer]
 def _read(frames: Sequence[Buffer], decoder: Any, max_header_bytes: int) -> tuple[Any, Sequence[Buffer]]:
     if not 2 <= len(frames) <= MAX_FRAMES:
         raise WireError(f"a message has 2 to {MAX_FRAMES} frames, not {len(frames)}")
-    if bytes(frames[0][: len(PROTOCOL_TAG) + 1]) != PROTOCOL_TAG:
+    if frames[0] != PROTOCOL_TAG:
         raise WireError(f"the first frame must be {PROTOCOL_TAG!r}")
     if len(frames[1]) > max_header_bytes:
         raise WireError(f"the header takes {len(frames[1])} bytes; {max_header_bytes} are allowed")
