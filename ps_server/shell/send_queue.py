@@ -6,6 +6,9 @@ bursts gets a reply to every push. Weights do not wait: a reply leaves with the 
 a game does not wait either: the next one is newer. Of the events of a slow subscriber the oldest are dropped, and the
 next one counts them. A state for a standby replaces the former states and updates that wait for it. A peer that reads
 nothing costs what ZeroMQ accepted, one state with its updates, and some small messages.
+
+Replies with weights to requests that were read together leave together, up to MOST_HELD of them: with the weights after
+the last push, which are copied and encoded once.
 """
 
 from collections import deque
@@ -24,6 +27,7 @@ from ps_server.state.weight_store import Snapshot
 
 MOST_WAITING = 128  # messages for one peer; a worker has up to 64 pushes in flight, and some other requests
 MOST_EVENTS_WAITING = 250  # events for one peer; a new subscriber is sent fewer at once
+MOST_HELD = 8  # replies with weights that leave together; the first of them waits for the others
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.002, 0.25  # between two attempts; doubles while the peer reads nothing
 
 
@@ -77,12 +81,32 @@ class SendQueue:
         self._place = place
         self._renewed = renewed
         self._queues: dict[PeerId, _Queue] = {}
+        self._held: dict[PeerId, _Reply] = {}  # replies that leave with the next `flush`, without their weights
         self._shared: tuple[ToWorker, list[zmq.Frame]] | None = None  # the newest message to all subscribers
         self._frames: WeakKeyDictionary[Snapshot, list[zmq.Frame]] = WeakKeyDictionary()
 
     def send(self, send: Send, *, now: float) -> None:
-        """Send a reply, after those that wait for the same peer. A full queue drops it."""
-        reply = _Reply(send, self._place(send))
+        """
+        Send a reply, after those that wait for the same peer; weights with the next `flush`. A full queue drops it.
+        """
+        if send.to in self._held:
+            self.flush(now=now)
+        places = self._place(send)
+        if places is not None or send.snapshot is None:
+            self._send_or_keep(_Reply(send, places), now=now)
+            return
+        self._held[send.to] = _Reply(Send(send.to, send.message), None, send.snapshot.target)
+        if len(self._held) == MOST_HELD:
+            self.flush(now=now)
+
+    def flush(self, *, now: float) -> None:
+        """Send the replies that are held, with the newest weights; to be called before waiting for messages."""
+        held, self._held = [self._with_weights(reply) for reply in self._held.values()], {}
+        for reply in held:
+            self._send_or_keep(reply, now=now)
+
+    def _send_or_keep(self, reply: _Reply, *, now: float) -> None:
+        send = reply.send
         if send.to not in self._queues and self._is_taken(reply):
             return
         if isinstance(send.message, StatusReply | StatusUpdate | WatchedFrame):
@@ -98,7 +122,8 @@ class SendQueue:
             queue.waiting.append(_Reply(replace(send, snapshot=None), reply.places, target))
 
     def send_waiting(self, *, now: float) -> None:
-        """Send the replies that peers have room for now."""
+        """Send the replies that peers have room for now, and those that are held."""
+        self.flush(now=now)
         for peer, queue in [(peer, queue) for peer, queue in self._queues.items() if now >= queue.due]:
             before = len(queue.waiting) + len(queue.events)
             while queue.waiting and self._is_taken(self._with_weights(queue.waiting[0])):

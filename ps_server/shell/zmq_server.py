@@ -115,7 +115,6 @@ class ZmqServer:
                     self._handle(frames)
             else:
                 self._connections.drained()
-            self._replies.send_waiting(now=time.monotonic())
             self._connections.look(now=time.monotonic())
             self._collect_checkpoints()
             now = time.monotonic()
@@ -125,6 +124,7 @@ class ZmqServer:
                 next_tick = now + TICK_SECONDS
                 self._tick(now=now)
                 on_tick(self._server.status(now=now))
+            self._replies.send_waiting(now=time.monotonic())
 
     def _tick(self, *, now: float) -> None:
         self._do(self._server.tick(now=now))
