@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from ps_common.protocol.names import Count
-from ps_common.run_folder.paths import EPISODES, EVENTS, LOGGED, METRICS, replacement_of
+from ps_common.run_folder.paths import EPISODES, EVENTS, LOGGED, METRICS, write_whole
 from ps_common.run_folder.run_rows import EpisodeRow, EventRow, LoggedRow, MetricsRow, RowsTail
 from ps_common.settings.regular_file import content_of
 
@@ -94,9 +94,7 @@ class Feed:
 
     def save_position(self) -> None:
         """All that was read was sent. Raises OSError."""
-        unfinished = replacement_of(self._file)
-        unfinished.write_bytes(msgspec.json.encode(self.position))
-        unfinished.replace(self._file)
+        write_whole(self._file, msgspec.json.encode(self.position).decode())
 
 
 def _of_run(row: MetricsRow) -> Point:

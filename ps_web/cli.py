@@ -2,7 +2,6 @@
 
 import asyncio
 import dataclasses
-import os
 import secrets
 import socket
 from collections.abc import Sequence
@@ -19,7 +18,7 @@ from ps_common.program.flags import parse_program
 from ps_common.program.number_flags import Port, check_numbers
 from ps_common.program.stop_signals import ignore_stop_signals, stop_signals
 from ps_common.protocol.names import bare_host, check_address, is_loopback, join_address
-from ps_common.run_folder.paths import replacement_of
+from ps_common.run_folder.paths import write_whole
 from ps_common.sockets.curve import CurveFlags
 from ps_web.access import Access
 from ps_web.app import make_app
@@ -115,7 +114,7 @@ async def _serve(settings: WebSettings, index: RunIndex, viewers: Viewers, token
         if settings.address_file is None:
             print(f"page: {address}", flush=True)
         else:
-            write_address(settings.address_file, address)
+            write_whole(settings.address_file, address, mode=0o600)  # with the token: for the owner alone
         try:
             await stop.wait()
         finally:
@@ -125,15 +124,6 @@ async def _serve(settings: WebSettings, index: RunIndex, viewers: Viewers, token
             await runner.cleanup()
             if settings.address_file is not None:
                 settings.address_file.unlink(missing_ok=True)
-
-
-def write_address(path: Path, address: str) -> None:
-    """For the owner alone: the address has the token in it. Whole, or not at all."""
-    unfinished = replacement_of(path)
-    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(address)
-    unfinished.replace(path)
 
 
 def _listening_socket(host: str, port: int) -> socket.socket:

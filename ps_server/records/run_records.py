@@ -15,7 +15,7 @@ from pathlib import Path
 from ps_common.program.output import WriterThread
 from ps_common.protocol.status import Status
 from ps_common.run_folder.endpoint_file import remove_endpoint, write_endpoint
-from ps_common.run_folder.paths import ENDPOINT, EVENTS
+from ps_common.run_folder.paths import ENDPOINT, EVENTS, write_whole
 from ps_common.run_folder.run_rows import EventRow
 from ps_common.settings.run_files import SETTINGS
 from ps_common.settings.run_spec import RunSpec
@@ -108,9 +108,7 @@ class _RecordFiles:
 
     def add_spec(self, spec: RunSpec) -> None:
         try:
-            beside = self._folder / f".{SETTINGS}.tmp"  # a reader finds the old file or the new one
-            beside.write_text(spec.to_toml(), encoding="utf-8")
-            beside.replace(self._folder / SETTINGS)
+            write_whole(self._folder / SETTINGS, spec.to_toml())
             self._begin_summaries(spec)
         except OSError as error:
             log.warning("%s: cannot be written, the run goes on without it: %s", SETTINGS, error.strerror)

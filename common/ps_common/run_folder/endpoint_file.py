@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ps_common.errors import SettingsError
 from ps_common.protocol.names import check_address
-from ps_common.run_folder.paths import ENDPOINT, replacement_of, shard_folder, shards_in
+from ps_common.run_folder.paths import ENDPOINT, shard_folder, shards_in, write_whole
 from ps_common.settings.regular_file import content_of
 
 LOOK_SECONDS = 1.0  # between two looks at the file, while the worker is not served
@@ -18,9 +18,7 @@ LOOK_SECONDS = 1.0  # between two looks at the file, while the worker is not ser
 
 def write_endpoint(path: Path, address: str) -> None:
     """Raises OSError."""
-    beside = replacement_of(path)
-    beside.write_text(address + "\n", encoding="utf-8")
-    beside.replace(path)
+    write_whole(path, f"{address}\n")
 
 
 def read_endpoint(path: Path) -> str:

@@ -12,6 +12,7 @@ import re
 import shlex
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 
@@ -71,6 +72,14 @@ def gif_name(global_steps: int) -> str:
 def replacement_of(path: Path) -> Path:
     """The hidden file beside `path` that is written whole and then takes its place."""
     return path.with_name(f".{path.name}.tmp")
+
+
+def write_whole(path: Path, content: str, *, mode: int = 0o666) -> None:
+    """A reader finds the file as it was, or with all of this content; `mode` is that of a new one. Raises OSError."""
+    beside = replacement_of(path)
+    with open(beside, "w", encoding="utf-8", opener=partial(os.open, mode=mode)) as file:
+        file.write(content)
+    beside.replace(path)
 
 
 def worker_log(name: str) -> str:
