@@ -131,8 +131,7 @@ class ParameterServer:
                 return [*refusal, *self.ending.give_way(message, now=now)]
             self.first_shard.check(message, self.run)
             if is_fenced_by(message, self.run):
-                why = "the run is served in a later epoch"
-                refusal = self.refusals.refuse(peer, "fenced", why, message.request, now=now)
+                refusal = self.refusals.refuse(peer, "fenced", "a later epoch is served", message.request, now=now)
                 address = message.address if isinstance(message, messages.Fence) else ""
                 return [*refusal, *self.fence(address, epoch=message.latest_epoch, now=now)]
             if not legal and self.phase is Phase.HANDING_OVER:
@@ -284,8 +283,7 @@ class ParameterServer:
         return [LogLine(ALONE, warning=True)] if waits else []
 
     def _end_if_over(self, *, now: float) -> list[Effect]:
-        reason = self.first_shard.end_reason(self.run, now=now)
-        return self._end(reason, now=now) if reason else []
+        return self._end(reason, now=now) if (reason := self.first_shard.end_reason(self.run, now=now)) else []
 
     def _end(self, reason: str, *, now: float) -> list[Effect]:
         """The run is over: send STOP, save, and exit when the workers have left."""
