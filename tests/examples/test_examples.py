@@ -73,11 +73,11 @@ def test_the_wrapper_hides_two_numbers_of_four() -> None:
 
 def test_all_parts_and_hooks_make_a_run_that_is_resumed(tmp_path: Path) -> None:
     run = tmp_path / "run"
+    (tmp_path / "examples").symlink_to(EXAMPLES)  # found in the working folder
 
     def trained(*flags: str) -> None:
-        variables = {"PYTHONPATH": f"{EXAMPLES.parent}:{EXAMPLES.parent / 'common'}"}
         hooked = (*flags, "--workers", "1", "--no-web", "--hook", "examples.hooks:Notes")
-        program = Program("rl-cluster", *hooked, log=tmp_path / "log", folder=tmp_path, variables=variables)
+        program = Program("rl-cluster", *hooked, log=tmp_path / "log", folder=tmp_path)
         try:
             assert program.process.wait(DEADLINE_SECONDS) == 0, program.output
         finally:

@@ -63,6 +63,7 @@ def test_one_bad_reward_costs_one_unroll_and_the_run_completes(programs: Program
     assert "died" not in cluster.output
 
 
+@pytest.mark.nightly
 def test_a_run_in_which_no_unroll_is_sound_fails_and_names_the_environment(programs: Programs, tmp_path: Path) -> None:
     cluster = begun(programs, tmp_path, "return float('nan') if env.steps > 1 else None", "--max-steps", "100000")
     assert cluster.wait(within_seconds=180) not in (0, -6, -11), cluster.output

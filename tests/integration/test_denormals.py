@@ -35,9 +35,7 @@ def test_the_means_of_a_server_become_zero_where_there_is_no_gradient(programs: 
 def test_a_worker_flushes_them(programs: Programs, tmp_path: Path) -> None:
     (tmp_path / "denormal_hook.py").write_text(HOOK)
     _, endpoint = programs.start_server("--preset", "cartpole-a3c", "--max-steps", "100000")
-    worker = programs.start(
-        *("rl-worker", "--server", endpoint, "--hook", "denormal_hook:PrintsADenormal"),
-        variables={"PYTHONPATH": str(tmp_path)},
-    )
+    flags = ("--server", endpoint, "--hook", "denormal_hook:PrintsADenormal")
+    worker = programs.start("rl-worker", *flags, folder=tmp_path)
     wait_for(lambda: "bits" in worker.output, program=worker)
     assert "bits 0\n" in worker.output

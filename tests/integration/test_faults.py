@@ -13,6 +13,7 @@ from ps_common.protocol import messages
 from ps_common.sockets.request import ask
 from tests.documents.commands import blocks_of
 from tests.integration.processes import Program, Programs, status_of, wait_for
+from tests.rows import nightly
 
 FOREVER = ["--preset", "cartpole", "--seed", "0", "--max-steps", "100000000", "--until-return", "1000"]
 
@@ -72,6 +73,7 @@ def test_while_a_server_was_paused_no_lease_ran(programs: Programs) -> None:
     assert lease <= float(found[1]) < pause
 
 
+@pytest.mark.nightly
 def test_a_worker_may_be_started_before_the_server(programs: Programs) -> None:
     first, endpoint = programs.start_server(*FOREVER)
     first.kill()  # only its port was wanted: free, and known
@@ -81,7 +83,9 @@ def test_a_worker_may_be_started_before_the_server(programs: Programs) -> None:
     steps_beyond(endpoint, 0, server)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, *(nightly(number) for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1))]
+)
 def test_a_signal_saves_and_exits(programs: Programs, tmp_path: Path, number: int) -> None:
     """Twice: a second signal changes nothing."""
     server, endpoint = programs.start_server(*FOREVER)
@@ -123,6 +127,7 @@ def test_a_signal_during_the_start_ends_a_program_with_success(programs: Program
         assert "Traceback" not in program.output
 
 
+@pytest.mark.nightly
 def test_a_line_of_shell_turns_a_notice_into_a_signal(programs: Programs, tmp_path: Path) -> None:
     """The lines of docs/OPERATIONS.md, with a `curl` that looks for a file."""
     _, endpoint = programs.start_server(*FOREVER)
@@ -140,6 +145,7 @@ def test_a_line_of_shell_turns_a_notice_into_a_signal(programs: Programs, tmp_pa
     assert "asked to leave: everything is pushed" in worker.output
 
 
+@pytest.mark.nightly
 def test_the_end_of_the_budget_ends_everyone_with_status_0(programs: Programs, tmp_path: Path) -> None:
     server, endpoint = programs.start_server("--preset", "cartpole", "--max-steps", "3000")
     workers = [programs.start("rl-worker", "--server", endpoint) for _ in range(2)]

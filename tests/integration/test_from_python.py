@@ -47,22 +47,22 @@ def test_what_makes_no_sense_is_refused_as_by_rl_cluster(
 
 def test_a_run_is_started_watched_evaluated_and_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")  # as a notebook does
-    with train("cartpole-a3c", workers=1, seed=1, max_steps=20_000, run_dir=tmp_path / "run") as run:
+    with train("cartpole-a3c", workers=1, seed=1, max_steps=8_000, run_dir=tmp_path / "run") as run:
         assert run.is_live
         (tmp_path / "run" / "curve.png").mkdir()  # the plot at the end fails, and not the run
         live = load_policy(run.endpoint) if wait_for(run.checkpoints) else None
         rows = list(run)
-    assert rows[-1].ending == "max_steps 20000 reached"
+    assert rows[-1].ending == "max_steps 8000 reached"
     assert not run.is_live
     assert "\x1b" not in (run.folder / "cluster.log").read_text(), "lines, not the panel of a terminal"
     read = Run.open(tmp_path / "run")
     assert read.settings["seed"] == 1
-    assert read.settings["max_steps"] == 20_000
+    assert read.settings["max_steps"] == 8_000
     curve = read.curve()
     assert len(curve.steps) == len(curve.returns) > 0
     assert np.all(np.diff(curve.steps) >= 0)
     assert "<svg" in read._repr_html_()
-    assert "20,0" in read._repr_html_()
+    assert "8,0" in read._repr_html_()
     assert read.evaluate(episodes=2).episodes == 2
     with pytest.raises(PsRlError, match=r"--epsilon 0\.1: "):
         read.evaluate(episodes=2, epsilon=0.1)  # a policy has none
@@ -232,13 +232,10 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "locale",
-    [
-        nightly({}),
-        nightly({"PYTHONIOENCODING": "ascii"}),
-        ASCII_LOCALE,
-    ],
+    [{}, {"PYTHONIOENCODING": "ascii"}, ASCII_LOCALE],
     ids=str,
 )
 def test_a_script_in_another_folder_trains_the_environment_beside_it(locale: dict[str, str], tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from benchmarks.trials.hosts import Hosts
+from ps_common.run_folder.paths import METRICS
+from ps_common.run_folder.run_rows import MetricsRow, last_row
 from tests.integration.processes import Programs, wait_for
 
 pytestmark = pytest.mark.skipif(
@@ -42,8 +44,8 @@ def test_workers_on_other_hosts_need_only_the_command_that_the_server_prints(pro
     workers = [programs.start("rl-worker", "--server", address, prefix=host.prefix) for host in others]
 
     def workers_alive() -> int:
-        status = programs.start("ps-ctl", "status", "--server", address, "--json", prefix=head.prefix)
-        return int(json_field(status.output, "workers_alive")) if status.wait() == 0 else -1
+        row = last_row(programs.folder / "run" / METRICS, MetricsRow)
+        return row.workers_alive if row else -1
 
     wait_for(lambda: workers_alive() == 2, program=server)
     hosts.cut(others[0])
@@ -51,9 +53,5 @@ def test_workers_on_other_hosts_need_only_the_command_that_the_server_prints(pro
     hosts.heal(others[0])
     wait_for(lambda: workers_alive() == 2, program=server)
     assert [worker.process.poll() for worker in workers] == [None, None]
-
-
-def json_field(text: str, name: str) -> float:
-    import json
-
-    return float(json.loads(text)[name])
+    status = programs.start("ps-ctl", "status", "--server", address, "--json", prefix=others[1].prefix)
+    assert status.wait() == 0, status.output

@@ -15,7 +15,6 @@ from rl_cluster import local_cluster
 from rl_cluster.local_cluster import LocalCluster
 from tests.integration.processes import Program, Programs, status_of, wait_for
 from tests.rl_agent.custom_environments import line_with
-from tests.rows import nightly
 
 FLAGS = ["--preset", "cartpole", "--max-steps", "100000000", "--until-return", "1000"]
 
@@ -122,8 +121,9 @@ def test_a_cluster_that_is_asked_to_leave_while_its_server_starts_leaves(program
     assert "Traceback" not in cluster.output
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("shards", [1, nightly(2)])
+@pytest.mark.parametrize("shards", [1, 2])
 def test_a_server_that_leaves_though_the_run_goes_on_is_started_again(
     programs: Programs, tmp_path: Path, shards: int
 ) -> None:

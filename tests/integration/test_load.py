@@ -17,7 +17,7 @@ def bench(*flags: str) -> "subprocess.CompletedProcess[str]":
 
 def test_many_workers_join_a_server_without_a_run_and_are_served_equally(programs: Programs) -> None:
     server, endpoint = programs.start_server("--lease-seconds", "60")
-    tested = bench("--server", endpoint, "--workers", "200", "--seconds", "6", "--parameters", "2000", "--json")
+    tested = bench("--server", endpoint, "--workers", "200", "--seconds", "3", "--parameters", "2000", "--json")
     assert tested.returncode == 0, tested.stderr
     result = json.loads(tested.stdout)
     assert (result["joined"], result["refused"], result["discarded"], result["lost"]) == (200, {}, 0, 0)

@@ -8,6 +8,7 @@ import pytest
 
 from ps_common.settings.run_files import load_preset
 from tests.integration.processes import Program, Programs, status_of, wait_for
+from tests.rows import nightly
 
 
 def says(program: Program, *words: str) -> None:
@@ -60,8 +61,8 @@ def test_a_mistake_is_told_in_a_sentence(
     "flags",
     [
         ["--environment", "ALE/Pnog-v5"],
-        ["--preset", "cartpole", "--actions", "0", "7"],
-        ["--environment", "Pendulum-v1", "--algorithm", "n_step_q"],
+        nightly(["--preset", "cartpole", "--actions", "0", "7"]),
+        nightly(["--environment", "Pendulum-v1", "--algorithm", "n_step_q"]),
         ["--preset", "cartpole", "--host", "203.0.113.1"],
     ],
     ids=" ".join,
@@ -80,7 +81,9 @@ def test_a_taken_port_is_told(programs: Programs, tmp_path: Path) -> None:
     says(second, f"--port {port}")
 
 
-@pytest.mark.parametrize("flags", ["--preset pong", "--hidden 16", "--algorithm n_step_q", "--seed 3"])
+@pytest.mark.parametrize(
+    "flags", ["--preset pong", *(nightly(flags) for flags in ("--hidden 16", "--algorithm n_step_q", "--seed 3"))]
+)
 def test_a_cluster_is_not_resumed_with_what_its_run_was_not_begun_with(
     programs: Programs, tmp_path: Path, flags: str
 ) -> None:
@@ -95,6 +98,7 @@ def test_a_worker_whose_flags_contradict_the_run_is_told_which_flag(programs: Pr
     assert server.process.poll() is None
 
 
+@pytest.mark.nightly
 def test_a_worker_of_another_environment_cannot_seed_another_network(programs: Programs) -> None:
     server, endpoint = programs.start_server("--preset", "cartpole", "--max-steps", "100000000")
     programs.start("rl-worker", "--server", endpoint)
@@ -126,8 +130,7 @@ def test_damaged_checkpoints_are_told_and_an_older_sound_one_is_used(programs: P
     says(evaluation, newest.name)
 
 
-@pytest.mark.parametrize("module", ["ps_server.cli", "ps_ctl.cli", "rl_worker.cli", "rl_cluster.cli"])
-def test_flags_are_read_before_torch_is_imported(module: str) -> None:
+def test_flags_are_read_before_torch_is_imported() -> None:
     """torch takes more than a second, for which nobody should have to wait for --help."""
-    asked = f"import {module}, sys; sys.exit('torch' in sys.modules)"
+    asked = "import ps_server.cli, ps_ctl.cli, rl_worker.cli, rl_cluster.cli, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", asked], check=False, timeout=60).returncode == 0

@@ -51,7 +51,7 @@ def test_a_preset_runs_5000_steps(preset: str, programs: Programs, tmp_path: Pat
 def test_a_run_leaves_what_its_settings_ask_for(programs: Programs, tmp_path: Path) -> None:
     """A whole run through all processes, with everything that can be recorded."""
     flags = [
-        "--preset", "cartpole", "--max-steps", "8000", "--workers", "2", "--experiment", "everything", "--seed", "1",
+        "--preset", "cartpole", "--max-steps", "4000", "--workers", "2", "--experiment", "everything", "--seed", "1",
         "--summaries", "perf", "--summary-every-updates", "5",
         "--gif-every-episodes", "10", "--checkpoint-every-episodes", "20", "--keep-checkpoints", "2",
     ]  # fmt: skip

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import psutil
+import pytest
 
 from tests.integration.processes import Programs
 
@@ -32,6 +33,7 @@ def test_a_line_is_read_once_it_is_whole(programs: Programs) -> None:
     assert program.output == printed + "pushed -123\n"
 
 
+@pytest.mark.nightly
 def test_who_is_asked_to_end_ends_what_it_has_started(tmp_path: Path) -> None:
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     with subprocess.Popen([sys.executable, "-c", STARTS_ONE, str(tmp_path)], **pipes, text=True) as parent:

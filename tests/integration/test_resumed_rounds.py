@@ -12,7 +12,7 @@ from ps_common.run_folder.checkpoint_file import read_checkpoint
 from tests.integration.processes import Programs, status_of, wait_for
 
 PRESET = "cartpole-n-step-q"  # with target weights, and slots of Adam
-STEPS = 3000
+STEPS = 2000
 ROUNDS = ["--consistency", "sync", "--quorum", "2", "--seed", "7", "--max-steps", str(STEPS), "--until-return", "1000"]
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.integration.processes import Program, Programs, status_of, wait_for, weights_of
+from tests.rows import nightly
 from tests.segments import open_in
 
 PARAMETERS = 50_000  # large enough for memory to be worth it
@@ -61,6 +62,7 @@ def test_of_workers_that_were_killed_or_left_the_server_keeps_nothing(programs: 
         wait_for(lambda: kept_by(server) == 0, program=server)
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(240)
 def test_a_killed_and_resumed_server_maps_its_workers_segments_again(programs: Programs, tmp_path: Path) -> None:
     server, endpoint = programs.start_server("--checkpoint-seconds", "1")
@@ -81,9 +83,7 @@ def test_a_killed_and_resumed_server_maps_its_workers_segments_again(programs: P
     [
         pytest.param((NOBODY,), (), id="a worker of another user"),
         pytest.param((), ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc"), id="another container"),
-        pytest.param(
-            (), ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh"), id="no /proc"
-        ),
+        nightly((), ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh"), id="no /proc"),
     ],
 )
 def test_where_memory_is_not_shared_all_goes_by_wire(

@@ -7,8 +7,8 @@ from benchmarks.trials.torn import PULLERS, SIZE, trial
 
 @pytest.mark.timeout(300)  # six programs that import torch
 def test_every_pull_is_of_one_version_and_whole() -> None:
-    figures = trial(pulls=6000, size=SIZE, kills=1)
+    figures = trial(pulls=3000, size=SIZE, kills=1)
     assert (figures["torn"], figures["backwards"]) == (0, 0), figures
-    assert figures["pulled"] >= 6000 - PULLERS
-    assert figures["versions"] >= 100, "the pullers met few updates"
-    assert figures["targets"] > 1000
+    assert figures["pulled"] >= 3000 - PULLERS
+    assert figures["versions"] >= 50, "the pullers met few updates"
+    assert figures["targets"] > 500

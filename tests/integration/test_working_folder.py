@@ -13,11 +13,13 @@ from tests.rows import nightly
 
 # Names of ours, of an installed package and of the standard library.
 TAKEN = ["common/__init__.py", "torch.py", "zmq/__init__.py", "random.py", "statistics.py"]
+ENVIRONMENT = ("--environment", "myenvs:Line-v0")
 SHADOW = "raise RuntimeError(f'{__name__} of the working folder was imported')"
 
 
 @pytest.fixture
-def programs(tmp_path: Path) -> Iterator[Programs]:
+def anew(tmp_path: Path) -> Iterator[Programs]:
+    """Programs that import everything in the folder that they are started in."""
     with programs_in(tmp_path, import_anew=True) as started:
         yield started
 
@@ -50,21 +52,23 @@ def succeeds(program: Program) -> str:
     return program.output
 
 
-def test_an_environment_in_the_working_folder_works_in_every_program(programs: Programs, folder: Path) -> None:
-    environment = ["--environment", "myenvs:Line-v0"]
-    cluster = programs.start(
-        "rl-cluster", *environment, "--max-steps", "400", "--workers", "1", "--run-dir", "run", folder=folder
+def test_an_environment_in_the_working_folder_is_trained_and_played(anew: Programs, folder: Path) -> None:
+    cluster = anew.start(
+        "rl-cluster", *ENVIRONMENT, "--max-steps", "400", "--workers", "1", "--run-dir", "run", folder=folder
     )
     assert "rl-eval --checkpoint run --import myenvs" in succeeds(cluster), "what to type next"
-    evaluation = programs.start(
+    evaluation = anew.start(
         "rl-eval",
         *["--checkpoint", "run", "--import", "myenvs", "--episodes", "2", "--video", "game.mp4"],
         folder=folder,
     )
     assert "myenvs:Line-v0: mean" in succeeds(evaluation)
-    server, endpoint = programs.start_server("--max-steps", "400", run_dir=folder / "second")
-    worker = programs.start("rl-worker", "--server", endpoint, *environment, folder=folder)
-    succeeds(worker)
+
+
+@pytest.mark.nightly
+def test_an_environment_in_the_working_folder_of_a_worker_is_trained(anew: Programs, folder: Path) -> None:
+    server, endpoint = anew.start_server("--max-steps", "400", run_dir=folder / "second")
+    succeeds(anew.start("rl-worker", "--server", endpoint, *ENVIRONMENT, folder=folder))
     succeeds(server)  # which ends when all steps are made
 
 
@@ -77,19 +81,17 @@ def test_an_environment_in_the_working_folder_works_in_every_program(programs: P
         nightly("rl_worker", ""),
     ],
 )
-def test_no_name_in_the_working_folder_breaks_a_program(
-    programs: Programs, folder: Path, program: str, path: str
-) -> None:
+def test_no_name_in_the_working_folder_breaks_a_program(anew: Programs, folder: Path, program: str, path: str) -> None:
     """`ps_server` and `rl_worker` are run with `python -m`, which puts the working folder first."""
     variables = {"PYTHONPATH": path} if path else {}
-    assert "usage" in succeeds(programs.start(program, "--help", folder=folder, variables=variables))
+    assert "usage" in succeeds(anew.start(program, "--help", folder=folder, variables=variables))
 
 
 def test_a_folder_that_bears_the_name_of_a_package_of_ours_hides_none_of_its_files(
-    programs: Programs, tmp_path: Path
+    anew: Programs, tmp_path: Path
 ) -> None:
     (tmp_path / "rl_worker").mkdir()
-    start = programs.start("rl_worker", "--server", "127.0.0.1:9", "--preset", "pnog", folder=tmp_path)
+    start = anew.start("rl_worker", "--server", "127.0.0.1:9", "--preset", "pnog", folder=tmp_path)
     assert start.wait() == 1
     assert "--preset pnog" in start.output
 
@@ -132,7 +134,7 @@ def test_a_run_of_ones_own_goes_on_when_the_command_line_names_its_module(
     shutil.copytree(finished_run, tmp_path / "run")
     (tmp_path / "myenvs.py").write_text(LINE)
     flags = ["--resume", "run", "--import", "myenvs", "--max-steps", "800", "--workers", "1"]
-    assert "over after" in succeeds(programs.start("rl-cluster", *flags, folder=tmp_path, variables=INSTALLED))
+    assert "over after" in succeeds(programs.start("rl-cluster", *flags, folder=tmp_path))
 
 
 def test_no_module_is_imported_on_the_word_of_a_stranger(programs: Programs, folder: Path, tmp_path: Path) -> None:
@@ -178,13 +180,22 @@ if __name__ == "__main__":
 """
 
 
-def test_a_project_with_packages_of_everyday_names_trains(programs: Programs, tmp_path: Path) -> None:
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
     for package in PACKAGES:
         (tmp_path / package).mkdir()
         (tmp_path / package / "__init__.py").touch()
     (tmp_path / "own_line.py").write_text(PROJECT + LINE)
-    (tmp_path / "trains.py").write_text(TRAINS)
-    flags = ["--environment", "own_line:Line", "--max-steps", "400", "--workers", "1", "--run-dir", "from-a-terminal"]
-    succeeds(programs.start("rl-cluster", *flags, folder=tmp_path, variables=INSTALLED))
-    script = programs.start("trains", folder=tmp_path, variables=INSTALLED)
-    assert succeeds(script).startswith("2 ")
+    return tmp_path
+
+
+def test_a_project_with_packages_of_everyday_names_trains(anew: Programs, project: Path) -> None:
+    """`train` starts rl-cluster there, and that its processes."""
+    (project / "trains.py").write_text(TRAINS)
+    assert succeeds(anew.start("trains", folder=project, variables=INSTALLED)).startswith("2 ")
+
+
+@pytest.mark.nightly
+def test_a_project_with_packages_of_everyday_names_trains_from_a_terminal(anew: Programs, project: Path) -> None:
+    flags = ["--environment", "own_line:Line", "--max-steps", "400", "--workers", "1", "--run-dir", "run"]
+    succeeds(anew.start("rl-cluster", *flags, folder=project, variables=INSTALLED))
