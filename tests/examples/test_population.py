@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from ps_common.settings.run_files import SETTINGS, load_config
 from ps_common.settings.run_spec import A3CSettings
 
 ROOT = Path(__file__).parents[2]
-MEMBERS, STEPS = 3, 3000
+MEMBERS, STEPS = 3, 2000
 
 
 def population(folder: Path, generations: int) -> list[list[dict[str, Any]]]:
@@ -38,30 +37,27 @@ def test_losers_take_over_weights_and_settings_and_the_best_get_better(tmp_path:
     interrupted = tmp_path / f"{number}-1"  # which has no checkpoint yet
     interrupted.mkdir()
     (interrupted / SETTINGS).touch()
-    history = population(tmp_path, 3)
+    history = population(tmp_path, 2)
     assert history[0] == first, "it goes on after the generations that it has"
-    for before, after in pairwise(history):
-        winner, loser = (choice(before, key=lambda one: one["score"]) for choice in (max, min))
-        assert len({one["folder"] for one in before} & {one["folder"] for one in after}) == MEMBERS - 1
-        (new,) = [one for one in after if one["steps"] == STEPS]
-        assert loser["folder"] not in {one["folder"] for one in after}
-        assert new["parent"] == winner["folder"]
-        for setting in ("learning_rate", "entropy_weight"):
-            assert new[setting] / winner[setting] in (pytest.approx(0.8), pytest.approx(1.25))
-        folder = Path(new["folder"])
-        spec = load_config(folder / SETTINGS)
-        assert isinstance(spec.algorithm, A3CSettings)
-        assert (spec.schedule.learning_rate, spec.algorithm.entropy_weight, spec.start_from) == (
-            new["learning_rate"], new["entropy_weight"], new["start_from"],
-        )  # fmt: skip
-        begins, taken = (
-            trained_as(path) for path in (folder / CHECKPOINTS / checkpoint_name(0), Path(spec.start_from))
-        )
-        assert torch.equal(begins.weights, taken.weights)
-        assert taken.global_steps >= winner["steps"]
-        of_winner = Path(winner["folder"]) / CHECKPOINTS / checkpoint_name(taken.global_steps)
-        assert torch.equal(trained_as(of_winner).weights, taken.weights)
-        games = read_episodes(folder)
-        assert games[-1].global_steps > STEPS // 2, "it was trained"
-    best = [max(one["score"] for one in generation) for generation in history]
-    assert best[-1] >= best[0]
+    before, after = history
+    winner, loser = (choice(before, key=lambda one: one["score"]) for choice in (max, min))
+    assert len({one["folder"] for one in before} & {one["folder"] for one in after}) == MEMBERS - 1
+    (new,) = [one for one in after if one["steps"] == STEPS]
+    assert loser["folder"] not in {one["folder"] for one in after}
+    assert new["parent"] == winner["folder"]
+    for setting in ("learning_rate", "entropy_weight"):
+        assert new[setting] / winner[setting] in (pytest.approx(0.8), pytest.approx(1.25))
+    folder = Path(new["folder"])
+    spec = load_config(folder / SETTINGS)
+    assert isinstance(spec.algorithm, A3CSettings)
+    assert (spec.schedule.learning_rate, spec.algorithm.entropy_weight, spec.start_from) == (
+        new["learning_rate"], new["entropy_weight"], new["start_from"],
+    )  # fmt: skip
+    begins, taken = (trained_as(path) for path in (folder / CHECKPOINTS / checkpoint_name(0), Path(spec.start_from)))
+    assert torch.equal(begins.weights, taken.weights)
+    assert taken.global_steps >= winner["steps"]
+    of_winner = Path(winner["folder"]) / CHECKPOINTS / checkpoint_name(taken.global_steps)
+    assert torch.equal(trained_as(of_winner).weights, taken.weights)
+    games = read_episodes(folder)
+    assert games[-1].global_steps > STEPS // 2, "it was trained"
+    assert max(one["score"] for one in after) >= max(one["score"] for one in before)

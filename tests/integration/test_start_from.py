@@ -16,21 +16,21 @@ ZOO = Path(__file__).parents[2] / "zoo" / "cartpole-a3c"
 def test_shards_start_from_a_policy_and_a_resumed_run_does_without_it(programs: Programs, tmp_path: Path) -> None:
     policy, run = tmp_path / "policy", tmp_path / "run"
     shutil.copytree(ZOO, policy)
-    few = ["--workers", "1", "--no-web", "--until-return", "None"]
+    few = ["--workers", "1", "--no-web", "--envs", "2", "--until-return", "None"]
     first = programs.start(
         "rl-cluster", "--preset", "cartpole-a3c", *few, "--shards", "2", "--start-from", str(policy),
-        "--max-steps", "4500", "--run-dir", str(run),
+        "--max-steps", "1500", "--run-dir", str(run),
     )  # fmt: skip
     assert first.wait(200) == 0, first.output
     games = read_episodes(run / "shard-1-of-2")
-    assert min(game.episode_return for game in games[:8]) > 100, "chance plays 22"
+    assert min(game.episode_return for game in games[:2]) > 100, "chance plays 22"
     for log in ("server.log", "server-2.log"):
         assert f"starts from the weights of {policy}/model.safetensors" in (run / log).read_text()
     shutil.rmtree(policy)
-    again = programs.start("rl-cluster", "--resume", str(run), *few, "--max-steps", "5000")
+    again = programs.start("rl-cluster", "--resume", str(run), *few, "--max-steps", "2000")
     assert again.wait(200) == 0, again.output
     assert load_config(run / "shard-1-of-2" / SETTINGS).start_from == str(policy)
-    assert "max_steps 5000 reached" in again.output
+    assert "max_steps 2000 reached" in again.output
 
 
 @pytest.mark.nightly  # tests/ps_rl has it in one process
