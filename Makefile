@@ -22,17 +22,22 @@ train: $(RUN)  ## a server and workers learn a game on this machine: PRESET=… 
 
 # One process more than cores: tests wait for programs a fifth of their time. And where Python may write no bytecode,
 # each program that a test starts would compile the sources.
-test: lint  ## lint, types, tests
-	$(BIN)/python -m compileall -q common ps_* rl_*
-	$(BIN)/pytest -n $$(($$(nproc) + 1)) --dist worksteal --durations 25
+# mypy runs beside the tests: it takes one core for most of a minute.
+test: style  ## lint, types, tests
+	$(BIN)/python -m compileall -q -j 0 common ps_* rl_*
+	@$(BIN)/mypy & types=$$!; \
+		$(BIN)/pytest -n $$(($$(nproc) + 1)) --dist worksteal --durations 25; tests=$$?; \
+		wait $$types || { echo "mypy has found errors: they stand above"; exit 1; }; exit $$tests
 
 check: lint  ## lint, types, who may import whom: seconds, before the tests
 	$(BIN)/pytest -q tests/test_layers.py
 
-lint: $(READY)  ## ruff, mypy --strict
+lint: style  ## ruff, mypy --strict
+	$(BIN)/mypy
+
+style: $(READY)  ## ruff
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 
 format: $(READY)  ## have ruff mend what it can
 	$(BIN)/ruff check --fix .
