@@ -13,30 +13,24 @@ Workers whose lease has ended, or that left, keep no push of another waiting.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+
+import msgspec
 
 from ps_common.protocol.messages import Push
-from ps_common.protocol.tensors import vector_bytes
 from ps_common.protocol.wire import Buffer
 from ps_common.settings.run_spec import Consistency
 from ps_server.machine.membership import Member, Membership
 from ps_server.state.effects import PeerId
 
 
-@dataclass(frozen=True, eq=False)
-class WaitingPush:
+class WaitingPush(msgspec.Struct, frozen=True, eq=False):
     """A push that was received and is not settled, and the connection to which its reply goes."""
 
     member: Member
     peer: PeerId
     message: Push
     vector: Sequence[Buffer]
-
-    @cached_property
-    def size(self) -> int:
-        """The bytes of the vector."""
-        return vector_bytes(self.vector)
+    size: int  # the bytes of the vector
 
 
 class ConsistencyGate:

@@ -20,7 +20,7 @@ from ps_common.protocol.messages import (
     Settlement,
     Weights,
 )  # fmt: skip
-from ps_common.protocol.tensors import ELEMENT_BYTES, MAX_ELEMENTS
+from ps_common.protocol.tensors import ELEMENT_BYTES, MAX_ELEMENTS, vector_bytes
 from ps_common.protocol.wire import Buffer
 from ps_common.settings.run_spec import Consistency
 from ps_server.machine.consistency import ConsistencyGate, WaitingPush
@@ -103,7 +103,7 @@ class PushPipeline:
             codec_for_weights(push.weight_codec)  # refused before the push is settled
         self.budget.arrived(member)
         effects: list[Effect] = []
-        waiting = WaitingPush(member, member.peer, push, vector)
+        waiting = WaitingPush(member, member.peer, push, vector, vector_bytes(vector))
         if not run.is_new(member.worker_id, push):
             effects.append(self._reply(run, waiting, run.settled_before(member.worker_id, push), now=now))
         elif self.gate.admit(waiting, is_alive=self._membership.is_alive):

@@ -13,7 +13,7 @@ the last push, which are copied and encoded once.
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -31,8 +31,7 @@ MOST_HELD = 8  # replies with weights that leave together; the first of them wai
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.002, 0.25  # between two attempts; doubles while the peer reads nothing
 
 
-@dataclass(frozen=True, eq=False)
-class _Reply:
+class _Reply(msgspec.Struct, frozen=True, eq=False):
     """`places`: its weights in shared memory, if they are there. `target`: which weights it leaves with."""
 
     send: Send
@@ -119,7 +118,7 @@ class SendQueue:
         elif len(queue.waiting) < MOST_WAITING:
             carries = reply.places is None and send.snapshot is not None
             target = send.snapshot.target if send.snapshot is not None and carries else None
-            queue.waiting.append(_Reply(replace(send, snapshot=None), reply.places, target))
+            queue.waiting.append(_Reply(msgspec.structs.replace(send, snapshot=None), reply.places, target))
 
     def send_waiting(self, *, now: float) -> None:
         """Send the replies that peers have room for now, and those that are held."""

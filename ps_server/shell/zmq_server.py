@@ -10,7 +10,6 @@ import logging
 import queue
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 import msgspec
 import zmq
@@ -239,7 +238,7 @@ class ZmqServer:
         now = time.monotonic()
         if isinstance(send.message, Welcome):
             welcome = msgspec.structs.replace(send.message, memory=self._segments.proof(send.to, now=now))
-            send = replace(send, message=welcome)
+            send = msgspec.structs.replace(send, message=welcome)
         self._replies.send(send, now=now)
 
     def _renewed(self, send: Send, target: bool) -> Send:

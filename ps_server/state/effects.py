@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
 from torch import Tensor
 
 from ps_common.protocol.messages import Episode, Event, ToServer, ToWorker
@@ -14,8 +15,7 @@ from ps_server.state.weight_store import Snapshot
 PeerId = bytes  # the routing id of a connection
 
 
-@dataclass(frozen=True)
-class Send:
+class Send(msgspec.Struct, frozen=True):  # made for each message, in a quarter of the time of a dataclass
     """Send a message, with a snapshot or other buffers, to one peer. It may be lost: the peer requests it again."""
 
     to: PeerId

@@ -5,10 +5,10 @@ This file decides what a push does. It knows nothing of connections and messages
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
+from msgspec import Struct
 from msgspec.structs import replace
 from torch import Tensor
 
@@ -33,8 +33,7 @@ from ps_server.state.weight_store import WeightStore
 PUSH_WINDOW = 64  # how far a push may be beyond its worker's oldest unsettled one
 
 
-@dataclass(frozen=True, eq=False)
-class Sound:
+class Sound(Struct, frozen=True, eq=False):
     """A gradient [P] to apply, and the norm of its part for weights."""
 
     staleness: int
@@ -43,8 +42,7 @@ class Sound:
     norm: float
 
 
-@dataclass(frozen=True, eq=False)
-class Unsound:
+class Unsound(Struct, frozen=True, eq=False):
     """A push that is discarded."""
 
     staleness: int
