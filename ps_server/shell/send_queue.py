@@ -7,8 +7,8 @@ a game does not wait either: the next one is newer. Of the events of a slow subs
 next one counts them. A state for a standby replaces the former states and updates that wait for it. A peer that reads
 nothing costs what ZeroMQ accepted, one state with its updates, and some small messages.
 
-Replies with weights to requests that were read together leave together, up to MOST_HELD of them: with the weights after
-the last push, which are copied and encoded once.
+Among many workers, replies with weights to requests that were read together leave together: with the weights after the
+last push, which are copied and encoded once.
 """
 
 from collections import deque
@@ -27,7 +27,8 @@ from ps_server.state.weight_store import Snapshot
 
 MOST_WAITING = 128  # messages for one peer; a worker has up to 64 pushes in flight, and some other requests
 MOST_EVENTS_WAITING = 250  # events for one peer; a new subscriber is sent fewer at once
-MOST_HELD = 8  # replies with weights that leave together; the first of them waits for the others
+# Replies with weights that leave together: one for so many workers, since the first of them waits for the others.
+WORKERS_A_HELD, MOST_HELD = 8, 8
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.002, 0.25  # between two attempts; doubles while the peer reads nothing
 
 
@@ -81,6 +82,7 @@ class SendQueue:
         self._renewed = renewed
         self._queues: dict[PeerId, _Queue] = {}
         self._held: dict[PeerId, _Reply] = {}  # replies that leave with the next `flush`, without their weights
+        self._most_held = 0
         self._shared: tuple[ToWorker, list[zmq.Frame]] | None = None  # the newest message to all subscribers
         self._frames: WeakKeyDictionary[Snapshot, list[zmq.Frame]] = WeakKeyDictionary()
 
@@ -91,12 +93,16 @@ class SendQueue:
         if send.to in self._held:
             self.flush(now=now)
         places = self._place(send)
-        if places is not None or send.snapshot is None:
+        if places is not None or send.snapshot is None or self._most_held < 2:
             self._send_or_keep(_Reply(send, places), now=now)
             return
         self._held[send.to] = _Reply(Send(send.to, send.message), None, send.snapshot.target)
-        if len(self._held) == MOST_HELD:
+        if len(self._held) >= self._most_held:
             self.flush(now=now)
+
+    def serves(self, workers: int) -> None:
+        """So many are alive now: two, say, are each sent their weights at once."""
+        self._most_held = min(workers // WORKERS_A_HELD, MOST_HELD)
 
     def flush(self, *, now: float) -> None:
         """Send the replies that are held, with the newest weights; to be called before waiting for messages."""

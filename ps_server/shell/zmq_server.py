@@ -129,6 +129,7 @@ class ZmqServer:
         self._do(self._server.tick(now=now))
         if (served := self.served) is not None:
             served.process = memory_of_this_process() | {"connections": len(self._connections)}
+            self._replies.serves(served.membership.count_alive())
         self._segments.keep_only({member.peer for member in served.membership.alive()} if served else ())
 
     def close(self) -> bool:

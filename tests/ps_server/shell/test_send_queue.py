@@ -115,6 +115,7 @@ class NewestWeights:
 def test_replies_to_requests_that_were_read_together_bring_the_newest_weights_encoded_once() -> None:
     newest = NewestWeights()
     with queue_to_a_peer(newest.renewed) as (queue, name, peer):
+        queue.serves(1000)
         for version in range(1, MOST_HELD):
             newest.publish(version)
             queue.send(newest.reply(b"gone-%d" % version), now=0.0)
@@ -131,10 +132,20 @@ def test_replies_to_requests_that_were_read_together_bring_the_newest_weights_en
 def test_replies_with_weights_leave_before_a_later_reply_to_the_same_peer_and_at_the_end_of_a_burst() -> None:
     newest = NewestWeights()
     with queue_to_a_peer(newest.renewed) as (queue, name, peer):
+        queue.serves(1000)
         queue.send(newest.reply(name), now=0.0)
+        assert newest.encoded == 0
         queue.send(Send(name, Noted(request=2, sequence=1)), now=0.0)
         assert isinstance(received(peer), Weights)
         assert isinstance(received(peer), Noted)
         queue.send(newest.reply(name, request=3), now=0.0)
         queue.send_waiting(now=0.0)
         assert received(peer).request == 3
+
+
+def test_few_workers_are_each_sent_their_weights_at_once() -> None:
+    newest = NewestWeights()
+    with queue_to_a_peer(newest.renewed) as (queue, name, peer):
+        queue.serves(15)
+        queue.send(newest.reply(name), now=0.0)
+        assert isinstance(received(peer), Weights)
