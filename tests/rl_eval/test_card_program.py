@@ -151,6 +151,7 @@ def test_the_program_of_a_preset_of_atari_shows_the_frames_of_its_run(
     check_shown(text, run.environment, tmp_path)
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("name", "least"), [("pong", 15.0), ("cartpole-a3c", 500.0), nightly("inverted-pendulum", 1000.0)]
 )
