@@ -61,10 +61,10 @@ def make_env(
 
     An observation is what the policy sees, after the preprocessing, and `policy.act` takes it: an array, or a tuple of
     the parts (all numbers as one vector, images with their channels first, the action mask). Where there is a mask,
-    `info["action_mask"]` has it by the numbers of the game, for `action_space.sample`. Actions are those of the game,
-    which `policy.act` returns, and of these only the ones that the run uses. Real actions beyond their bounds are
-    clipped (`box_actions="clipped"`); a policy that squashes its numbers (`"squashed"`) has done so in `act`. Rewards
-    are those of the game, unclipped; a lost life ends no game.
+    `info["action_mask"]` has it by the numbers of the game, as `action_space.sample` takes it where an action is one
+    choice. Actions are those of the game, which `policy.act` returns, and of these only the ones that the run uses.
+    Real actions beyond their bounds are clipped (`box_actions="clipped"`); a policy that squashes its numbers
+    (`"squashed"`) has done so in `act`. Rewards are those of the game, unclipped; a lost life ends no game.
 
     `render_mode="rgb_array"` draws one environment. Raises SettingsError, and PsRlError for a step with NaN.
     """
@@ -218,9 +218,8 @@ batch_space.register(SomeActions, SomeActionsOfMany)
 
 def _observation_space(observations: ObservationSpace) -> spaces.Space[Any]:
     def box(dtype: Any, shape: tuple[int, ...]) -> spaces.Box:
-        return (
-            spaces.Box(0, 255, shape, np.uint8) if dtype == np.uint8 else spaces.Box(-np.inf, np.inf, shape, np.float32)
-        )
+        low, high = (0, 255) if dtype == np.uint8 else (-np.inf, np.inf)
+        return spaces.Box(low, high, shape, dtype)
 
     if not observations.parts:
         return box(observations.dtype, observations.shape)
