@@ -17,13 +17,13 @@ from ps_client.shell.remote_parameters import Newest
 from ps_client.shell.shard_connections import ShardConnections
 from ps_client.shell.sharded_parameters import Parameters
 from ps_client.shell.zmq_client import ZmqClient
-from ps_common.errors import RunEnded
+from ps_common.errors import RunEnded, SettingsError
 from ps_common.program.flags import Parsed
 from ps_common.program.reasons import Reason, reason_of, say
 from ps_common.program.resources import flush_denormals
 from ps_common.program.run_program import bounded
 from ps_common.program.stop_signals import Interrupted, StopSignal
-from ps_common.protocol.messages import Episode, Welcome
+from ps_common.protocol.messages import MOST_ENVIRONMENTS, Episode, Welcome
 from ps_common.protocol.tensors import Schema
 from ps_common.run_folder.endpoint_file import typed_addresses
 from ps_common.settings.overrides import slow_link, wire_of
@@ -144,6 +144,11 @@ class Work:
         if settings.gang == 1 and not run.parts:
             return run, welcome
         environments = settings.gang * self._environments_of_each(run)
+        if environments > MOST_ENVIRONMENTS:
+            raise SettingsError(
+                f"--gang {settings.gang}: its processes would have {environments} environments, and a worker has at "
+                f"most {MOST_ENVIRONMENTS}; give fewer --envs"
+            )
         return run, self.connections.join_with(code_of_parts(run.parts), environments=environments)
 
     def _environments_of_each(self, run: RunSpec) -> int:

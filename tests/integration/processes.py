@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -150,6 +150,15 @@ def free_ports(count: int) -> list[int]:
     for one in sockets:
         one.close()
     return ports
+
+
+def children_with(word: str, pid: int) -> list[psutil.Process]:
+    """The processes below this one with the word on their command line; without those that have just ended."""
+    found = []
+    for child in psutil.Process(pid).children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # of which a zombie is a kind
+            found += [child] if word in child.cmdline() else []
+    return found
 
 
 def wait_for(

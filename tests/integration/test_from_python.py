@@ -21,7 +21,7 @@ from ps_rl import PsRlError, Run, SettingsError, load_policy, train
 from ps_rl.updates import Update
 from rl_agent.algorithms.a3c import A3C
 from rl_agent.algorithms.algorithm import Loss
-from tests.integration.processes import Programs, wait_for
+from tests.integration.processes import Programs, children_with, wait_for
 from tests.rl_agent.custom_environments import line_with
 from tests.rows import nightly
 
@@ -182,8 +182,7 @@ def test_objects_train_survive_the_kill_of_their_worker_and_are_evaluated(progra
     with train(**parts, workers=1, run_dir=tmp_path / "run") as run:
         wait_for(lambda: run.status and run.status.workers_alive)
         assert run._child is not None
-        family = psutil.Process(run._child.pid).children()
-        (worker,) = [one for one in family if "rl_worker" in one.cmdline()]
+        (worker,) = children_with("rl_worker", run._child.pid)
         worker.kill()
         elsewhere = programs.start("rl-worker", "--server", run.endpoint)
         assert elsewhere.wait() != 0

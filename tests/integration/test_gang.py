@@ -1,24 +1,16 @@
 """A gang of two processes at a real server: one worker, whose members are killed."""
 
 import signal
-from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import psutil
 
 from ps_common.run_folder.endpoint_file import read_endpoint
 from ps_common.run_folder.paths import ENDPOINT
-from tests.integration.processes import Program, Programs, status_of, wait_for
+from tests.integration.processes import Programs, children_with, status_of, wait_for
 
 ENVIRONMENTS = 8  # of each process, in the preset
-
-
-def processes_of(cluster: Program, module: str) -> list[psutil.Process]:
-    found = []
-    for child in psutil.Process(cluster.process.pid).children(recursive=True):
-        with suppress(psutil.NoSuchProcess):  # as one is, too, that nobody has waited for yet
-            found += [child] if module in child.cmdline() else []
-    return found
 
 
 def is_gone(process: psutil.Process) -> bool:
@@ -43,21 +35,24 @@ def test_a_gang_is_one_worker_and_goes_on_when_a_member_or_its_speaker_is_killed
     (worker,) = status_of(endpoint).workers
     assert worker.environments == 2 * ENVIRONMENTS
 
-    (member,) = processes_of(cluster, "rl_worker.gang_member")
+    members = partial(children_with, "rl_worker.gang_member", cluster.process.pid)
+    (member,) = members()
     member.kill()
-    wait_for(
-        lambda: [one.pid for one in processes_of(cluster, "rl_worker.gang_member")] != [member.pid], program=cluster
-    )
+    wait_for(lambda: [one.pid for one in members()] != [member.pid], program=cluster)
     wait_for(lambda: "worker-0+1 died: killed by SIGKILL" in (run / "worker-0.log").read_text(), program=cluster)
     wait_for(lambda: are_both_learning(status_of(endpoint).workers[0].pushes), program=cluster)
 
-    (speaker,), (member,) = processes_of(cluster, "rl_worker"), processes_of(cluster, "rl_worker.gang_member")
+    (speaker,), (member,) = children_with("rl_worker", cluster.process.pid), members()
     speaker.kill()
     wait_for(lambda: is_gone(member), program=cluster)
-    wait_for(lambda: len(processes_of(cluster, "rl_worker.gang_member")) == 1, program=cluster)
+    wait_for(lambda: len(members()) == 1, program=cluster)
     wait_for(are_both_learning, program=cluster)
 
-    (member,) = processes_of(cluster, "rl_worker.gang_member")
+    too_large = programs.start("rl-worker", "--server", endpoint, "--gang", "128", "--envs", "33")
+    assert too_large.wait() == 1
+    assert "--gang 128: its processes would have 4224 environments" in too_large.output
+
+    (member,) = members()
     cluster.signal(signal.SIGINT)
     assert cluster.wait(30) == 0, cluster.output
     assert "a server and a gang of 2 train CartPole-v1" in cluster.output

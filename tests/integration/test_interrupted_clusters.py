@@ -13,7 +13,7 @@ from ps_common.errors import ServerUnreachable
 from ps_common.program.stop_signals import SAME_SECONDS
 from rl_cluster import local_cluster
 from rl_cluster.local_cluster import LocalCluster
-from tests.integration.processes import Program, Programs, status_of, wait_for
+from tests.integration.processes import Program, Programs, children_with, status_of, wait_for
 from tests.rl_agent.custom_environments import line_with
 
 FLAGS = ["--preset", "cartpole", "--max-steps", "100000000", "--until-return", "1000"]
@@ -133,8 +133,7 @@ def test_a_server_that_leaves_though_the_run_goes_on_is_started_again(
     cluster = programs.start("rl-cluster", *flags)
     endpoint = run / ("endpoint" if shards == 1 else "shard-1-of-2/endpoint")
     wait_for(lambda: endpoint.exists() and status_of(endpoint.read_text().strip()).updates > 10, program=cluster)
-    children = psutil.Process(cluster.process.pid).children()
-    last = [child for child in children if "ps_server" in child.cmdline()][-1]
+    last = children_with("ps_server", cluster.process.pid)[-1]
     last.terminate()
     who = "the server" if shards == 1 else "shard 2"
     why = f"{who} died: a signal from elsewhere asked it to leave (its log: "
