@@ -12,8 +12,9 @@ started again; what it has played since its last push is lost.
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from multiprocessing.connection import wait
 from types import TracebackType
 from typing import Any, Self
@@ -36,7 +37,8 @@ MODULE = "rl_worker.gang_member"
 LOOK_SECONDS = 0.2  # between two looks at members that are waited for
 TIMES_LONGER = 10  # than the longest wait so far: a member hangs
 LEAVE_SECONDS = 3.0  # for members to leave
-SUMMED = ("steps_per_second", "dropped_unrolls")  # other meters of the gang are the means of its members'
+SPEED = "steps_per_second"
+SUMMED = (SPEED, "dropped_unrolls")  # other meters of the gang are the means of its members'
 
 log = logging.getLogger("rl-worker")
 
@@ -113,7 +115,7 @@ class Gang:
 
     def report(self, episodes: Sequence[Episode], meters: dict[str, float]) -> None:
         """Report the games and meters of all members."""
-        every = [meters, *(member.meters for member in self._members if member.meters)]
+        every = {0: meters} | {member.number: member.meters for member in self._members if member.meters}
         games = [*episodes, *(game for member in self._members for game in member.take_episodes())]
         self._parameters.report(games, _of_all(every) if meters else {})
 
@@ -261,10 +263,10 @@ class Member:
         self.link, self.asked, self.is_in_step, self.meters = None, None, False, {}
 
 
-def _of_all(every: Sequence[dict[str, float]]) -> dict[str, float]:
-    """The meters of a gang, of its members', and the speed of each as a curve of its own."""
-    names = dict.fromkeys(name for meters in every for name in meters)
-    found = {name: [meters[name] for meters in every if name in meters] for name in names}
+def _of_all(every: Mapping[int, dict[str, float]]) -> dict[str, float]:
+    """The meters of a gang: of its members', by their numbers, and the speed of each as a curve of its own."""
+    names = dict.fromkeys(name for meters in every.values() for name in meters)
+    found = {name: [meters[name] for meters in every.values() if name in meters] for name in names}
     of_all = {name: sum(values) / (1 if name in SUMMED else len(values)) for name, values in found.items()}
-    of_each = {f"gang/{number}": meters["steps_per_second"] for number, meters in enumerate(every)}
-    return of_all | dict(list(of_each.items())[: max(0, MOST_METERS - len(of_all))])
+    speeds = {f"gang/{number}": meters[SPEED] for number, meters in every.items() if SPEED in meters}
+    return dict(islice((of_all | speeds).items(), MOST_METERS))

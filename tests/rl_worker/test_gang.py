@@ -287,6 +287,23 @@ def test_games_and_meters_of_all_members_are_reported_as_those_of_one_worker() -
     assert len(bounded) == MOST_METERS
 
 
+def test_meters_of_a_gang_are_no_more_than_a_worker_may_report_whichever_its_members_have() -> None:
+    with gang_of(learns, members=3) as one:
+        first, second = one.gang._members
+        first.meters = {f"first{number}": 1.0 for number in range(30)}
+        second.meters = {f"second{number}": 1.0 for number in range(30)}
+        one.gang.report([Episode(5.0, 2)], {"loss": 1.0})
+        assert len(one.server.reports[-1][1]) == MOST_METERS
+
+
+def test_the_speed_of_a_member_has_its_number_whoever_has_reported() -> None:
+    with gang_of(learns, members=4) as one:
+        _, without_speed, third = one.gang._members
+        without_speed.meters, third.meters = {"loss": 3.0}, {"steps_per_second": 20.0}
+        one.gang.report([], {"loss": 1.0, "steps_per_second": 10.0})
+        assert one.server.reports[-1][1] == {"loss": 2.0, "steps_per_second": 30.0, "gang/0": 10.0, "gang/3": 20.0}
+
+
 def test_members_report_their_last_games_before_a_gang_that_is_asked_to_leave_does() -> None:
     def reports_at_its_end(parameters: OfSpeaker) -> None:
         try:
