@@ -69,8 +69,9 @@ class Gang:
         self._run, self._progressed = run, progressed
         self._stall_seconds, self._longest = stall_seconds, 0.0
         self._adjusted: Algorithm | None = None
-        self._newest: Newest | None = None  # whose weights the members have
+        self._newest: Newest | None = None  # without its weights, which are in the shared memory
         self._target: Newest | None = None
+        self._shared_version = (0, 0)  # epoch and version of the weights in the shared memory
         try:
             segment = Segment.make()
             self._vectors = Vectors(segment, schema.size)
@@ -141,7 +142,7 @@ class Gang:
             member.is_to_adjust |= adjusted is not None
             if member.asked is not None and not member.is_in_step and self._newest is not None:
                 member.is_in_step, member.is_to_adjust = True, self._adjusted is not None
-                self._say(member, self._newest, are_new=True)
+                self._tell(member, self._newest)
         return adjusted
 
     def _meet(self) -> None:
@@ -164,10 +165,11 @@ class Gang:
         """Give all who wait for it this version."""
         if newest.weights is not None:
             self._vectors.tensor(WEIGHTS).copy_(newest.weights)
+            self._shared_version = (newest.epoch, newest.version)
         self._newest = replace(newest, weights=None, settled=None)
         for member in self._members:
             if member.is_in_step and (pushed or member.asked == Pull(target=False)) and not member.asks_for_target:
-                self._say(member, newest, are_new=newest.weights is not None)
+                self._tell(member, newest)
         if any(member.asks_for_target for member in self._members):
             known = self._target
             if known is None or (known.epoch, known.version) != (newest.epoch, newest.target_version):
@@ -183,6 +185,11 @@ class Gang:
         for member in self._members:
             if member.asks_for_target and self._target is not None:
                 self._say(member, self._target, are_new=True)
+
+    def _tell(self, member: "Member", newest: Newest) -> None:
+        """A member may have waited with a push while the others were given weights: it lacks those, too."""
+        are_new, member.version = member.version != self._shared_version, self._shared_version
+        self._say(member, newest, are_new=are_new)
 
     def _say(self, member: "Member", newest: Newest, *, are_new: bool) -> None:
         adjusted: dict[str, Any] | None = None
@@ -201,6 +208,7 @@ class Member:
         self.asked: Pull | Push | None = None
         self.is_in_step = False  # whether it has weights of the speaker: the others wait for it
         self.is_to_adjust = False  # with its next answer
+        self.version = (0, 0)  # epoch and version of the weights that it has
         self.meters: dict[str, float] = {}
         self.link: Link | None = None
         self._episodes: list[Episode] = []
@@ -260,7 +268,8 @@ class Member:
         """It has left, died or was killed."""
         if self.link is not None:
             self.link.connection.close()
-        self.link, self.asked, self.is_in_step, self.meters = None, None, False, {}
+        self.link, self.asked, self.is_in_step = None, None, False
+        self.version, self.meters = (0, 0), {}
 
 
 def _of_all(every: Mapping[int, dict[str, float]]) -> dict[str, float]:
