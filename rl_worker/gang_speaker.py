@@ -125,7 +125,8 @@ class Gang:
         for member in self._members:
             member.say(Leave())
         end = time.monotonic() + LEAVE_SECONDS
-        while (present := [one for one in self._members if one.link]) and time.monotonic() < end:
+        # One that is being started has no games to report.
+        while (present := [one for one in self._members if one.is_in_step]) and time.monotonic() < end:
             wait([one.link.connection for one in present if one.link], LOOK_SECONDS)
             for one in present:
                 one.read()
@@ -147,7 +148,7 @@ class Gang:
 
     def _meet(self) -> None:
         """Wait until every member that is in step has asked for something."""
-        began = time.monotonic()
+        began, hangs = time.monotonic(), False
         while late := [member for member in self._members if member.is_in_step and member.asked is None]:
             ready = wait([member.link.connection for member in late if member.link], LOOK_SECONDS)
             for member in late:
@@ -157,9 +158,11 @@ class Gang:
                 self._progressed()
                 for member in late:
                     member.look()
-                    if waited > max(self._stall_seconds, TIMES_LONGER * self._longest):
+                    if member.is_in_step and waited > max(self._stall_seconds, TIMES_LONGER * self._longest):
+                        hangs = True
                         member.replace(f"it hangs: its gradient is {waited:.0f} s late")
-        self._longest = max(self._longest, min(time.monotonic() - began, self._stall_seconds))
+        if not hangs:
+            self._longest = max(self._longest, min(time.monotonic() - began, self._stall_seconds))
 
     def _answer(self, newest: Newest, *, pushed: bool) -> None:
         """Give all who wait for it this version."""

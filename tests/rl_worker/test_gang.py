@@ -1,6 +1,7 @@
 """The speaker of a gang and its members, in threads: what is pushed, who is waited for, and who is left out."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
@@ -258,6 +259,40 @@ def test_a_member_that_hangs_is_replaced_and_the_others_go_on() -> None:
         end.set()
         one.let_in(1)
         assert one.push(0, 0, 0, 0) == ([5, 5, 5, 1], 6)
+
+
+def test_a_member_that_hangs_again_is_not_waited_for_ten_times_as_long_as_before() -> None:
+    end = threading.Event()
+
+    def hangs(parameters: OfSpeaker) -> None:
+        parameters.pull()
+        end.wait(20)
+
+    with gang_of(hangs, stall_seconds=0.3) as one:
+        for _ in range(2):
+            one.let_in(1)
+            began = time.monotonic()
+            one.push(0, 0, 0, 0)
+            assert 0.3 <= time.monotonic() - began < 2.5, "ten times the wait before are over 3 s"
+        end.set()
+
+
+def test_a_gang_that_is_asked_to_leave_does_not_wait_for_a_member_that_is_starting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rl_worker.gang_speaker.LEAVE_SECONDS", 20.0)
+    end = threading.Event()
+
+    def starts_slowly(parameters: OfSpeaker) -> None:
+        end.wait(40)
+
+    began = time.monotonic()
+    with gang_of(starts_slowly) as one:
+        one.push(0, 0, 0, 0)
+        one.gang.finish()
+        assert time.monotonic() - began < 10
+        end.set()
+    assert one.server.is_finished
 
 
 def test_a_member_that_dies_again_and_again_ends_the_gang_with_its_name() -> None:
