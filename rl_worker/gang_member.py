@@ -85,11 +85,19 @@ class OfSpeaker:
         return Newest(*versions, weights=weights if answer.are_new else None)
 
 
+def link_of_input() -> Link:
+    """The pipe to the speaker, out of the reach of environments: they may read their input, or start processes."""
+    link = Link(Connection(os.dup(0)), Answer | Leave | Begin)
+    with open(os.devnull) as nothing:
+        os.dup2(nothing.fileno(), 0)
+    return link
+
+
 def act_and_learn() -> int:
     """Run the program. Raises PsRlError for what the user can mend."""
     never_wait_for_output()
     StopSignal(raises=True)
-    link = Link(Connection(os.dup(0)), Answer | Leave | Begin)
+    link = link_of_input()
     begin: Begin = link.hear()
     log_as(begin.name)
     flush_denormals()
@@ -103,6 +111,7 @@ def act_and_learn() -> int:
     except RunEnded as ended:
         say("over", str(ended))
     finally:
+        link.connection.close()  # the speaker does not wait for the environments
         with bounded("close() of the environments", PROGRAM, seconds=CLOSE_SECONDS):
             close_logged(environments)
     return 0

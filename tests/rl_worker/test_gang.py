@@ -1,5 +1,6 @@
 """The speaker of a gang and its members, in threads: what is pushed, who is waited for, and who is left out."""
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,8 +20,8 @@ from ps_common.protocol.messages import MOST_METERS, Episode
 from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_common.settings.run_files import load_preset
 from ps_common.sockets.shared_memory import Segment
-from rl_worker.gang_link import Answer, Begin, Leave, Link, Vectors
-from rl_worker.gang_member import OfSpeaker
+from rl_worker.gang_link import Answer, Begin, Leave, Link, Pull, Vectors
+from rl_worker.gang_member import OfSpeaker, link_of_input
 from rl_worker.gang_speaker import Gang
 
 RUN = load_preset("cartpole-a3c")
@@ -384,6 +385,25 @@ def test_members_leave_when_the_speaker_is_gone() -> None:
         parameters.report([], {})
         with pytest.raises(RunEnded, match="speaker"):
             parameters.pull()
+
+
+def test_the_pipe_of_a_member_is_out_of_reach_of_what_its_environments_read_and_start() -> None:
+    ours, theirs = Pipe()
+    before = os.dup(0)
+    try:
+        os.dup2(theirs.fileno(), 0)
+        theirs.close()
+        link = link_of_input()
+        Link(ours, Pull).say(Leave())
+        assert os.read(0, 100) == b""
+        assert link.hear() == Leave()
+        assert not os.get_inheritable(link.connection.fileno())
+        link.connection.close()
+        with closing(ours), pytest.raises(EOFError):
+            ours.recv_bytes()
+    finally:
+        os.dup2(before, 0)
+        os.close(before)
 
 
 def test_a_gradient_of_a_gpu_is_copied_to_the_shared_memory() -> None:
