@@ -33,6 +33,7 @@ SET_NAME, SET_CHILD_SUBREAPER = 15, 36  # of prctl
 ARG_START, ARG_END = 45, 46  # in /proc/self/stat, behind the name: where the words that ps shows begin and end
 NAME = "ps_fork_server"  # in lists of processes
 READY = b"ready"
+NONE = b"0"  # in place of the id of a fork
 MOST_BYTES = 2**20  # of a request; a socket takes less
 POLL_SECONDS = 0.02  # between two looks whether a process has ended, at most
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -162,7 +163,8 @@ def _served(requests: socket.socket) -> tuple[dict[str, Any], list[int]]:
         if not request:
             os._exit(0)
         if between := os.fork():
-            os.waitpid(between, 0)
+            if os.waitpid(between, 0)[1]:  # there was no process left for the fork
+                requests.send(NONE)
             for descriptor in descriptors:
                 os.close(descriptor)
             continue

@@ -135,3 +135,20 @@ def test_a_fork_server_that_fails_costs_its_forks_alone(folder: Path) -> None:
     assert started(folder, SAYS).communicate(timeout=60) == ("", None)
     one = said(folder, 1)
     assert one["imported_in"] == one["pid"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="adopts its forks as Linux allows")
+def test_a_program_is_started_anew_where_there_is_no_process_left_for_a_fork(folder: Path) -> None:
+    heavy = (folder / "heavy.py").read_text()
+    refuses = """
+fork, server = os.fork, os.getpid()
+def second_fails():
+    if os.getpid() != server:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+    return fork()
+os.fork = second_fails
+"""
+    (folder / "heavy.py").write_text(heavy + refuses)
+    assert started(folder, SAYS).communicate(timeout=60) == ("", None)
+    one = said(folder, 1)
+    assert one["imported_in"] == one["pid"]
