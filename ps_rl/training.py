@@ -26,7 +26,7 @@ from rl_agent.trial.run_check import custom_settings
 from rl_cluster.settings import ClusterSettings
 
 OF_THE_TERMINAL = {"list", "json", "web", "web_port"}  # flags of rl-cluster that train does not take
-NEEDS_PROCESSES = {"host", "port", "shards", "stall_seconds", "track"}
+NEEDS_PROCESSES = {"gang", "host", "port", "shards", "stall_seconds", "track"}
 OF_THE_START = ("preset", "config")
 SEVERAL = {"wrappers": "wrapper", "hooks": "hook"}  # keywords for flags that take several
 PARTS = ("environment", "wrapper", "network", "algorithm", "hook")  # which may be Python objects

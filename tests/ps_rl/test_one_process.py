@@ -196,7 +196,7 @@ def test_callbacks_are_called_in_the_loop_and_log_stop_and_raise(tmp_path: Path)
 
 
 def test_what_makes_no_sense_in_one_process_is_named(tmp_path: Path) -> None:
-    given: dict[str, Any] = {"shards": 2, "track": "wandb", "port": 5555}
+    given: dict[str, Any] = {"gang": True, "shards": 2, "track": "wandb", "port": 5555}
     for name, value in given.items():
         with row(name), pytest.raises(SettingsError, match=f"train: {name} has no effect with workers=0"):
             train(**LINE, **{name: value}, run_dir=tmp_path / name)
