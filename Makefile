@@ -58,6 +58,9 @@ spaces: $(READY)  ## tasks with known answers for every cell of masks, Dict, Mul
 explore: $(READY)  ## thousands of new examples for every property: any bytes, any history of crashes and losses
 	$(BIN)/pytest -n auto --dist worksteal --hypothesis-profile explore --timeout 3600 -m hypothesis
 
+swarm: $(READY)  ## simulated worlds, each drawn from a seed, exact and live in the end: SEED=… (one, as a table) or MINUTES=… FIRST=…
+	$(BIN)/python -m tests.simulation.swarm
+
 chaos: $(READY)  ## pushes counted while server and workers are killed behind a bad network: SEED=… KILLS=… SWARM=… SHARDS=…
 	$(BIN)/python -m benchmarks.trials.chaos
 

@@ -1,0 +1,63 @@
+"""Whole worlds from one integer each: exact and live in the end, the same in every process; the oracle is tested."""
+
+import hashlib
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.simulation.cluster import SimulatedCluster
+from tests.simulation.swarm import Played, World, drawn, failure_of, shrunk
+
+FIXED = range(30)
+DIGEST = "from tests.simulation.test_swarm import digest; print(digest(3))"
+
+
+@pytest.mark.parametrize("seed", FIXED)
+def test_a_world_is_exact_and_live_in_the_end(seed: int) -> None:
+    assert failure_of(drawn(seed)) == ""
+
+
+def apply_a_push_twice(cluster: SimulatedCluster) -> None:
+    run = cluster.server.run
+    assert run is not None
+    run.weights.flat[0] -= 1
+
+
+def test_the_oracle_finds_a_push_that_is_applied_twice() -> None:
+    world = next(world for world in map(drawn, FIXED) if not world.has_standby and not world.events_of("kill server"))
+    assert failure_of(world) == ""
+    with pytest.raises(AssertionError, match=r"applied .*, made"):
+        Played(world, tamper=apply_a_push_twice).play()
+
+
+def test_a_failing_world_is_shrunk_to_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails_with_a_kill(world: World) -> str:
+        return "killed" if world.events_of("kill server") else ""
+
+    monkeypatch.setattr("tests.simulation.swarm.failure_of", fails_with_a_kill)
+    world = next(world for world in map(drawn, FIXED) if not world.has_standby and world.events_of("kill server"))
+    smallest = shrunk(world)
+    assert (smallest.workers, [event for _, event in smallest.events]) == (1, ["kill server"])
+
+
+def digest(seed: int) -> str:
+    """Of everything that happens in a world."""
+    played = Played(drawn(seed))
+    played.play()
+    return hashlib.sha256("\n".join(played.table).encode()).hexdigest()
+
+
+def test_a_world_is_the_same_in_processes_of_different_hash_seeds() -> None:
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", DIGEST],
+            env=os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for hash_seed in ("1", "2")
+    }
+    assert digests == {digest(3) + "\n"}
