@@ -105,7 +105,8 @@ def work_elsewhere(settings: WorkersElsewhere, name: str, flags: Sequence[str], 
         return status
     if stop.is_set():
         return 0
-    log.info("starting %d workers: %s-0 to %s-%d", count, name, name, count - 1)
+    others = f" to {name}-{count - 1}" if count > 1 else ""
+    log.info("starting %s: %s-0%s", f"a gang of {of_gang[-1]}" if of_gang else f"{count} workers", name, others)
     workers = SupervisedWorkers(
         [as_name(f"{name}-{number}") for number in range(count)],
         lambda one: PipedChild("rl_worker", [*flags, "--name", one], partial(_print_line, one)),

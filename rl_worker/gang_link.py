@@ -1,5 +1,10 @@
-"""What the speaker of a gang and a member say to each other, over a pipe, and the memory that they share."""
+"""
+What the speaker of a gang and a member say to each other, over a pipe, the memory that they share, and a member as the
+speaker sees it.
+"""
 
+import logging
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -8,11 +13,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ps_common.program.child_processes import LinkedChild
+from ps_common.program.supervision import SupervisedProcess
 from ps_common.protocol.messages import Episode
 from ps_common.protocol.tensors import ELEMENT_BYTES
 from ps_common.sockets.shared_memory import PAGE_BYTES, Segment
 
+PROGRESS_SECONDS = 5.0  # of pushes: a member that has worked for so long is started again whenever it dies
 WEIGHTS, TARGET = 0, 1  # rows of the shared memory; the gradient of member N is in row TARGET + N
+
+
+log = logging.getLogger("rl-worker")
 
 
 class Begin(msgspec.Struct, tag=True):
@@ -101,3 +112,81 @@ class Vectors:
     def tensor(self, number: int) -> Tensor:
         """The same as a tensor."""
         return torch.from_numpy(self.row(number))
+
+
+class Member:
+    """A process that acts and learns, and asks the speaker."""
+
+    def __init__(self, begin: Begin, start: Callable[[], LinkedChild]) -> None:
+        self.number = begin.member
+        self.asked: Pull | Push | None = None
+        self.is_in_step = False  # whether it has weights of the speaker: the others wait for it
+        self.is_to_adjust = False  # with its next answer
+        self.version = (0, 0)  # epoch and version of the weights that it has
+        self.pushes = 0
+        self.meters: dict[str, float] = {}
+        self.link: Link | None = None
+        self._episodes: list[Episode] = []
+        self._begin, self._start = begin, start
+        self.process = SupervisedProcess(begin.name, self._started, counts_work=True, progress_seconds=PROGRESS_SECONDS)
+
+    @property
+    def asks_for_target(self) -> bool:
+        """Whether it waits for the weights of the target network."""
+        return self.asked == Pull(target=True)
+
+    def look(self) -> None:
+        """Start it again if it has died. Raises PsRlError when it dies again and again."""
+        if death := self.process.look():
+            log.warning("%s", death)
+
+    def check_start(self, seconds: float) -> None:
+        """Start it again if it has asked for nothing for so long. Raises as `look`."""
+        if self.link and not self.is_in_step and self.asked is None and self.process.child.age_seconds > seconds:
+            self.replace(f"it hangs: it has not asked for weights within {seconds:.0f} s")
+
+    def replace(self, why: str) -> None:
+        """Kill it, and start it again. Raises as `look`."""
+        self.process.child.kill()
+        self._lost()
+        log.warning("%s", self.process.replace(why))
+
+    def read(self) -> None:
+        """Hear what it has said, without waiting."""
+        try:
+            while self.link is not None and self.link.connection.poll():
+                said = self.link.hear()
+                if isinstance(said, Report):
+                    self._episodes += said.episodes
+                    self.meters = said.meters or self.meters
+                else:
+                    self.asked = said
+        except (EOFError, OSError):
+            self._lost()
+
+    def say(self, message: Begin | Answer | Leave) -> None:
+        self.asked = None
+        try:
+            if self.link is not None:
+                self.link.say(message)
+        except OSError:
+            self._lost()
+
+    def take_episodes(self) -> list[Episode]:
+        """Those reported since the last call."""
+        episodes, self._episodes = self._episodes, []
+        return episodes
+
+    def _started(self) -> LinkedChild:
+        child = self._start()
+        self._lost()
+        self.link = Link(child.link, Pull | Push | Report)
+        self.say(self._begin)
+        return child
+
+    def _lost(self) -> None:
+        """It has left, died or was killed."""
+        if self.link is not None:
+            self.link.connection.close()
+        self.link, self.asked, self.is_in_step = None, None, False
+        self.version, self.pushes, self.meters = (0, 0), 0, {}

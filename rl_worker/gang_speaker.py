@@ -7,11 +7,13 @@ gradients of a push were computed on the same weights.
 
 A member asks, and waits for the answer. The speaker writes weights into the shared memory only while all members wait.
 A member that is started joins between two unrolls of the speaker. One that dies, or hangs, is left out of the mean and
-started again; what it has played since its last push is lost.
+started again; what it has played since its last push is lost. A gradient that is not finite is left out, too.
 """
 
 import logging
+import math
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -26,18 +28,19 @@ from ps_client.shell.remote_parameters import Newest
 from ps_client.shell.sharded_parameters import Parameters
 from ps_common.errors import SettingsError
 from ps_common.program.child_processes import LinkedChild, end_all
-from ps_common.program.supervision import SupervisedProcess
 from ps_common.protocol.messages import MOST_METERS, Episode
 from ps_common.protocol.tensors import Schema
 from ps_common.settings.run_spec import Algorithm, RunSpec
 from ps_common.sockets.shared_memory import Segment
-from rl_worker.gang_link import TARGET, WEIGHTS, Answer, Begin, Leave, Link, Pull, Push, Report, Vectors
+from rl_worker.gang_link import TARGET, WEIGHTS, Answer, Begin, Leave, Member, Pull, Push, Vectors
 
 MODULE = "rl_worker.gang_member"
 LOOK_SECONDS = 0.2  # between two looks at members that are waited for
 TIMES_LONGER = 10  # than the longest wait so far: a member hangs
+START_SECONDS = 120.0  # for a member to ask for its first weights, or --stall-seconds if they are more
 LEAVE_SECONDS = 3.0  # for members to leave
 SPEED = "steps_per_second"
+LEFT_OUT = "left_out_gradients"  # since the gang began
 SUMMED = (SPEED, "dropped_unrolls")  # other meters of the gang are the means of its members'
 
 log = logging.getLogger("rl-worker")
@@ -69,6 +72,7 @@ class Gang:
         self._run, self._progressed = run, progressed
         self._stall_seconds, self._longest = stall_seconds, 0.0
         self._adjusted: Algorithm | None = None
+        self._left_out = Counter[int]()  # gradients, by member
         self._newest: Newest | None = None  # without its weights, which are in the shared memory
         self._target: Newest | None = None
         self._shared_version = (0, 0)  # epoch and version of the weights in the shared memory
@@ -105,23 +109,45 @@ class Gang:
     def push_pull(self, gradient: Tensor, *, computed_on: Newest, steps: int) -> Newest:
         """Push the mean of the gradients, and the sum of the statistics, of all who have pushed. Changes `gradient`."""
         self._meet()
-        pushed = [(one.number, one.asked.steps) for one in self._members if isinstance(one.asked, Push)]
-        for number, its_steps in pushed:
-            gradient.add_(self._vectors.tensor(TARGET + number))
+        pushed = [(0, gradient, steps)]
+        for member in self._members:
+            if isinstance(member.asked, Push):
+                pushed.append((member.number, self._vectors.tensor(TARGET + member.number), member.asked.steps))
+                member.pushes += 1
+                member.process.note_work(member.pushes)
+        (_, total, steps), *others = self._sound(pushed)
+        for _, its_gradient, its_steps in others:
+            total.add_(its_gradient)
             steps += its_steps
-        gradient[: self._schema.weights].div_(1 + len(pushed))
-        newest = self._parameters.push_pull(gradient, computed_on=computed_on, steps=steps)
+        total[: self._schema.weights].div_(1 + len(others))
+        newest = self._parameters.push_pull(gradient.copy_(total), computed_on=computed_on, steps=steps)
         self._answer(newest, pushed=True)
         return newest
 
+    def _sound(self, pushed: list[tuple[int, Tensor, int]]) -> list[tuple[int, Tensor, int]]:
+        """Those with finite gradients; all if there is none, which the server refuses with its reason."""
+        sound = [one for one in pushed if math.isfinite(float(one[1].sum()))] or pushed
+        for number in {one[0] for one in pushed} - {one[0] for one in sound}:
+            self._left_out[number] += 1
+            if self._left_out[number] == 1:
+                log.warning("gang/%d: a value of its gradient is not finite: such gradients are left out", number)
+        return sound
+
     def report(self, episodes: Sequence[Episode], meters: dict[str, float]) -> None:
         """Report the games and meters of all members."""
+        if meters and self._left_out:
+            meters = {LEFT_OUT: float(self._left_out.total())} | meters
         every = {0: meters} | {member.number: member.meters for member in self._members if member.meters}
         games = [*episodes, *(game for member in self._members for game in member.take_episodes())]
         self._parameters.report(games, _of_all(every) if meters else {})
 
     def finish(self) -> None:
         """As RemoteParameters', after the members have left and reported their games."""
+        self.dismiss()
+        self._parameters.finish()
+
+    def dismiss(self) -> None:
+        """Have the members leave, and report their last games."""
         for member in self._members:
             member.say(Leave())
         end = time.monotonic() + LEAVE_SECONDS
@@ -131,7 +157,6 @@ class Gang:
             for one in present:
                 one.read()
         self.report([], {})
-        self._parameters.finish()
 
     def adjusted_algorithm(self) -> Algorithm | None:
         """As RemoteParameters'. Called between two unrolls: members that were started join."""
@@ -140,6 +165,7 @@ class Gang:
         for member in self._members:
             member.look()
             member.read()
+            member.check_start(max(self._stall_seconds, START_SECONDS))
             member.is_to_adjust |= adjusted is not None
             if member.asked is not None and not member.is_in_step and self._newest is not None:
                 member.is_in_step, member.is_to_adjust = True, self._adjusted is not None
@@ -189,90 +215,18 @@ class Gang:
             if member.asks_for_target and self._target is not None:
                 self._say(member, self._target, are_new=True)
 
-    def _tell(self, member: "Member", newest: Newest) -> None:
+    def _tell(self, member: Member, newest: Newest) -> None:
         """A member may have waited with a push while the others were given weights: it lacks those, too."""
         are_new, member.version = member.version != self._shared_version, self._shared_version
         self._say(member, newest, are_new=are_new)
 
-    def _say(self, member: "Member", newest: Newest, *, are_new: bool) -> None:
+    def _say(self, member: Member, newest: Newest, *, are_new: bool) -> None:
         adjusted: dict[str, Any] | None = None
         if member.is_to_adjust and self._adjusted is not None:
             adjusted = msgspec.structs.replace(self._run, algorithm=self._adjusted).to_dict()
         member.is_to_adjust = False
         versions = (newest.epoch, newest.version, newest.global_steps, newest.target_version)
         member.say(Answer(*versions, are_new=are_new, adjusted=adjusted))
-
-
-class Member:
-    """A process that acts and learns, and asks the speaker."""
-
-    def __init__(self, begin: Begin, start: Callable[[], LinkedChild]) -> None:
-        self.number = begin.member
-        self.asked: Pull | Push | None = None
-        self.is_in_step = False  # whether it has weights of the speaker: the others wait for it
-        self.is_to_adjust = False  # with its next answer
-        self.version = (0, 0)  # epoch and version of the weights that it has
-        self.meters: dict[str, float] = {}
-        self.link: Link | None = None
-        self._episodes: list[Episode] = []
-        self._begin, self._start = begin, start
-        self.process = SupervisedProcess(begin.name, self._started)
-
-    @property
-    def asks_for_target(self) -> bool:
-        """Whether it waits for the weights of the target network."""
-        return self.asked == Pull(target=True)
-
-    def look(self) -> None:
-        """Start it again if it has died. Raises PsRlError when it dies again and again."""
-        if death := self.process.look():
-            log.warning("%s", death)
-
-    def replace(self, why: str) -> None:
-        """Kill it, and start it again. Raises as `look`."""
-        self.process.child.kill()
-        self._lost()
-        log.warning("%s", self.process.replace(why))
-
-    def read(self) -> None:
-        """Hear what it has said, without waiting."""
-        try:
-            while self.link is not None and self.link.connection.poll():
-                said = self.link.hear()
-                if isinstance(said, Report):
-                    self._episodes += said.episodes
-                    self.meters = said.meters or self.meters
-                else:
-                    self.asked = said
-        except (EOFError, OSError):
-            self._lost()
-
-    def say(self, message: Begin | Answer | Leave) -> None:
-        self.asked = None
-        try:
-            if self.link is not None:
-                self.link.say(message)
-        except OSError:
-            self._lost()
-
-    def take_episodes(self) -> list[Episode]:
-        """Those reported since the last call."""
-        episodes, self._episodes = self._episodes, []
-        return episodes
-
-    def _started(self) -> LinkedChild:
-        child = self._start()
-        self._lost()
-        self.link = Link(child.link, Pull | Push | Report)
-        self.say(self._begin)
-        return child
-
-    def _lost(self) -> None:
-        """It has left, died or was killed."""
-        if self.link is not None:
-            self.link.connection.close()
-        self.link, self.asked, self.is_in_step = None, None, False
-        self.version, self.meters = (0, 0), {}
 
 
 def _of_all(every: Mapping[int, dict[str, float]]) -> dict[str, float]:

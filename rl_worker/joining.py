@@ -91,6 +91,7 @@ class Work:
         self.hooks = Hooks(settings.hook)
         self._watch = StallWatch(settings.stall_seconds, now=time.monotonic())
         self.environments = ExitStack()  # closed last: nobody waits for that
+        self._gang: Gang | None = None
         self.connections = ShardConnections(
             name,
             settings.server,
@@ -128,7 +129,12 @@ class Work:
     def work(self) -> None:
         """Join, and train until something is raised, as RunEnded is, or a signal comes."""
         run, welcome = self._join()
-        self._train(run, welcome)
+        try:
+            self._train(run, welcome)
+        except RunEnded:
+            if self._gang is not None:
+                self._gang.dismiss()
+            raise
 
     def _join(self) -> tuple[RunSpec, Welcome]:
         """The server's run, whose modules are imported, and its WELCOME."""
@@ -213,7 +219,8 @@ class Work:
             stall_seconds=settings.stall_seconds,
             progressed=self._progressed,
         )
-        return self.environments.enter_context(gang)
+        self._gang = self.environments.enter_context(gang)
+        return gang
 
     def _begin(self, run: RunSpec, welcome: Welcome, run_seed: int, member: int, memory: str, size: int) -> Begin:
         """What a member of the gang is told."""

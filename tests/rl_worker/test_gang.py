@@ -74,18 +74,21 @@ class Thread:
 
     log = None
     reason = None
-    age_seconds = 0.0
     was_killed = has_left = is_over = False
 
     def __init__(self, work: Callable[[OfSpeaker], None], heard: list[Begin]) -> None:
         self.link, self._theirs = Pipe()
-        self._work, self._heard = work, heard
+        self._work, self._heard, self._began = work, heard, time.monotonic()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     @property
     def exit_status(self) -> int | None:
         return None if self._thread.is_alive() else 1
+
+    @property
+    def age_seconds(self) -> float:
+        return time.monotonic() - self._began
 
     def cause_of_death(self) -> str:
         return "it was told to"
@@ -276,6 +279,62 @@ def test_a_member_that_hangs_again_is_not_waited_for_ten_times_as_long_as_before
             one.push(0, 0, 0, 0)
             assert 0.3 <= time.monotonic() - began < 2.5, "ten times the wait before are over 3 s"
         end.set()
+
+
+def test_a_member_that_hangs_before_it_asks_for_weights_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rl_worker.gang_speaker.START_SECONDS", 0.1)
+    lives: list[int] = []
+    end = threading.Event()
+
+    def hangs_once(parameters: OfSpeaker) -> None:
+        lives.append(1)
+        if len(lives) > 1:
+            learns(parameters)
+        end.wait(20)
+
+    with gang_of(hangs_once, stall_seconds=0.1) as one:
+        one.let_in(1)
+        end.set()
+        assert one.push(0, 0, 0, 0) == ([5, 5, 5, 1], 6)
+
+
+def test_a_gradient_that_is_not_finite_is_left_out_of_the_mean_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+    def diverges(parameters: OfSpeaker) -> None:
+        newest = parameters.pull()
+        newest = parameters.push_pull(torch.tensor([1.0, float("nan"), 1.0, 1.0]), computed_on=newest, steps=5)
+        while True:
+            newest = parameters.push_pull(torch.full((4,), 3.0), computed_on=newest, steps=5)
+
+    with gang_of(diverges) as one:
+        one.let_in(1)
+        assert one.push(1, 2, 3, 1, steps=2) == ([1, 2, 3, 1], 2)
+        assert one.push(float("inf"), 2, 3, 1, steps=2) == ([3, 3, 3, 3], 5)
+        one.gang.report([], {"loss": 1.0})
+        assert one.push(1, 1, 1, 1) == ([2, 2, 2, 4], 6)
+        assert one.server.reports[-1][1] == {"left_out_gradients": 2, "loss": 1}
+    assert ["gang/1: a value" in caplog.text, "gang/0: a value" in caplog.text] == [True, True]
+
+
+def test_a_gang_whose_gradients_are_all_not_finite_pushes_them_for_the_server_to_say_so() -> None:
+    with gang_of(learns) as one:
+        assert np.isnan(one.push(float("nan"), 2, 3, 1)[0][0])
+        one.gang.report([], {"loss": 1.0})
+        assert "left_out_gradients" not in one.server.reports[-1][1]
+
+
+def test_a_member_that_works_between_its_deaths_is_started_again_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rl_worker.gang_link.PROGRESS_SECONDS", 1e-9)
+
+    def pushes_twice(parameters: OfSpeaker) -> None:
+        newest = parameters.pull()
+        for _ in range(3):
+            newest = parameters.push_pull(torch.zeros(4), computed_on=newest, steps=1)
+
+    with gang_of(pushes_twice) as one:
+        for _ in range(5):
+            one.let_in(1)
+            while one.gang._members[0].is_in_step:
+                one.push(0, 0, 0, 0)
 
 
 def test_a_gang_that_is_asked_to_leave_does_not_wait_for_a_member_that_is_starting(

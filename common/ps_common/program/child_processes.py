@@ -274,11 +274,10 @@ def _started(
         LAUNCHED: f"{os.getpid()} {channel}",
     }
     environment = {**os.environ, **variables, **further}
-    output = streams.get("stdout")
-    if output is not None and len(streams) == 1:
-        descriptor = output if isinstance(output, int) else output.fileno()
-        if process := fork(program, arguments, environment, descriptor, channel):
-            return process
+    ends = (streams.get("stdout") or 1, streams.get("stdin"))
+    descriptors = [end if isinstance(end, int) else end.fileno() for end in ends if end is not None]
+    if process := fork(program, arguments, environment, channel, *descriptors):
+        return process
     return subprocess.Popen(
         command_of(program, arguments),
         env=environment,

@@ -15,7 +15,6 @@ import json
 import math
 import os
 import runpy
-import select
 import signal
 import socket
 import subprocess
@@ -34,6 +33,8 @@ ARG_START, ARG_END = 45, 46  # in /proc/self/stat, behind the name: where the wo
 NAME = "ps_fork_server"  # in lists of processes
 READY = b"ready"
 NONE = b"0"  # in place of the id of a fork
+READY_SECONDS = 120.0  # for its imports, while a program waits for them
+REPLY_SECONDS = 10.0  # for a fork, which takes milliseconds
 MOST_BYTES = 2**20  # of a request; a socket takes less
 POLL_SECONDS = 0.02  # between two looks whether a process has ended, at most
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -50,6 +51,8 @@ def begin_fork_server(imports: Mapping[str, Sequence[str]], *, here: str = "") -
     """
     if sys.platform != "linux":
         return
+    # Who has started this process may ignore it, and then the kernel keeps the exit status of no child.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     parent = os.getpid()
     if pid := os.fork():
@@ -70,22 +73,23 @@ def begin_fork_server(imports: Mapping[str, Sequence[str]], *, here: str = "") -
             importlib.import_module(module)
         gc.freeze()
         theirs.send(READY)
-        request, (output, channel) = _served(theirs)
+        request, descriptors = _served(theirs)
     except BaseException:  # the frames above are those of another program
         os._exit(1)
-    _run(request, output, channel, here)
+    _run(request, descriptors, here)
 
 
 def fork(
-    program: str, arguments: Sequence[str], variables: Mapping[str, str], output: int, channel: int
+    program: str, arguments: Sequence[str], variables: Mapping[str, str], channel: int, output: int, *source: int
 ) -> "Fork | None":
     """
-    The program as a fork that writes to the descriptor `output`; None: it has to be started anew.
+    The program as a fork that writes to the descriptor `output`, and reads `source` or nothing; None: it has to be
+    started anew.
 
     `variables` is its whole environment. A program whose modules are imported waits for them.
     """
     request = json.dumps({"program": program, "arguments": list(arguments), "variables": dict(variables)}).encode()
-    pid = _servers[0].fork(program, request, [output, channel]) if _servers else None
+    pid = _servers[0].fork(program, request, [channel, output, *source]) if _servers else None
     return None if pid is None else Fork(pid)
 
 
@@ -140,26 +144,34 @@ class _ForkServer:
 
     def fork(self, program: str, request: bytes, descriptors: list[int]) -> int | None:
         with self._lock, contextlib.suppress(OSError):  # it has ended, or the request is too large
-            waits = None if program in self._programs else 0.0
-            if not self._is_ready and select.select([self._requests], [], [], waits)[0]:
-                self._is_ready = self._requests.recv(len(READY)) == READY
-            if self._is_ready and _prctl(SET_CHILD_SUBREAPER, 1):
-                try:
-                    socket.send_fds(self._requests, [request], descriptors)
-                    return int(self._requests.recv(16) or 0) or None
-                finally:
-                    _prctl(SET_CHILD_SUBREAPER, 0)
+            try:
+                return self._forked(request, descriptors, READY_SECONDS if program in self._programs else 0.0)
+            except TimeoutError:  # it stands still: a fork that it makes later finds nobody, and ends
+                self.end()
+        return None
+
+    def _forked(self, request: bytes, descriptors: list[int], ready_seconds: float) -> int | None:
+        self._requests.settimeout(ready_seconds)
+        self._is_ready = self._is_ready or self._requests.recv(len(READY)) == READY
+        if self._is_ready and _prctl(SET_CHILD_SUBREAPER, 1):
+            try:
+                self._requests.settimeout(REPLY_SECONDS)
+                socket.send_fds(self._requests, [request], descriptors)
+                return int(self._requests.recv(16) or 0) or None
+            finally:
+                _prctl(SET_CHILD_SUBREAPER, 0)
         return None
 
     def end(self) -> None:
+        self._requests.close()
         self._process.kill()
         self._process.wait()
 
 
 def _served(requests: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """Serves. In each fork alone it returns, with the request and the descriptors of output and channel."""
+    """Serves. In each fork alone it returns, with the request and the descriptors of channel, output and input."""
     while True:
-        request, descriptors, _, _ = socket.recv_fds(requests, MOST_BYTES, 2)
+        request, descriptors, _, _ = socket.recv_fds(requests, MOST_BYTES, 3)
         if not request:
             os._exit(0)
         if between := os.fork():
@@ -178,14 +190,15 @@ def _served(requests: socket.socket) -> tuple[dict[str, Any], list[int]]:
         return json.loads(request), descriptors
 
 
-def _run(request: dict[str, Any], output: int, channel: int, here: str) -> None:
+def _run(request: dict[str, Any], descriptors: list[int], here: str) -> None:
     """What an interpreter does before the first line of `python -P -m program`, and the program. Raises SystemExit."""
     program, variables = request["program"], request["variables"]
     os.setsid()
-    null = os.open(os.devnull, os.O_RDONLY)
-    for descriptor, number in ((null, 0), (output, 1), (output, 2)):
+    channel, output, *given = descriptors
+    source = given[0] if given else os.open(os.devnull, os.O_RDONLY)
+    for descriptor, number in ((source, 0), (output, 1), (output, 2)):
         os.dup2(descriptor, number)
-    os.close(null)
+    os.close(source)
     os.close(output)
     lines: dict[str, Any] = {"encoding": "utf-8", "errors": "backslashreplace", "buffering": 1, "closefd": False}
     sys.stdout, sys.stderr = open(1, "w", **lines), open(2, "w", **lines)  # noqa: SIM115

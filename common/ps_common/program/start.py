@@ -32,14 +32,14 @@ def start(
 
     answer_to_parent()
     _forget_the_screen()
-    if leaves_in_order:
-        from ps_common.program.stop_signals import leave_at_once
-
-        leave_at_once()
     if forks and not NO_RUN.intersection(sys.argv):
         from ps_common.program.fork_server import begin_fork_server
 
         begin_fork_server(forks, here=working_folder())
+    if leaves_in_order:
+        from ps_common.program.stop_signals import leave_at_once
+
+        leave_at_once()
     from ps_common.program.run_program import ProgramEnd, end_in_time, run_program
 
     program = importlib.import_module(module)

@@ -36,7 +36,7 @@ from pathlib import Path
 from ps_common.program.child_processes import Child, PipedChild
 from ps_common.program import fork_server
 
-fork_server.begin_fork_server({"says": ["heavy"]}, here=os.getcwd())
+fork_server.begin_fork_server(dict.fromkeys(["says", "answers"], ["heavy"]), here=os.getcwd())
 SCRIPT
 """
 SAYS = """
@@ -58,6 +58,24 @@ sleeping = Child("sleeps", [], Path("sleeps.log"))
 sleeping.kill()
 assert sleeping.wait(within_seconds=30) and sleeping.cause_of_death() == "killed by SIGKILL"
 """
+STANDS_STILL = """
+fork_server.REPLY_SECONDS = fork_server.READY_SECONDS = 0.2 if "unready" in sys.argv else 20
+if "unready" not in sys.argv:
+    fork_server._servers[0]._is_ready = fork_server._servers[0]._requests.recv(100) == b"ready"
+    fork_server.REPLY_SECONDS = 0.2
+server = fork_server._servers[0]._process
+os.kill(server.pid, signal.SIGSTOP)
+child = Child("says", ["a", "1"], Path("1.log"))
+assert child.wait(within_seconds=30) and child.has_done_its_work
+assert server.wait(30) == -signal.SIGKILL
+"""
+LINKED = """
+from ps_common.program.child_processes import LinkedChild
+child = LinkedChild("answers")
+child.link.send_bytes(b"a question")
+assert child.link.poll(30) and child.link.recv_bytes() == b"a question, of a fork"
+assert child.wait(within_seconds=30) and child.exit_status == 0
+"""
 STAYS = """
 child = Child("sleeps", [], Path("sleeps.log"))
 print(fork_server._servers[0]._process.pid, child.pid, flush=True)
@@ -72,6 +90,10 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "fails.py").write_text("import sys\nsys.exit(3)\n")
     (tmp_path / "sleeps.py").write_text(
         "import signal\nfrom ps_common.program.reasons import answer_to_parent\nanswer_to_parent()\nsignal.pause()\n"
+    )
+    (tmp_path / "answers.py").write_text(
+        "import os\nfrom multiprocessing.connection import Connection\nimport heavy\nlink = Connection(os.dup(0))\n"
+        "link.send_bytes(link.recv_bytes() + b', of a fork' * (heavy.pid != os.getpid()))\n"
     )
     return tmp_path
 
@@ -127,6 +149,36 @@ def test_no_process_outlives_the_one_that_has_begun_it(folder: Path) -> None:
         assert parent.wait(30) != 0
         parent.stdout.close()
         wait_until(partial(none_runs, family), "they end")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="adopts its forks as Linux allows")
+def test_a_fork_has_the_link_of_its_parent_as_its_input(folder: Path) -> None:
+    parent = started(folder, LINKED)
+    assert parent.communicate(timeout=60) == ("", None)
+    assert parent.returncode == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="adopts its forks as Linux allows")
+def test_a_launcher_that_ignores_the_end_of_its_children_does_not_end_the_fork_server(folder: Path) -> None:
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        parent = started(folder, SAYS)
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+    assert parent.communicate(timeout=60) == ("", None)
+    assert parent.returncode == 0
+    assert said(folder, 1)["imported_in"] == said(folder, 2)["imported_in"], "the fork server made both"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="adopts its forks as Linux allows")
+def test_a_fork_server_that_stands_still_is_ended_and_the_program_started_anew(folder: Path) -> None:
+    for when in ("unready", "ready"):
+        parent = started(folder, STANDS_STILL, when)
+        assert parent.communicate(timeout=60) == ("", None)
+        assert parent.returncode == 0
+        one = said(folder, 1)
+        assert one["imported_in"] == one["pid"]
+        (folder / "1.log").unlink()
 
 
 def test_a_fork_server_that_fails_costs_its_forks_alone(folder: Path) -> None:
