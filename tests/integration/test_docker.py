@@ -210,15 +210,24 @@ def test_pong_is_what_is_trained_unless_told_otherwise(image: None) -> None:
 
 def test_the_image_has_every_file_of_the_packages_and_every_program(image: None) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    packages = [name.removesuffix("*") for name in project["tool"]["setuptools"]["packages"]["find"]["include"]]
+    find = project["tool"]["setuptools"]["packages"]["find"]
+    packages = [
+        folder
+        for where in find["where"]
+        for name in find["include"]
+        for folder in (ROOT / where).glob(name)
+        if (folder / "__init__.py").is_file()
+    ]
     list_files = (
         "import importlib, pathlib, sys\n"
         "for name in sys.argv[1:]:\n"
         "    folder = pathlib.Path(importlib.import_module(name).__file__).parent\n"
         "    print(*(path.relative_to(folder.parent) for path in folder.rglob('*') if path.is_file()), sep='\\n')\n"
     )
-    said = _docker("run", "--rm", "--no-healthcheck", IMAGE, "python", "-P", "-c", list_files, *packages)
-    here = {str(path.relative_to(ROOT)) for name in packages for path in (ROOT / name).rglob("*") if path.is_file()}
+    said = _docker(
+        "run", "--rm", "--no-healthcheck", IMAGE, "python", "-P", "-c", list_files, *(one.name for one in packages)
+    )
+    here = {str(path.relative_to(folder.parent)) for folder in packages for path in folder.rglob("*") if path.is_file()}
     assert without_bytecode(set(said.split())) == without_bytecode(here)
     for program in project["project"]["scripts"]:
         assert program in _docker("run", "--rm", "--no-healthcheck", IMAGE, program, "--help")
