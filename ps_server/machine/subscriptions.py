@@ -7,7 +7,7 @@ Nothing is computed while nobody subscribes. The shell's send queue drops messag
 A watcher has a lease, too: it is sent the frames of one worker's game. Replies tell that worker that it is watched.
 """
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 
 from ps_common.meters import RateLimit
@@ -36,6 +36,36 @@ MOST_EVENTS = 200  # kept
 LONGEST_EVENT = 1000  # characters
 # Any peer can cause lines without end ("joined", "is back"); those beyond this are in the log alone.
 LINES_AT_ONCE, LINES_PER_SECOND = 100, 1.0
+SHARE = 0.1  # of a limit, for each cause
+MOST_CAUSES = 1000
+
+
+class LineLimit:
+    """
+    Which lines are shown. Those of one cause, a worker say, have a share of the limit of all, so that no worker can
+    hide the lines of another. The server's own warnings are no peer's, and are always shown.
+
+    Info and warnings have limits of their own. `now` is seconds of any monotonic clock.
+    """
+
+    def __init__(self, *, at_once: int, per_second: float) -> None:
+        self._limits = {warning: RateLimit(at_once=at_once, per_second=per_second) for warning in (False, True)}
+        self._share = {"at_once": round(SHARE * at_once), "per_second": SHARE * per_second}
+        self._shares: OrderedDict[tuple[bool, str], RateLimit] = OrderedDict()  # the latest cause last
+
+    def allows(self, line: LogLine, *, now: float) -> bool:
+        """Whether this line may be shown now; if so, it is counted."""
+        cause = line.worker_id or line.peer
+        if line.warning and not cause:
+            return True
+        if cause:
+            share = self._shares.pop((line.warning, cause), None) or RateLimit(**self._share)
+            self._shares[line.warning, cause] = share
+            if len(self._shares) > MOST_CAUSES:
+                self._shares.popitem(last=False)
+            if not share.allows(now=now):
+                return False
+        return self._limits[line.warning].allows(now=now)
 
 
 class Subscriptions:
@@ -46,9 +76,7 @@ class Subscriptions:
         self._events: deque[Event] = deque(maxlen=MOST_EVENTS)
         self._until: dict[PeerId, float] = {}  # the end of each lease
         self._status_due = 0.0
-        self._limits: dict[EventKind, RateLimit] = {
-            kind: RateLimit(at_once=LINES_AT_ONCE, per_second=LINES_PER_SECOND) for kind in ("note", "warning")
-        }
+        self._limit = LineLimit(at_once=LINES_AT_ONCE, per_second=LINES_PER_SECOND)
 
     def subscribe(self, peer: PeerId, subscribe: Subscribe, *, epoch: int, now: float) -> list[Effect]:
         """Begin or renew a lease; a new subscriber is sent the events that it lacks. Raises Denied."""
@@ -67,7 +95,7 @@ class Subscriptions:
     def add(self, line: LogLine, run: TrainingRun | None, *, now: float) -> list[Effect]:
         """A line of the log becomes an event, for the run's records and every subscriber."""
         kind: EventKind = line.kind or ("warning" if line.warning else "note")
-        if kind in self._limits and not self._limits[kind].allows(now=now):
+        if not line.kind and not self._limit.allows(line, now=now):
             return []
         self._number += 1
         event = Event(

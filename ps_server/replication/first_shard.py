@@ -123,7 +123,7 @@ class FirstShard:
             spec = run_from_dict(reply.run, source=f"shard 1 at {self._address}")
         except SettingsError as error:
             is_news, self._trouble, self._is_refused = self._trouble != str(error), str(error), True
-            return run, False, [LogLine(str(error), warning=True)] if is_news else []
+            return run, False, [LogLine(str(error), warning=True, peer="shard 1")] if is_news else []
         self.ending = state.ending
         if not reply.run:
             return run, False, []
@@ -137,7 +137,8 @@ class FirstShard:
             at = f"version {reply.settings_version}, at step {state.global_steps} there"
             lines.append(LogLine(f"has the settings of shard 1: {at}", kind="adjustment"))
         if is_first and (sentence := contradiction(spec, self._overrides, adjusted=state.adjustments.settings)):
-            lines.append(LogLine(f"the settings of all shards are those of shard 1: {sentence}", warning=True))
+            sentence = f"the settings of all shards are those of shard 1: {sentence}"
+            lines.append(LogLine(sentence, warning=True, peer="shard 1"))
         return run, is_changed or is_first, lines
 
     def _check(self, run: TrainingRun | None, state: RunState) -> None:

@@ -96,7 +96,8 @@ class Replication:
         self.number += 1
         state, vector = state_of(run, request=follow.request, number=self.number, now=now)
         self._standby = _Standby(peer, follow.address, follow.request, Backlog(state, vector, now=now), heard=now)
-        return [LogLine(f"{follow.address} wants to be the standby: sending it the run"), *self._send_waiting(now=now)]
+        line = LogLine(f"{follow.address} wants to be the standby: sending it the run", peer="standby")
+        return [line, *self._send_waiting(now=now)]
 
     def acknowledge(self, peer: PeerId, ack: Followed, run: TrainingRun, *, now: float) -> list[Effect]:
         """The standby lives, and has everything up to a number. Raises Denied when this peer is not the standby."""
@@ -111,7 +112,7 @@ class Replication:
         in_sync = standby.backlog.acknowledged and standby.backlog.lag(now=now).seconds <= IN_SYNC_SECONDS
         if in_sync and not standby.durable_through:
             standby.durable_through, standby.in_sync_since = self.number, now
-            effects.append(LogLine(f"{standby.address} follows as the standby"))
+            effects.append(LogLine(f"{standby.address} follows as the standby", peer="standby"))
         effects += self._send_waiting(now=now)
         if ack.request:
             through, minutes = standby.durable_through, run.progress.minutes(now=now)
@@ -163,7 +164,8 @@ class Replication:
             standby.pause_seconds = self._former.pause_seconds if self._former is not None else 0.0
             self._former = standby
             standby.backlog.clear()
-            return [LogLine(f"the standby {standby.address} is gone; checkpoints alone count again", warning=True)]
+            sentence = f"the standby {standby.address} is gone; checkpoints alone count again"
+            return [LogLine(sentence, warning=True, peer="standby")]
         return [Send(standby.peer, item.message, vector=item.vector) for item in standby.backlog.take_resends(now=now)]
 
     def status(self, *, now: float) -> StandbyStatus | None:
@@ -202,7 +204,9 @@ class Replication:
         standby.backlog.clear()
         behind = f"{lag.updates} updates ({lag.bytes / 2**20:.1f} MiB) behind, the oldest {lag.seconds:.1f} s old"
         reason = f"the standby {standby.address} cannot keep up and is dropped: {behind}, and {why}"
-        line = LogLine(f"{reason}. It gets the run again after {pause:g} s at the soonest", warning=True)
+        line = LogLine(
+            f"{reason}. It gets the run again after {pause:g} s at the soonest", warning=True, peer="standby"
+        )
         return [line, _refused(standby.peer, standby.request, reason)]
 
     def _send_waiting(self, *, now: float) -> list[Effect]:

@@ -9,6 +9,8 @@ A vector is copied before it is checked, so that the worker cannot change it bet
 A segment belongs to the first connection that names it; no other connection can map it.
 """
 
+import errno
+from collections import OrderedDict
 from collections.abc import Collection, Sequence
 
 import numpy as np
@@ -22,15 +24,23 @@ from ps_common.sockets.shared_memory import Segment
 from ps_server.state.effects import PeerId, Send
 
 AGAIN_SECONDS = 5.0  # until mapping is tried again after it failed
+OF_ALL = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}  # errors that the next segment would meet, too
+MOST_SLOTS = 128  # of one connection: twice the pushes that it may have under way
 BUFFERS_KEPT = 4  # for the next vectors; only pushes that wait at the consistency gate need more
 
 
 class Mapped:
-    """A segment, and its slot for the reply to each request that offered one."""
+    """A segment, and its slot for the reply to each of the newest requests that offered one."""
 
     def __init__(self, segment: Segment) -> None:
         self.segment = segment
-        self.reply_slots: dict[int, Place] = {}
+        self.reply_slots: OrderedDict[int, Place] = OrderedDict()
+
+    def offer(self, request: int, place: Place) -> None:
+        """A request that gets no reply keeps its slot only until there are many newer ones."""
+        self.reply_slots[request] = place
+        if len(self.reply_slots) > MOST_SLOTS:
+            self.reply_slots.popitem(last=False)
 
 
 class MappedSegments:
@@ -40,6 +50,7 @@ class MappedSegments:
         self._offered: dict[PeerId, str] = {}  # names of segments
         self._mapped: dict[PeerId, Mapped] = {}
         self._fails_until = 0.0  # mapping failed: too many files were open, or too much memory was mapped
+        self._unusable: set[PeerId] = set()  # connections whose own segment could not be mapped
         self._buffers = BufferPool(0, kept=BUFFERS_KEPT)
         self._buffer_bytes = 0
 
@@ -54,7 +65,7 @@ class MappedSegments:
         if known is not None and known.segment.name == name:
             return known.segment.proof
         self._unmap(peer)
-        if not name or now < self._fails_until:
+        if not name or peer in self._unusable or now < self._fails_until:
             return ""
         try:
             segment = Segment.open(name)
@@ -93,10 +104,13 @@ class MappedSegments:
         try:
             if places.answer is not None:
                 mapped.segment.part(*places.answer)
-                mapped.reply_slots[message.request] = places.answer
+                mapped.offer(message.request, places.answer)
             return vector if places.vector is None else [self._copy_of(mapped.segment, *places.vector, most_bytes)]
-        except OSError:
-            self._fails_until = now + AGAIN_SECONDS
+        except OSError as error:
+            if error.errno in OF_ALL:
+                self._fails_until = now + AGAIN_SECONDS
+            else:
+                self._unusable.add(peer)
             self._unmap(peer)
             return None
 
@@ -116,6 +130,7 @@ class MappedSegments:
             self._unmap(peer)
         for peer in self._offered.keys() - peers:
             del self._offered[peer]
+        self._unusable &= set(peers)
 
     def _copy_of(self, segment: Segment, at: int, size: int, most_bytes: int) -> memoryview:
         """A copy of these bytes in a pooled buffer. Raises OSError, WireError."""

@@ -134,7 +134,8 @@ class Standby:
                 self._beats = {number: sent for number, sent in self._beats.items() if number > beat}
             case messages.Refused(code="not_following" | "fell_behind" | "no_weights") if self._repetition is not None:
                 self._begin_anew(now=now)
-                return [LogLine(f"not in sync with {self.primary} any more: {message.reason}", warning=True)]
+                sentence = f"not in sync with {self.primary} any more: {message.reason}"
+                return [LogLine(sentence, warning=True, peer="primary")]
             case messages.Refused(code="fell_behind", request=self._follow):
                 self._begin_anew(now=now)
             case messages.Refused(code="not_following" | "fell_behind" | "no_weights"):

@@ -64,6 +64,7 @@ class LogLine:
     warning: bool = False
     kind: Literal["", "checkpoint", "adjustment", "end"] = ""
     worker_id: str = ""  # the worker that the line is about, if any
+    peer: Literal["", "standby", "primary", "shard 1"] = ""  # another peer that can cause such lines without end
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Both shells, in one process, over a real socket: where vectors go."""
 
+import errno
 import gc
 import logging
 import math
@@ -165,7 +166,7 @@ def test_a_worker_that_does_not_see_the_proof_goes_by_wire(
 
 def test_a_server_that_can_map_nothing_more_goes_on_by_wire(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
-        raise OSError("too many open files")
+        raise OSError(errno.EMFILE, "too many open files")
 
     worker = here.join("a")
     newest = worker.train(worker.parameters.pull(), 5)
