@@ -228,7 +228,7 @@ def _of_a_run(
 def _checked(exported: ExportedPolicy, path: Path, imports: Sequence[str]) -> ExportedPolicy:
     """The policy. Raises SettingsError that names a module of its network or algorithm which may not be imported."""
     for part in exported.run.agent_parts:
-        if not check_is_here(part, source=str(path)) and module_of(part) not in imports:
+        if not check_is_here(part) and module_of(part) not in imports:
             raise SettingsError(
                 f"{path} was trained with {part}, and a file causes no import; if you trust the code of "
                 f"{module_of(part)}: load_policy({str(path)!r}, imports=[{module_of(part)!r}])"

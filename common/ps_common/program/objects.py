@@ -106,12 +106,12 @@ def missing(part: str) -> SettingsError:
     )
 
 
-def check_is_here(path: str, *, source: str) -> bool:
+def check_is_here(path: str) -> bool:
     """Whether it names an object. Raises SettingsError when this process does not have it."""
     if module_of(path) != MAIN:
         return False
     if path.rpartition(":")[2] not in objects_here():
-        raise missing(f"{source}: {path}")
+        raise missing(path)
     return True
 
 

@@ -32,7 +32,7 @@ def check_modules(
 ) -> None:
     """Raises SettingsError if `trained`, given by `source`, needs a module that the command line did not name."""
     for part in trained.parts:
-        if check_is_here(part, source=source):
+        if check_is_here(part):
             continue
         if (module := module_of(part)) not in named and not is_trusted:
             raise SettingsError(

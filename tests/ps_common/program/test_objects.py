@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from ps_common.errors import SettingsError
-from ps_common.program.objects import FILE, handed, path_of, pickled
+from ps_common.program.objects import FILE, check_is_here, handed, path_of, pickled
 from ps_common.settings.run_spec import A3CSettings
 from tests.rows import row
 
@@ -112,6 +112,12 @@ def test_what_cannot_be_handed_on_is_named() -> None:
     lock = threading.Lock()
     with pytest.raises(SettingsError, match=r"^reader: cannot be handed"):
         pickled({"reader": lambda: lock})
+
+
+def test_an_object_of_another_program_is_named_and_no_flag_that_nobody_typed() -> None:
+    with pytest.raises(SettingsError, match=r"^__main__:Nothing: __main__ is the program that began the run"):
+        check_is_here("__main__:Nothing")
+    assert not check_is_here("my_parts:Env")
 
 
 NOTEBOOK = """
