@@ -4,39 +4,59 @@ reorders messages, while workers and server are killed with SIGKILL at random mo
 the counts.
 
 Run it as a module, with sizes in the environment: SEED=, KILLS=, SWARM= (workers that die together), SHARDS= (servers
-that hold a range of the weights each; any of them is killed, and at the end two others go on with the run). It prints
-one line of figures and exits with a status other than 0 if a push was lost or applied twice.
+that hold a range of the weights each; any of them is killed, and at the end two others go on with the run), GANG=
+(processes of a gang: gangs are in the place of swarms, each process counts, and members are killed or stopped, too). It
+prints one line of figures and exits with a status other than 0 if a push was lost or applied twice.
 """
 
 import random
+import signal
 import sys
 import tempfile
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.trials import figures
-from benchmarks.trials.counting import Swarms, broken, rest, whole
+from benchmarks.trials.counting import Swarm, Swarms, broken, rest, whole
+from benchmarks.trials.gang import MEMBER
 from benchmarks.trials.proxy import Faults, Proxy
 from ps_common.errors import RequestRefused, ServerUnreachable
+from ps_common.program.supervision import MOST_DEATHS
 from ps_common.protocol import messages
 from ps_common.run_folder.paths import shard_folder
 from ps_common.sockets.request import ask
-from tests.integration.processes import Program, Programs, free_ports, programs_in, status_of, wait_for
+from tests.integration.processes import (
+    Program,
+    Programs,
+    children_with,
+    free_ports,
+    programs_in,
+    status_of,
+    wait_for,
+)
 
 SWARMS = 3  # at a time
+UPDATES = (10, 200)  # between two kills; fewer where there are few connections, each of which waits for what is dropped
 
 
 class Chaos:
     """One trial. `weights` bounds the number of workers, since each has a weight of its own."""
 
-    def __init__(self, programs: Programs, *, seed: int, swarm: int, weights: int, shards: int) -> None:
+    def __init__(
+        self, programs: Programs, *, seed: int, swarm: int, weights: int, shards: int, are_gangs: bool
+    ) -> None:
         self._programs = programs
         self._random = random.Random(seed)
         self._run = programs.folder / "run"
         self._endpoints = [f"127.0.0.1:{port}" for port in free_ports(shards)]
         self._proxies = [Proxy(endpoint, Faults(), seed + at) for at, endpoint in enumerate(self._endpoints)]
         self._servers = [self._start(number, "--run-dir") for number in range(1, shards + 1)]
-        self.swarms = Swarms(programs, size=swarm, weights=weights, shards=shards)
-        self.server_kills = self.swarm_kills = 0
+        self.swarms = Swarms(programs, size=swarm, weights=weights, shards=shards, are_gangs=are_gangs)
+        self._kinds: dict[str, Callable[[], None]] = {"server": self._kill_server, "swarm": self._kill_swarm}
+        self._kinds |= {"member": self._kill_member, "pause": self._pause_member} if are_gangs else {}
+        self._kills = dict.fromkeys(self._kinds, 0)
+        self._member_deaths = Counter[Path]()  # of a gang, which gives up after MOST_DEATHS in quick succession
         for _ in range(SWARMS):
             self.swarms.start(self._random.choice(self._proxies).endpoint)
         for server, endpoint in zip(self._servers, self._endpoints, strict=True):
@@ -46,23 +66,22 @@ class Chaos:
         """The faults of the run so far."""
         return {
             "workers": self.swarms.next,
-            "server_kills": self.server_kills,
-            "swarm_kills": self.swarm_kills,
+            **{f"{kind}_kills": kills for kind, kills in self._kills.items()},
             "cut": sum(proxy.cut_off for proxy in self._proxies),
             "dropped": sum(proxy.dropped for proxy in self._proxies),
             "duplicated": sum(proxy.doubled for proxy in self._proxies),
         }
 
     def disturb(self) -> None:
-        """Wait for some updates, cut up to two connections, then kill a server or a swarm: each once before chance."""
-        self._grow(self._random.randrange(10, 200))
+        """Wait for some updates, cut up to two connections, then kill something of a kind: each once before chance."""
+        connections = SWARMS * (1 if "member" in self._kinds else self.swarms.size)
+        self._grow(self._random.randrange(UPDATES[0], min(UPDATES[1], UPDATES[0] * (1 + connections))))
         for _ in range(self._random.randrange(3)):
             self._random.choice(self._proxies).cut()
-        is_drawn = self.server_kills and self.swarm_kills
-        if self._random.random() < 0.5 if is_drawn else not self.server_kills:
-            self._kill_server()
-        else:
-            self._kill_swarm()
+        new = [kind for kind, kills in self._kills.items() if not kills]
+        kind = new[0] if new else self._random.choice(list(self._kinds))
+        self._kills[kind] += 1
+        self._kinds[kind]()
 
     def finish(self) -> dict[str, int]:
         """The final counts of pushes; with shards also how many weights differ when two servers go on with the run."""
@@ -103,20 +122,37 @@ class Chaos:
     def _kill_server(self) -> None:
         number = self._random.randrange(len(self._servers))
         self._servers[number].kill()
-        self.server_kills += 1
         rest(self._random.uniform(0, 1.5))
         self._servers[number] = self._start(number + 1, "--resume")
         # The guarantee holds for workers that outlive the crash: none may die before it has resent its pushes.
         self.swarms.wait_until_resent(" ".join(self._endpoints))
 
     def _kill_swarm(self) -> None:
-        swarm = self._random.choice(self.swarms.alive)
+        self._anew(self._random.choice(self.swarms.alive))
+
+    def _anew(self, swarm: Swarm) -> Swarm:
+        """Kill this swarm, and start another."""
         self.swarms.kill(swarm)
-        self.swarm_kills += 1
         self._save()
         # Some workers return under their old names, as new incarnations.
         again = self._random.random() < 0.3 or self.swarms.is_full
-        self.swarms.start(self._random.choice(self._proxies).endpoint, swarm.first if again else None)
+        return self.swarms.start(self._random.choice(self._proxies).endpoint, swarm.first if again else None)
+
+    def _kill_member(self) -> None:
+        self._signal_member(signal.SIGKILL)
+
+    def _pause_member(self) -> None:
+        """Stop one until its gang gives it up, and kills it."""
+        self._signal_member(signal.SIGSTOP)
+
+    def _signal_member(self, number: signal.Signals) -> None:
+        """No checkpoint is waited for: what the member has contributed is in the resend buffer of its speaker."""
+        gang = self._random.choice(self.swarms.alive)
+        self._member_deaths[gang.counters] += 1
+        if self._member_deaths[gang.counters] == MOST_DEATHS:
+            gang = self._anew(gang)
+        members = wait_for(lambda: children_with(MEMBER, gang.program.process.pid), program=gang.program)
+        self._random.choice(members).send_signal(number)
 
     def _save(self) -> None:
         """Wait for a checkpoint that begins now, at each server."""
@@ -132,18 +168,22 @@ class Chaos:
         wait_for(lambda: status_of(first).version >= goal, within_seconds=120, program=server)
 
 
-def trial(*, seed: int, kills: int, swarm: int, shards: int = 1) -> dict[str, int]:
+def trial(*, seed: int, kills: int, swarm: int, shards: int = 1, gang: int = 0) -> dict[str, int]:
     """Figures by name; `lost` and `doubled` must be 0."""
+    if gang and shards > 1:
+        sys.exit("GANG= and SHARDS=: statistics are at the last shard alone")
+    size = gang or swarm
     with tempfile.TemporaryDirectory() as folder, programs_in(Path(folder)) as programs:
-        chaos = Chaos(programs, seed=seed, swarm=swarm, weights=swarm * (SWARMS + kills), shards=shards)
+        weights = size * (SWARMS + kills)
+        chaos = Chaos(programs, seed=seed, swarm=size, weights=weights, shards=shards, are_gangs=gang > 0)
         for _ in range(kills):
             chaos.disturb()
         counts = chaos.finish()
-        return {"seed": seed, "shards": shards, **chaos.figures(), **counts}
+        return {"seed": seed, "shards": shards, "gang": gang, **chaos.figures(), **counts}
 
 
 def main() -> int:
-    found = trial(**figures.sizes(seed=0, kills=20, swarm=30, shards=1))
+    found = trial(**figures.sizes(seed=0, kills=20, swarm=30, shards=1, gang=0))
     differ = {"two shards go on with the same weights": found.get("differ_on_two", 0) > 0}
     return figures.report(found, broken(found) | differ)
 

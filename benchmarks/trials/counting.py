@@ -1,9 +1,10 @@
 """
-Swarms of counting workers, and a comparison of their acknowledged pushes with the weights.
+Swarms of counting workers, and a comparison of their acknowledged pushes with the weights. A swarm may be a gang.
 
 An unacknowledged push of a killed worker may be in the weights or not, at most once. An acknowledged push of a killed
 worker is in a checkpoint before the server is killed next, and a worker is killed only after it has resent the pushes
-that a killed server lost. docs/GUARANTEES.md gives the reasons.
+that a killed server lost. docs/GUARANTEES.md gives the reasons. In a gang all this is so for the contributions of each
+process. A member may be killed at any time: the speaker has what it has contributed.
 """
 
 import time
@@ -13,10 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.trials.swarm import counters_in
+from benchmarks.trials.swarm import counters_in, done_beside
 from tests.integration.processes import Program, Programs, status_of, wait_for, weights_of
 
 PATIENCE_SECONDS = 60.0
+SWARM, GANG = "benchmarks.trials.swarm", "benchmarks.trials.gang"
 
 
 @dataclass(frozen=True)
@@ -31,11 +33,16 @@ class Swarms:
     Swarms of `size` workers each. `weights` bounds the number of workers, since each has a weight of its own.
 
     With shards there are as many copies of these weights, all of which must count alike; an ENDPOINT is then the
-    addresses of all, with blanks between.
+    addresses of all, with blanks between. Where `are_gangs`, there is one weight, the number of pushes, and statistics
+    in the place of the others.
     """
 
-    def __init__(self, programs: Programs, *, size: int, weights: int, shards: int = 1) -> None:
+    def __init__(
+        self, programs: Programs, *, size: int, weights: int, shards: int = 1, are_gangs: bool = False
+    ) -> None:
         self._programs = programs
+        self._program = GANG if are_gangs else SWARM
+        self._before = int(are_gangs)  # elements that are not counts of one worker
         self._weights = weights
         self._shards = shards
         self._stop = programs.folder / "stop"
@@ -53,8 +60,9 @@ class Swarms:
         """A swarm of new workers; or of new incarnations of the workers from number `first` on."""
         first = self.next if first is None else first
         counters = self._programs.folder / f"counters-{len(self._all)}"
-        where = [str(first), str(self.size), str(self._weights), str(counters), str(self._stop), str(self._shards)]
-        program = self._programs.start("benchmarks.trials.swarm", server, *where, prefix=prefix)
+        copies = [str(self._shards)] if self._shards > 1 else []
+        where = [str(first), str(self.size), str(self._weights), str(counters), str(self._stop), *copies]
+        program = self._programs.start(self._program, server, *where, prefix=prefix)
         wait_for(lambda: counters.exists() and counters.stat().st_size == 16 * self.size, program=program)
         self.next = max(self.next, first + self.size)
         swarm = Swarm(first, counters, program)
@@ -77,18 +85,23 @@ class Swarms:
             rest(0.2)
 
     def finish(self, endpoint: str) -> dict[str, int]:
-        """Pushes begun and acknowledged, and how many of them the weights lack or contain twice."""
+        """
+        Pushes begun and acknowledged, and how many of them the weights lack or contain twice. Of gangs also what the
+        members have of those that are acknowledged, how far T is from the sum of all counts, and by how many pushes the
+        weight that has the means of gradients of −1 is wrong.
+        """
         self._stop.touch()
-
-        def all_acknowledged() -> bool:
-            counters = [counters_in(swarm.counters) for swarm in self.alive]
-            return all(np.array_equal(pushes[:, 0], pushes[:, 1]) for pushes in counters)
-
         for swarm in self.alive:
-            wait_for(all_acknowledged, within_seconds=120, program=swarm.program)
+            wait_for(done_beside(swarm.counters).exists, within_seconds=120, program=swarm.program)
         self.wait_until_resent(endpoint)
         begun, acknowledged, counted = self._counters(endpoint)
-        return compared(begun, acknowledged, counted)
+        found = compared(begun, acknowledged, counted)
+        if self._before:
+            status, pushes = status_of(endpoint), int(whole(endpoint)[0])
+            found["of_members"] = int(acknowledged.sum() - acknowledged[:: self.size].sum())
+            found["steps_apart"] = abs(status.global_steps - int(counted.sum()))
+            found["means_apart"] = abs(status.version - 1 - pushes)
+        return found
 
     def _counters(self, endpoint: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Pushes begun, pushes acknowledged [WEIGHTS], and the counts in the weights [COPIES, WEIGHTS], read last."""
@@ -97,7 +110,8 @@ class Swarms:
             pushes = counters_in(swarm.counters)
             begun[swarm.first : swarm.first + self.size] += pushes[:, 0]
             acknowledged[swarm.first : swarm.first + self.size] += pushes[:, 1]
-        return begun, acknowledged, whole(endpoint).astype(np.int64).reshape(self._shards, self._weights)
+        counts = whole(endpoint).astype(np.int64)[self._before :]
+        return begun, acknowledged, counts.reshape(self._shards, self._weights)
 
 
 def compared(begun: np.ndarray, acknowledged: np.ndarray, counted: np.ndarray) -> dict[str, int]:
@@ -127,4 +141,7 @@ def broken(found: Mapping[str, float]) -> dict[str, bool]:
         "no acknowledged push is lost": found["lost"] > 0,
         "no push counts twice": found["doubled"] > 0,
         "pushes are acknowledged": found["acknowledged"] == 0,
+        "members contribute": found.get("of_members") == 0,
+        "steps are counted with what they belong to": found.get("steps_apart", 0) > 0,
+        "a push of a gang is a mean": found.get("means_apart", 0) > 0,
     }

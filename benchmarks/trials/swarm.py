@@ -3,7 +3,8 @@ Many small workers in one process, each counting in a weight of its own. A file 
 
 Run it as a module: swarm HOST:PORT FIRST COUNT WEIGHTS COUNTERS STOP [COPIES]. Worker FIRST + k adds 1 to weight
 FIRST + k, again and again, until the file STOP exists; with COPIES, to that of each of so many copies of the WEIGHTS,
-so that each shard counts. COUNTERS contains two numbers per worker: pushes begun and acknowledged.
+so that each shard counts. COUNTERS contains two numbers per worker: pushes begun and acknowledged. COUNTERS.done says
+that the last push of each has its answer.
 """
 
 import os
@@ -27,6 +28,11 @@ def counters_in(path: Path) -> np.ndarray:
     return np.fromfile(path, dtype=np.int64).reshape(-1, 2)
 
 
+def done_beside(counters: Path) -> Path:
+    """The file which says that nobody counts any more."""
+    return counters.with_suffix(".done")
+
+
 def work(server: str, number: int, schema: Schema, weights: int, counter: np.ndarray, stop: Path) -> None:
     parameters, newest = joined(server, f"worker-{number}", schema)
     one = torch.zeros(schema.size)
@@ -46,8 +52,14 @@ def main(server: str, first: int, count: int, weights: int, counters: Path, stop
     torch.set_num_threads(1)
     threading.excepthook = lambda failed: (sys.excepthook(*failed[:3]), os._exit(1))  # type: ignore[arg-type,misc]
     schema = schema_of(copies * weights)
-    for k in range(count):
-        threading.Thread(target=work, args=(server, first + k, schema, weights, mapped[k], stop)).start()
+    workers = [
+        threading.Thread(target=work, args=(server, first + k, schema, weights, mapped[k], stop)) for k in range(count)
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    done_beside(counters).touch()
     threading.Event().wait()
 
 

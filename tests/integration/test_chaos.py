@@ -13,3 +13,13 @@ def test_no_count_is_lost_or_doubled() -> None:
     assert figures["acknowledged"] > 100
     assert figures["server_kills"] > 0, "another seed, please"
     assert figures["swarm_kills"] > 0, "another seed, please"
+
+
+def test_no_count_of_a_process_of_a_gang_is_lost_or_doubled() -> None:
+    """A server, a speaker and a member are killed, then a member is stopped, which its gang kills."""
+    figures = trial(seed=1, kills=4, swarm=2, gang=2)
+    assert {name: figures[name] for name in ("lost", "doubled", "steps_apart", "means_apart")} == {
+        "lost": 0, "doubled": 0, "steps_apart": 0, "means_apart": 0
+    }, figures  # fmt: skip
+    assert {figures[f"{kind}_kills"] for kind in ("server", "swarm", "member", "pause")} == {1}
+    assert figures["of_members"] > 50, figures
