@@ -23,7 +23,7 @@ import os, signal, subprocess, sys
 from rl_agent.environments.process_guard import guard_children
 guard_children()
 guard_children()
-WAITS = "import os, signal; print(os.getpid(), flush=True); signal.pause()"
+WAITS = "import os, signal; os.write(1, (str(os.getpid()) + chr(10)).encode()); signal.pause()"
 STARTS = f"subprocess.Popen([sys.executable, '-c', {WAITS!r}], start_new_session=True)"
 PARENT = f"import subprocess, sys; {STARTS}; {WAITS}"
 subprocess.Popen([sys.executable, "-c", PARENT])
