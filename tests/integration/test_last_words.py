@@ -37,8 +37,8 @@ def it_is_over(page: Page, *said: str) -> None:
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        nightly(("--max-steps", "40000"), ("over after 0.", "(max_steps 40000 reached)", "ps-web has ended.")),
-        (("--until-return", "200"), ("solved after 0.", "the last 100 games reached 200")),
+        nightly(("--max-steps", "40000"), ("over after ", "(max_steps 40000 reached)", "ps-web has ended.")),
+        (("--until-return", "150"), ("solved after ", "the last 100 games reached 150")),
     ],
     ids=["budget", "solved"],
 )
