@@ -28,6 +28,9 @@ STALLED_SECONDS, SLOWER = 30.0, 4.0
 # Another checkpoint follows at once only if the one in progress leaves more than this share of a worker's resend buffer
 # undurable.
 LITTLE_SHARE = 0.5
+# A worker that keeps more undurable pushes than both is spared the memory: the next checkpoint begins this soon after the
+# one before. Of large vectors few pushes are as many bytes, and a checkpoint is dear: it waits for half a resend buffer.
+MANY_PUSHES, MANY_BYTES, SOON_SECONDS = 32, 48 * 2**20, 1.0
 # This share of the interval has to pass before the best mean return so far is worth a checkpoint.
 BEST_SHARE = 1 / 6
 
@@ -115,6 +118,12 @@ class CheckpointSchedule:
             self._hurried = self._hurried or kept_then > kept * LITTLE_SHARE
         else:
             self._hurried = self._hurried or kept > 0
+
+    def spare_memory_of(self, account: Account, *, vector_bytes: int) -> None:
+        """A worker is alive; each of its pushes that it keeps has a vector of this many bytes."""
+        kept = account.through - account.durable
+        if kept > MANY_PUSHES and kept * vector_bytes > MANY_BYTES:
+            self._due = min(self._due, self._begun + SOON_SECONDS)
 
     def is_due(self, version: int, *, best: bool = False, milestone: bool = False, now: float) -> bool:
         """Whether to begin one now: on request, when it is due and there is something new, or early."""
