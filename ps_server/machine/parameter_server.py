@@ -31,7 +31,7 @@ from ps_server.machine.refusals import Refusals
 from ps_server.machine.status_report import status_of
 from ps_server.machine.worker_requests import WorkerRequests
 from ps_server.replication.first_shard import FirstShard
-from ps_server.replication.replication import Replication
+from ps_server.replication.replication import Replication, leading
 from ps_server.state.effects import Effect, LogLine, PeerId, Recall, Send
 from ps_server.state.guards import Denied
 from ps_server.state.soundness import NOTHING_TO_GO_BACK_TO, Soundness
@@ -231,8 +231,7 @@ class ParameterServer:
                 self.first_shard.hear(message, self.run)
                 return self._operators.reply(self.run, peer, message, self.lineage, key=key, now=now)
             case messages.Fence():
-                run_id = self.lineage.run_id
-                return [Send(peer, messages.Leading(request=message.request, run_id=run_id, epoch=self.epoch))]
+                return [Send(peer, leading(message.request, self.lineage))]
             case messages.StopRequest():
                 return [Send(peer, messages.Stopping(request=message.request)), *self._end(message.reason, now=now)]
             case messages.Goodbye() if member is None:

@@ -9,6 +9,7 @@ A watcher has a lease, too: it is sent the frames of one worker's game. Replies 
 
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from functools import partial
 
 from ps_common.meters import RateLimit
 from ps_common.protocol.messages import (
@@ -50,7 +51,7 @@ class LineLimit:
 
     def __init__(self, *, at_once: int, per_second: float) -> None:
         self._limits = {warning: RateLimit(at_once=at_once, per_second=per_second) for warning in (False, True)}
-        self._share = {"at_once": round(SHARE * at_once), "per_second": SHARE * per_second}
+        self._share = partial(RateLimit, at_once=round(SHARE * at_once), per_second=SHARE * per_second)
         self._shares: OrderedDict[tuple[bool, str], RateLimit] = OrderedDict()  # the latest cause last
 
     def allows(self, line: LogLine, *, now: float) -> bool:
@@ -59,7 +60,7 @@ class LineLimit:
         if line.warning and not cause:
             return True
         if cause:
-            share = self._shares.pop((line.warning, cause), None) or RateLimit(**self._share)
+            share = self._shares.pop((line.warning, cause), None) or self._share()
             self._shares[line.warning, cause] = share
             if len(self._shares) > MOST_CAUSES:
                 self._shares.popitem(last=False)

@@ -13,6 +13,7 @@ pause, which doubles with each drop.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ps_common.protocol.lineage import Lineage
 from ps_common.protocol.messages import (
     Adjusted,
     Follow,
@@ -55,6 +56,18 @@ class _Standby:
     is_dropped: bool = False
     pause_seconds: float = 0.0  # before it gets the state again; 0 where it was not dropped
     again_at: float = 0.0
+
+
+def leading(request: int, lineage: Lineage, *, durable_through: int = 0, minutes: float = 0.0) -> Leading:
+    """The reply of the server that serves the run in this epoch, with the proof of that."""
+    return Leading(
+        request=request,
+        run_id=lineage.run_id,
+        epoch=lineage.epoch,
+        epoch_proof=lineage.proof,
+        durable_through=durable_through,
+        minutes=minutes,
+    )
 
 
 class Replication:
@@ -116,9 +129,7 @@ class Replication:
         effects += self._send_waiting(now=now)
         if ack.request:
             through, minutes = standby.durable_through, run.progress.minutes(now=now)
-            run_id, epoch = run.lineage.run_id, run.epoch
-            leading = Leading(request=ack.request, run_id=run_id, epoch=epoch, durable_through=through, minutes=minutes)
-            effects.append(Send(peer, leading))
+            effects.append(Send(peer, leading(ack.request, run.lineage, durable_through=through, minutes=minutes)))
         return effects
 
     def forward(

@@ -128,7 +128,7 @@ class Standby:
                 return self._apply(self._repetition, message, vector, now=now)
             case messages.State():
                 return [self._acknowledge()]
-            case messages.Leading(request=beat) if beat in self._beats and self.run is not None:
+            case messages.Leading(request=beat) if beat in self._beats and self.run and _is_proven(message, self.run):
                 self._durable_through, self._confirmed = message.durable_through, self._beats[beat]
                 self.run.progress.follow_minutes(message.minutes)
                 self._beats = {number: sent for number, sent in self._beats.items() if number > beat}
@@ -280,9 +280,14 @@ class Standby:
         if isinstance(message, messages.Update):
             self._due = now  # FENCE was lost
             return self._fence(server, now=now)
-        if not isinstance(message, messages.Leading) or message.run_id != server.lineage.run_id:
+        if not isinstance(message, messages.Leading) or server.run is None or not _is_proven(message, server.run):
             return []
         return server.fence(self.primary, epoch=message.epoch, now=now) if message.epoch > server.epoch else []
+
+
+def _is_proven(leading: messages.Leading, run: TrainingRun) -> bool:
+    """Whether a server of this run serves it in that epoch: anybody may listen where the primary was."""
+    return leading.run_id == run.lineage.run_id and run.lineage.proves(leading.epoch, leading.epoch_proof)
 
 
 def _refused(peer: PeerId, request: int, code: str, reason: str) -> Send:

@@ -565,11 +565,12 @@ class Update(Struct, frozen=True, kw_only=True, tag="UPDATE"):
 
 
 class Leading(Struct, frozen=True, kw_only=True, tag="LEADING"):
-    """The reply to FOLLOWED: the primary lives."""
+    """The reply to FOLLOWED, and to FENCE of an earlier epoch: the primary lives."""
 
     request: int
     run_id: Name
     epoch: int
+    epoch_proof: Text = ""  # only a server of that run can make it
     # A standby with everything up to here lacks no push that workers know to be durable. 0: there is no such number.
     durable_through: int = 0
     minutes: float = 0.0  # of training so far

@@ -35,6 +35,7 @@ from ps_common.settings.kinds import (
 # Every number has two bounds: a larger integer cannot travel, and Inf or NaN would pass an open end.
 Positive = Annotated[int, msgspec.Meta(ge=1, le=2**53 - 1)]
 NotNegative = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]
+WorkerCount = Annotated[int, msgspec.Meta(ge=0, le=10_000)]
 # Bounds of what memory and time depend on: a number beyond is a slip, and would end in a crash.
 Frames = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 Noops = Annotated[int, msgspec.Meta(ge=0, le=10_000)]
@@ -407,7 +408,7 @@ class Consistency(Section, frozen=True, kw_only=True):
     update with their mean"""
     slack: Annotated[Positive, needs(*SLACK)] = 4
     """pushes (ssp) or versions (paced)"""
-    quorum: NotNegative = 0
+    quorum: WorkerCount = 0
     """no push is applied before so many workers are alive at once"""
 
 

@@ -62,6 +62,7 @@ def test_a_worker_that_proposes_nothing_gets_the_defaults(empty: Transcript) -> 
         ({"schedule": {"learning_rate": "fast"}}, "--learning-rate"),
         ({"no_such_section": {}}, "no_such_section"),
         ({"environment": 3}, "--environment"),
+        ({"consistency": {"quorum": 10**15}}, "--quorum"),
     ],
     ids=str,
 )

@@ -101,6 +101,14 @@ def test_welcome_names_the_shard_the_addresses_of_all_and_the_run_of_the_first()
     assert second.machine.status(now=START).shard == place(2)
 
 
+def test_a_stranger_that_comes_first_does_not_decide_to_which_run_a_shard_belongs() -> None:
+    second = the_second()
+    assert second.refusal("stranger", second.hello_of("stranger", first_shard=OTHER_RUN)).code == "standby"
+    ask(second, the_first())
+    assert second.refusal("stranger", second.hello_of("stranger", first_shard=OTHER_RUN)).code == "other_run"
+    assert second.hello("w", first_shard=RUN_ID).first_shard == RUN_ID
+
+
 def test_a_worker_that_has_not_joined_shard_1_learns_the_addresses_alone() -> None:
     """It may be the first worker, whom shard 1 is to give the run. Shard 2 admits nobody for that."""
     second = the_second()

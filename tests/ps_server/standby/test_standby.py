@@ -29,6 +29,7 @@ from tests.ps_server.transcripts import (
     restored_run,
 )
 from tests.records import LINEAGE
+from tests.rows import row
 
 Q_LEARNING: dict[str, Any] = {
     "algorithm": {"name": "one_step_q", "target_interval": 100},
@@ -357,6 +358,32 @@ def test_of_two_the_later_stays() -> None:
     assert server.standby.server.phase is Phase.FENCED
     assert f"--standby-of {PRIMARY}" in server.standby.server.ending.fenced
     assert any(isinstance(effect, Exit) for effect in server.standby.tick(now=server.now + FAREWELL_SECONDS))
+
+
+def test_whoever_listens_where_the_primary_was_ends_nobody_without_the_proof_of_an_epoch() -> None:
+    server = taken_over()
+    became = server.standby.server
+    assert became is not None
+    latest = 2**53 - 1
+    for run_id, proof in [
+        (RUN_ID, ""),
+        (RUN_ID, a_lineage(EPOCH).proof),
+        (RUN_ID, a_lineage(latest, "another").proof),
+        ("another", a_lineage(latest).proof),
+    ]:
+        leading = messages.Leading(request=9, run_id=run_id, epoch=latest, epoch_proof=proof)
+        with row(leading):
+            assert server.standby.receive_from_primary(leading, now=server.now) == []
+            assert became.phase is Phase.SERVING
+
+
+def test_a_reply_without_the_proof_of_its_epoch_confirms_nothing_to_a_standby() -> None:
+    server = WithStandby.following()
+    server.silence(2.0)
+    (beat, *_), confirmed = server.standby._beats, server.standby._confirmed
+    leading = messages.Leading(request=beat, run_id=RUN_ID, epoch=EPOCH, durable_through=1)
+    server.standby.receive_from_primary(leading, now=server.now)
+    assert server.standby._confirmed == confirmed
 
 
 def test_a_server_of_another_run_is_left_in_peace() -> None:
