@@ -84,7 +84,7 @@ def test_a_gang_leaves_a_drained_run_when_the_games_of_all_its_pushed_steps_are_
 ) -> None:
     (tmp_path / "rounds.py").write_text(GAME)
     flags = ["--environment", "Rounds-v0", "--envs", "2", "--unroll-length", str(ROUND_STEPS)]
-    server, endpoint = programs.start_server(*flags, "--algorithm", "a3c", "--max-steps", "100000000")
+    _, endpoint = programs.start_server(*flags, "--algorithm", "a3c", "--max-steps", "100000000")
     flags = ["--server", endpoint, "--name", "host", "--gang", "3", "--import", "rounds"]
     gang = programs.start("rl-worker", *flags, folder=tmp_path)
 
