@@ -137,7 +137,8 @@ class Admission:
             # Rounds take the pushes in order of these numbers: all shards have to agree on them.
             number=hello.number if run.shard.number > 1 else None,
         )
-        lost = run.ledger.lacking(worker, opened.proof, oldest=hello.oldest)
+        is_proven = run.lineage.proves(hello.latest_epoch, hello.epoch_proof)
+        lost = run.ledger.lacking(worker, opened.proof, oldest=hello.oldest, is_proven=is_proven)
         account = run.join(worker, opened)
         joining = msgspec.structs.replace(hello, environments=opened.environments, incarnation=incarnation)
         is_back = self.membership.join(joining, peer, number=account.number, now=now)

@@ -3,10 +3,12 @@ The standby as a machine: it applies each update of the primary to a run of its 
 hands the run over, or when the primary is silent and a worker sends HELLO.
 
 Until then it refuses workers with `standby`. After a takeover the workers send again the pushes that the standby lacks,
-as to a restarted server. If a worker has dropped pushes that the standby lacks, the primary went on alone. The standby
-then refuses to take over, because those pushes would be lost.
+as to a restarted server. A standby is complete while every durable push is here. One that is not complete may lack
+pushes that workers have dropped: a living primary may go on without it, and a bad network hides a primary for a second
+now and then. So it waits for a longer silence, and for ever if a worker shows that it has dropped such pushes.
 """
 
+import math
 from collections.abc import Sequence
 
 from ps_common.protocol import messages
@@ -25,6 +27,7 @@ from ps_server.state.training_run import TrainingRun
 
 BEAT_SECONDS = 0.25  # between two FOLLOWED that ask for a reply
 MOST_WARNINGS = 20
+EXCLUDING_SECONDS = 10.0  # of silence: without a reply to 40 beats, no primary is behind a network that workers can use
 FENCE_SECONDS = 1.0  # between two FENCE to the replaced primary, which may live
 WITHOUT_THE_RUN = {"no_weights", "other_run"}  # refusals by a server that was started anew where the primary was
 
@@ -63,6 +66,9 @@ class Standby:
         self._last_request = 1
         self._beats: dict[int, float] = {}  # when each outstanding request was sent
         self._confirmed = now - LEASE_SECONDS  # when the newest request was sent that has a reply
+        self._is_bound = False  # by `_durable_through`: the primary has not said that it follows another way
+        self._primary_died = math.inf  # when a server without the run was met where the primary was
+        self._lacks = ""  # what the run here lacks, as a HELLO has shown
         self._primary_heard = now
         self._ticked = now
         self._due = now
@@ -81,24 +87,29 @@ class Standby:
             return self.server.receive(peer, message, vector, now=now, sender=sender)
         if isinstance(message, messages.StatusRequest):
             return [status_reply(peer, message, self.run, self.status(now=now))]
-        run = self.run
+        run, silence_seconds = self.run, now - self._primary_heard
         if (
             not isinstance(message, messages.Hello)
             or run is None
             or not run.lineage.is_of(message.run_id)
-            or now - self._primary_heard < self._takeover_seconds
+            or silence_seconds < self._takeover_seconds
             or now - self._ticked > self._takeover_seconds / 2  # paused: there may be messages to read
         ):
             reason = f"this is the standby of {self.primary}, which serves the run; connect there"
             return [_refused(peer, message.request, "standby", reason)]
         lineage = run.lineage.taken_over(draw=self._draw)
-        if lacking := self._lacking(run, message, lineage, now=now):
+        is_complete = self.is_complete(now=now)
+        self._lacks = self._lacks or self._lacking(run, message, lineage, is_complete=is_complete)
+        if self._lacks:
             reason = (
-                f"the primary {self.primary} is silent, but it went on without this standby, which lacks {lacking}; "
-                "start the primary again: ps-server --resume RUN_DIR"
+                f"the primary {self.primary} is silent, but it went on without this standby, which lacks "
+                f"{self._lacks}; start the primary again: ps-server --resume RUN_DIR"
             )
             return [_refused(peer, message.request, "lacking", reason), *self._warn(reason)]
-        silent = f"{self.primary} has not served the run for {now - self._primary_heard:.1f} s"
+        if not is_complete and silence_seconds < EXCLUDING_SECONDS:
+            reason = f"this standby of {self.primary} is not in sync, and waits for {EXCLUDING_SECONDS:g} s of silence"
+            return [_refused(peer, message.request, "standby", reason)]
+        silent = f"{self.primary} has not served the run for {silence_seconds:.1f} s"
         effects = self._take_over(run, lineage, silent, now=now)
         assert self.server is not None, "it has taken over"
         return effects + self.server.receive(peer, message, vector, now=now, sender=sender)
@@ -119,8 +130,10 @@ class Standby:
         """
         if self.server is not None:
             return self._receive_from_replaced(self.server, message, now=now)
-        if not isinstance(message, messages.Refused) or message.code not in WITHOUT_THE_RUN:
-            self._primary_heard = now
+        if isinstance(message, messages.Refused) and message.code in WITHOUT_THE_RUN:
+            self._primary_died, self._is_bound = min(self._primary_died, now), True
+        else:
+            self._primary_heard, self._lacks = now, ""
         match message:
             case messages.State() if message.request == self._follow and self._repetition is None:
                 return self._adopt(message, vector, now=now)
@@ -130,16 +143,20 @@ class Standby:
                 return [self._acknowledge()]
             case messages.Leading(request=beat) if beat in self._beats and self.run and _is_proven(message, self.run):
                 self._durable_through, self._confirmed = message.durable_through, self._beats[beat]
+                self._primary_died, self._is_bound = math.inf, True
                 self.run.progress.follow_minutes(message.minutes)
                 self._beats = {number: sent for number, sent in self._beats.items() if number > beat}
-            case messages.Refused(code="not_following" | "fell_behind" | "no_weights") if self._repetition is not None:
-                self._begin_anew(now=now)
-                sentence = f"not in sync with {self.primary} any more: {message.reason}"
-                return [LogLine(sentence, warning=True, peer="primary")]
-            case messages.Refused(code="fell_behind", request=self._follow):
-                self._begin_anew(now=now)
-            case messages.Refused(code="not_following" | "fell_behind" | "no_weights"):
-                pass
+            case messages.Refused(code="not_following" | "fell_behind" | "no_weights" as code):
+                if code == "fell_behind":
+                    self._durable_through = 0
+                if code == "not_following":
+                    self._is_bound = False
+                if self._repetition is not None:
+                    self._begin_anew()
+                    sentence = f"not in sync with {self.primary} any more: {message.reason}"
+                    return [LogLine(sentence, warning=True, peer="primary")]
+                if code == "fell_behind" and message.request == self._follow:
+                    self._begin_anew()
             case messages.Refused():
                 return self._warn(f"{self.primary} does not take a standby: {message.reason} ({message.code})")
             case messages.Stop():
@@ -175,6 +192,12 @@ class Standby:
             self.server.was_away(seconds, now=now)
         self._primary_heard = now
 
+    def is_complete(self, *, now: float) -> bool:
+        """Whether every durable push is here: the primary has promised that, and could not go back on it since."""
+        lived_until = min(now, self._primary_died)
+        has_all = self._is_bound and 0 < self._durable_through <= self._number
+        return has_all and lived_until - self._confirmed < LEASE_SECONDS
+
     def status(self, *, now: float) -> Status:
         """The state of the run, as far as the standby knows it."""
         if self.server is not None:
@@ -187,7 +210,7 @@ class Standby:
     def _adopt(self, state: messages.State, vector: Sequence[Buffer], *, now: float) -> list[Effect]:
         self.run = run_of(state, vector, now=now)
         self._repetition = Repetition(self.run)
-        self._number = state.number
+        self._number, self._durable_through, self._primary_died = state.number, 0, math.inf
         line = LogLine(f"following {self.primary}: {self.run.weights.schema.size} parameters at version {self.version}")
         return [line, self._acknowledge()]
 
@@ -209,14 +232,12 @@ class Standby:
     def _send(self, message: ToServer) -> SendToServer:
         return SendToServer(self.primary, message, "--standby-of")
 
-    def _begin_anew(self, *, now: float) -> None:
+    def _begin_anew(self) -> None:
         """Request another state. The run is kept: it may be all that is left when the primary dies."""
         self._repetition = None
         self._last_request += 1
         self._follow = self._last_request
         self._beats.clear()
-        self._confirmed = now - LEASE_SECONDS
-        self._durable_through = 0
 
     def _warn(self, text: str) -> list[Effect]:
         """Log each warning once, and at most so many: any peer can cause some."""
@@ -232,16 +253,16 @@ class Standby:
         """The version of the weights; 0 before there is a state."""
         return self.run.store.version if self.run and self.run.store else 0
 
-    def _lacking(self, run: TrainingRun, hello: messages.Hello, lineage: Lineage, *, now: float) -> str:
+    def _lacking(self, run: TrainingRun, hello: messages.Hello, lineage: Lineage, *, is_complete: bool) -> str:
         """The pushes that a takeover in this epoch would lose, as far as HELLO shows; "" for nothing."""
         if not run.weights.is_sound():
             return "sound weights: its own hold NaN or Inf"
         is_proven = hello.run_id == lineage.run_id and lineage.proves(hello.latest_epoch, hello.epoch_proof)
         if is_proven and hello.latest_epoch >= lineage.epoch:
             return f"what was done in epoch {hello.latest_epoch}"
-        if 0 < self._durable_through <= self._number and now - self._confirmed < LEASE_SECONDS:
-            return ""  # it has every durable push; a worker without a resend buffer risks the others
-        lacking = run.ledger.lacking(hello.worker_id, proof_of(hello.secret), oldest=hello.oldest)
+        if is_complete:
+            return ""  # a worker without a resend buffer risks the others
+        lacking = run.ledger.lacking(hello.worker_id, proof_of(hello.secret), oldest=hello.oldest, is_proven=is_proven)
         return f"{lacking} pushes that {hello.worker_id} has dropped" if lacking else ""
 
     def _take_what_is_handed_over(self, run: TrainingRun, *, now: float) -> list[Effect]:

@@ -50,11 +50,15 @@ class Ledger:
         self.forget_before(worker_id, opened.oldest)
         return account
 
-    def lacking(self, worker_id: str, proof: str, *, oldest: int) -> int:
-        """How many pushes of a process are below `oldest`, so never resent, and not settled here."""
+    def lacking(self, worker_id: str, proof: str, *, oldest: int, is_proven: bool) -> int:
+        """
+        How many pushes of a process are below `oldest`, so never resent, and not settled here.
+
+        Of a process without an account here this is believed if it `is_proven` that a server of the run admitted it.
+        """
         account = self.accounts.get(worker_id)
         if account is None or account.proof != proof:
-            return 0
+            return oldest - 1 if is_proven else 0
         early = sum(sequence < oldest for sequence in account.early)
         return max(0, oldest - 1 - account.through - early)
 

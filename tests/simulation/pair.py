@@ -50,8 +50,8 @@ class SimulatedPair(SimulatedCluster):
         return self.standby.server
 
     def follow(self) -> None:
-        """Until the standby has the state, and our word."""
-        self.run_until(lambda: self.server.replication.followed is not None)
+        """Until the standby has the state, and the word of the primary."""
+        self.run_until(lambda: self.standby.is_complete(now=self.now))
 
     def pause(self) -> None:
         self.is_paused, self.server_up = True, False

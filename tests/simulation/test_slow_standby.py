@@ -81,6 +81,24 @@ def test_a_dropped_standby_is_in_sync_again_when_the_link_is_good_and_takes_over
     nothing_is_lost_or_doubled(pair)
 
 
+@pytest.mark.parametrize("seed", range(2))
+def test_a_dropped_standby_takes_nothing_over_at_the_word_of_a_newcomer_while_the_primary_lives(seed: int) -> None:
+    """For three seconds the network hides the primary from the standby and from a worker that has just begun."""
+    pair = a_pair_in_sync(seed, resend_pushes=40)
+    pair.link_bytes_per_second = SLOW
+    pair.run_until(lambda: drops(pair) > 0, within_seconds=60)
+    pair.run_until(lambda: any("not in sync with p:1 any more" in note for note in pair.notes))
+    pair.link_is_cut, pair.sees_no_primary = True, {"newcomer"}
+    pair.workers.append(pair.add_worker("newcomer"))
+    pass_time(pair, 3.0)
+    assert pair.standby.server is None
+    pair.link_is_cut, pair.link_bytes_per_second, pair.sees_no_primary = False, None, set()
+    pass_time(pair, 5.0)
+    no_more_is_pushed(pair)
+    pair.run_to_the_end()
+    np.testing.assert_array_equal(pair.lost(), 0)
+
+
 def test_a_primary_that_dies_without_its_slow_standby_loses_nothing_when_it_is_resumed() -> None:
     """The standby lacks what workers have let go of, and says so."""
     pair = SimulatedPair(

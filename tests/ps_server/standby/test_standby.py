@@ -12,7 +12,7 @@ from ps_common.protocol.record import Record
 from ps_server.machine.ending import FAREWELL_SECONDS
 from ps_server.machine.phases import Phase, Sender
 from ps_server.replication.replication import LEASE_SECONDS
-from ps_server.standby.standby import BEAT_SECONDS
+from ps_server.standby.standby import BEAT_SECONDS, EXCLUDING_SECONDS
 from ps_server.state.effects import Exit, RecordReport, SaveCheckpoint, Send
 from ps_server.state.training_run import TrainingRun
 from tests.ps_server.standby_transcripts import PRIMARY, STANDBY, TAKEOVER_SECONDS, WithStandby
@@ -222,8 +222,60 @@ def test_a_standby_that_was_cut_off_does_not_lose_what_the_primary_did_without_i
 def test_it_takes_over_when_the_worker_has_kept_what_it_lacks() -> None:
     server = WithStandby.following()
     went_on_alone(server)
+    server.silence(EXCLUDING_SECONDS)
     server.ask_standby(server.hello_of("a", oldest=1))
     assert server.standby.server is not None
+
+
+def not_in_sync() -> WithStandby:
+    """The primary has dropped the standby, and went on; the network hides it from the standby for two seconds."""
+    server = WithStandby.following()
+    server.push("a", 1)
+    dropped = messages.Refused(request=1, code="fell_behind", reason="too slow")
+    server.from_standby(server.standby.receive_from_primary(dropped, now=server.now))
+    server.silence(2.0)
+    return server
+
+
+def test_a_standby_that_was_dropped_waits_for_a_silence_that_excludes_a_living_primary() -> None:
+    server = not_in_sync()
+    told = refusal(server.ask_standby(server.hello_of("newcomer"), peer="newcomer"))
+    assert (told.code, "not in sync" in told.reason) == ("standby", True)
+    server.silence(EXCLUDING_SECONDS - 2.5)
+    assert refusal(server.ask_standby(server.hello_of("newcomer"), peer="newcomer")).code == "standby"
+    server.silence(0.5)
+    server.ask_standby(server.hello_of("newcomer"), peer="newcomer")
+    assert server.standby.server is not None
+
+
+def test_what_one_worker_has_dropped_no_other_makes_a_standby_forget() -> None:
+    server = not_in_sync()
+    late = server.hello_of("late", oldest=3, run_id=RUN_ID, latest_epoch=EPOCH, epoch_proof=a_lineage(EPOCH).proof)
+    effects = server.ask_standby(late, peer="late")
+    assert refusal([one for one in effects if isinstance(one, Send)]).reason.count("2 pushes that late has dropped")
+    server.silence(2 * EXCLUDING_SECONDS)
+    assert refusal(server.ask_standby(server.hello_of("newcomer"), peer="newcomer")).code == "lacking"
+    assert server.standby.server is None
+
+
+def test_a_stranger_that_claims_to_have_dropped_pushes_holds_up_no_takeover() -> None:
+    server = not_in_sync()
+    server.silence(EXCLUDING_SECONDS)
+    server.ask_standby(server.hello_of("stranger", oldest=1000), peer="stranger")
+    assert server.standby.server is not None
+
+
+@pytest.mark.parametrize("code", ["not_following", "fell_behind"])
+def test_a_server_of_another_run_does_not_renew_a_promise_that_has_ended(code: str) -> None:
+    server = WithStandby.following()
+    other = messages.Refused(request=1, code=code, reason="the primary lives, and goes on without it")
+    server.from_standby(server.standby.receive_from_primary(other, now=server.now))
+    server.silence(2.0)
+    assert not server.standby.is_complete(now=server.now)
+    anew = messages.Refused(request=1, code="other_run", reason="begun anew")
+    server.from_standby(server.standby.receive_from_primary(anew, now=server.now))
+    server.silence(2.0)
+    assert server.standby.is_complete(now=server.now) is (code == "not_following"), "another run's server said so"
 
 
 def test_a_worker_that_keeps_nothing_does_not_prevent_a_standby_that_has_all_that_is_durable() -> None:

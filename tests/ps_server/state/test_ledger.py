@@ -114,9 +114,10 @@ def test_a_key_once_shown_stays_with_the_account() -> None:
 
 def test_pushes_that_are_never_resent_are_lacking_only_in_their_own_account() -> None:
     ledger = a_ledger(1, 3)
-    assert ledger.lacking("a", proof_of(1), oldest=5) == 2
-    assert ledger.lacking("a", proof_of(2), oldest=5) == 0
-    assert ledger.lacking("b", proof_of(1), oldest=5) == 0
+    assert ledger.lacking("a", proof_of(1), oldest=5, is_proven=False) == 2
+    assert ledger.lacking("a", proof_of(2), oldest=5, is_proven=False) == 0
+    assert ledger.lacking("b", proof_of(1), oldest=5, is_proven=False) == 0, "anybody can say so"
+    assert ledger.lacking("b", proof_of(1), oldest=5, is_proven=True) == 4
 
 
 def test_pushes_that_are_never_resent_count_as_settled() -> None:
