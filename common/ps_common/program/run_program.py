@@ -20,6 +20,7 @@ from ps_common.program.stop_signals import Interrupted, ignore_stop_signals
 # The errors of a disk that is read-only, full, broken, or somebody else's.
 DISK_REFUSES = {errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EACCES, errno.EPERM}
 NO_MEMORY = "can't allocate memory"  # in torch's RuntimeError
+INTERRUPTED = 130  # the exit status after Ctrl-C, as shells have it
 THREADS_SECONDS = 1.0  # for the threads that a user's code has left to end
 EXIT_SECONDS = 5.0  # for everything else at the end of the interpreter
 MOST_NAMED = 3  # threads in a line
@@ -70,7 +71,7 @@ def _status(main: Any, prog: str) -> int:
         say("failed", "interrupted")
         if str(error):
             print(f"{prog}: {error}", file=sys.stderr)
-        return 130
+        return INTERRUPTED
     except BaseException as error:
         if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and NO_MEMORY in str(error)):
             return _failed(prog, f"there is not enough memory for these settings: {error}")

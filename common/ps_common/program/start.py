@@ -40,9 +40,12 @@ def start(
         from ps_common.program.stop_signals import leave_at_once
 
         leave_at_once()
-    from ps_common.program.run_program import ProgramEnd, end_in_time, run_program
+    from ps_common.program.run_program import INTERRUPTED, ProgramEnd, end_in_time, run_program
 
-    program = importlib.import_module(module)
+    try:
+        program = importlib.import_module(module)
+    except KeyboardInterrupt:  # it has done nothing yet
+        raise SystemExit(INTERRUPTED) from None
     try:
         run_program(getattr(program, function), program.PROGRAM)
     except ProgramEnd as end:

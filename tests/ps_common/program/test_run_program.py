@@ -260,6 +260,23 @@ def test_settings_that_ask_for_too_much_memory_end_in_a_sentence(
     assert capsys.readouterr().err == f"oven: there is not enough memory for these settings: {error}\n"
 
 
+SLOW = """
+import os, signal, time
+os.kill(os.getpid(), signal.SIGINT)
+time.sleep(60)
+"""
+
+
+def test_ctrl_c_while_a_program_imports_leaves_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "slow_to_import.py").write_text(SLOW)
+    program = "from ps_common.program.start import start; start('slow_to_import', 'main')"
+    path = {"PYTHONPATH": f"{ROOT / 'common'}:{tmp_path}"}
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, env=os.environ | path, timeout=50, check=False
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, b"", b"")
+
+
 LATE = """
 import os, sys
 from ps_common.program.child_processes import Child
