@@ -103,6 +103,14 @@ def test_a_command_is_one_question(server: Answering, command: str, question: To
     assert asked.questions == [(SERVER, question)]
 
 
+def test_workers_that_do_not_leave_a_drained_run_in_time_are_named(server: Answering) -> None:
+    asked = server(STATUS_REPLY)
+    with pytest.raises(PsRlError, match=rf"^{WORKER.worker_id} did not leave within 0\.01 s\. No others are admitted"):
+        control.control(["drain", "--server", SERVER, "--timeout", "0.01"])
+    kinds = {type(question) for _, question in asked.questions}
+    assert kinds == {messages.Adjust, messages.StatusRequest}, "and nothing is saved"
+
+
 def test_a_checkpoint_is_waited_for_longer_than_an_answer(server: Answering) -> None:
     patience = {}
     for command, answer in (("status", STATUS_REPLY), ("checkpoint", SAVED)):

@@ -61,4 +61,5 @@ class Phase(enum.Enum):
 
     JOINING = "joining"  # HELLO is in flight; calls are pending
     JOINED = "joined"
+    LEFT = "left"  # GOODBYE was sent; any message after it would begin the lease again
     OVER = "over"  # the run has ended, or cannot go on

@@ -9,6 +9,7 @@ completes calls; patience.py times heartbeats, declares a connection dead, and g
 """
 
 from collections.abc import Sequence
+from math import inf
 
 from ps_client.machine.effects import Effect, Fail, Joined, LogLine, Phase, Reconnect, Resolve, Transmit
 from ps_client.machine.handshake import TEMPORARY, Handshake, Identity
@@ -22,6 +23,7 @@ from ps_common.protocol.names import as_text
 from ps_common.protocol.tensors import Schema
 from ps_common.protocol.wire import Buffer
 
+ENDED = (Phase.LEFT, Phase.OVER)  # nothing is sent unasked
 Call = tuple[int, list[Effect]]  # the ticket that the reply will carry, and the effects of the call
 
 
@@ -114,7 +116,8 @@ class ParameterClient:
         return (ticket, [self._requests.send_now(report)]) if is_over else self._request(report, now=now)
 
     def leave(self, reason: str, *, now: float) -> Call:
-        """Send GOODBYE, even when the run is over; the reply is Farewell."""
+        """Send GOODBYE, even when the run is over, and nothing after it; the reply is Farewell."""
+        self.phase = Phase.LEFT if self.error is None else self.phase
         ticket = self._requests.next_ticket()
         return ticket, [self._requests.send_now(messages.Goodbye(request=ticket, reason=as_text(reason)))]
 
@@ -157,7 +160,7 @@ class ParameterClient:
 
         `stalled`: the trainer is stalled (StallWatch). Heartbeats report it to the server.
         """
-        if self.phase is Phase.OVER:
+        if self.phase in ENDED:
             return []
         refusal = self._handshake.refusal
         if (error := self._patience.error(refusal, now=now)) is not None:
@@ -180,6 +183,8 @@ class ParameterClient:
 
     def next_tick(self) -> float:
         """When `tick` has something to do at the latest, on the shell's clock."""
+        if self.phase in ENDED:
+            return inf
         is_joining = self.phase is Phase.JOINING
         heartbeat_due = self._heartbeats.due(wants_checkpoint=self._requests.resend_buffer.wants_checkpoint)
         return min(self._handshake.due if is_joining else heartbeat_due, self._patience.warning_due)
@@ -219,7 +224,7 @@ class ParameterClient:
 
     def _turned_away(self, code: str, why: str, *, now: float) -> list[Effect]:
         """The server does not serve this worker: not yet, not its run, or no longer."""
-        if self.phase is Phase.OVER:
+        if self.phase in ENDED:
             return []
         self._join_again(now=now)
         consequence = self._handshake.refused(code, why, now=now)

@@ -1,6 +1,7 @@
 """The worker's machine on a good network: joining, calls and their replies, heartbeats, and the end of the run."""
 
 import itertools
+from math import inf
 from typing import Any
 
 import pytest
@@ -30,6 +31,7 @@ from tests.ps_client.client_transcripts import (
     weights,
     welcome,
 )
+from tests.rows import row
 
 
 def every_call(client: ParameterClient, *, now: float) -> list[Call]:
@@ -229,6 +231,20 @@ def test_goodbye_is_sent_even_when_the_run_is_over() -> None:
     ticket, effects = client.leave("done", now=2.0)
     assert sent(effects) == [messages.Goodbye(request=ticket, reason="done")]
     assert resolved(client.receive(messages.Farewell(request=ticket), now=2.1)) == [ticket]
+
+
+def test_after_goodbye_nothing_is_sent_that_would_begin_the_lease_again() -> None:
+    """No heartbeat and no HELLO is due any more, and what a reply shows to be lost is not sent again."""
+    for name, client in {"joining": new_client(), "joined": joined_client()}.items():
+        with row(name):
+            client.tick(now=0.0)
+            lost = push(client, 1, 1)[0] if name == "joined" else 0
+            ticket, _ = client.leave("done", now=0.1)
+            assert [client.tick(now=now / 10) for now in range(1, 200)] == 199 * [[]]
+            assert client.next_tick() == inf
+            assert client.receive(messages.Refused(request=lost, code="unknown_worker", reason="?"), now=20.0) == []
+            assert client.receive(messages.Refused(request=0, code="standby", reason="?"), now=20.0) == []
+            assert kinds(client.receive(messages.Farewell(request=ticket), now=20.1)) == [Resolve]
 
 
 def test_the_last_games_are_reported_even_when_the_run_is_over_and_never_when_the_worker_was_refused() -> None:
