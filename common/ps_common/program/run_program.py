@@ -68,7 +68,7 @@ def _status(main: Any, prog: str) -> int:
             say("left", "asked to leave")
         return 0
     except KeyboardInterrupt as error:
-        say("failed", "interrupted")
+        say("failed", reason_of(error))
         if str(error):
             print(f"{prog}: {error}", file=sys.stderr)
         return INTERRUPTED

@@ -137,6 +137,7 @@ def ended(body: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Child:
         ("sys.exit()", "sys.exit() was called (users_own.py, line 13)", 1),
         ("sys.exit(3)", "sys.exit(3) was called (users_own.py, line 13)", 1),
         ("quit()", "sys.exit() was called (users_own.py, line 13)", 1),
+        ("raise KeyboardInterrupt", "KeyboardInterrupt (users_own.py, line 13)", 130),
         ("os._exit(0)", "exit status 0, without a reason", 0),
         ("os.abort()", "killed by SIGABRT", -6),
         ("say('left', 'done'); fails()", "ValueError: the track file is missing (users_own.py, line 9)", 1),
