@@ -4,6 +4,7 @@ PYTHON ?= python3.11
 PRESET ?= pong
 WORKERS ?= 2
 ARGS ?=
+PEERS ?= .peers
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -117,6 +118,12 @@ zoo-test: $(READY)  ## a hundred games of each policy in zoo/, and the network o
 scale: $(READY)  ## what this machine gives with 1 to all cores and a GPU, and the command that uses it: PRESET=… MINUTES=…
 	$(BIN)/python -m benchmarks.scale --preset $(PRESET) --minutes $(or $(MINUTES),10) $(ARGS)
 
+peers: $(READY) $(PEERS)/ready  ## steps/s beside Stable-Baselines3 and CleanRL's settings on EnvPool, same network; 10 minutes: ARGS="--turns 3 …"
+	$(BIN)/python -m benchmarks.peers --venvs $(PEERS) $(ARGS)
+
+peers-scores: $(READY) $(PEERS)/ready  ## each as its authors recommend, and its score; 81 minutes: ARGS="--minutes 8 …"
+	$(BIN)/python -m benchmarks.peers --scores --venvs $(PEERS) $(ARGS)
+
 scaling: $(READY)  ## scores against steps with 1 to 16 workers, MinAtar; goes on where it stopped: ARGS="--seeds 0 1 …"
 	$(BIN)/python -m benchmarks.learning.scaling $(ARGS)
 
@@ -156,6 +163,13 @@ help:  ## this list
 
 $(BIN)/python:
 	$(or $(shell command -v $(PYTHON)),python3) -m venv $(VENV)
+
+# Each peer has a virtual environment of its own, outside that of ps-rl.
+$(PEERS)/ready: $(wildcard benchmarks/peers/*.txt) constraints.txt
+	for file in $(wildcard benchmarks/peers/*.txt); do \
+		venv=$(PEERS)/$$(basename $$file .txt); \
+		$(or $(shell command -v $(PYTHON)),python3) -m venv $$venv && $$venv/bin/pip install -r $$file || exit 1; done
+	touch $@
 
 $(RUN): pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing what ps-rl needs to run into $(VENV): once, for a minute or two"

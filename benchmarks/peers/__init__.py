@@ -1,0 +1,1 @@
+"""`make peers` and `make peers-scores`: ps-rl beside what people would pick instead, on this machine, in turn."""
