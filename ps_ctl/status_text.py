@@ -41,6 +41,7 @@ def _text_of(status: Status) -> Text:
         f"staleness {status.staleness_recent:.2f} now, {status.staleness_mean:.2f} over the run   "
         f"gradient norm {status.gradient_norm:.3g}\n"
         f"server memory {memory}, so far at most {peak}   {status.connections} connections\n"
+        f"ps-rl {status.release or '-'}\n"
         f"run {status.run_id or '-'}   checkpoint at version {status.checkpoint_version}, "
         f"{status.checkpoint_failures} failed   duplicates {status.duplicates}   refused {dict(status.refused) or 0}",
         style="not bold",
@@ -50,7 +51,8 @@ def _text_of(status: Status) -> Text:
     if (standby := status.standby) is not None:
         text.append(
             f"\nstandby {standby.address} is {standby.phase}, {standby.lag_updates} updates "
-            f"({standby.lag_bytes / 2**20:.1f} MiB, {standby.lag_seconds:.1f} s) behind; dropped {standby.drops} times",
+            f"({standby.lag_bytes / 2**20:.1f} MiB, {standby.lag_seconds:.1f} s) behind; "
+            f"dropped {standby.drops} times; ps-rl {standby.release or '-'}",
             style="not bold",
         )
     for one in status.adjustments[-MOST_ADJUSTMENTS:]:
@@ -59,7 +61,7 @@ def _text_of(status: Status) -> Text:
 
 
 def _workers_of(status: Status) -> Table:
-    columns = ("worker", "no.", "envs", "alive", "silent s", "pushes", "refused", "steps", "stale", "steps/s")
+    columns = ("worker", "no.", "envs", "alive", "silent s", "pushes", "refused", "steps", "stale", "steps/s", "ps-rl")
     table = Table(*columns, box=SIMPLE_HEAD)
     for worker in status.workers:
         table.add_row(
@@ -73,6 +75,7 @@ def _workers_of(status: Status) -> Table:
             str(worker.steps),
             f"{worker.staleness:.2f}",
             f"{speed_of(worker):.0f}",
+            worker.release or "-",
         )
     return table
 

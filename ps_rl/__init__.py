@@ -92,9 +92,9 @@ if not TYPE_CHECKING:  # a type checker would take every name for one of ours
     def __getattr__(name: str) -> Any:
         """A public name, imported now."""
         if name == "__version__":
-            from importlib.metadata import version
+            from ps_common.release import release
 
-            return version("ps-rl")
+            return release()
         if name not in PLACES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib import import_module

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from ps_common.program.flags import parse_with_run
 from ps_common.program.output import log_as, never_wait_for_output
 from ps_common.program.run_program import quick_imports
+from ps_common.release import release
 from ps_server.settings import ServerSettings
 
 PROGRAM = "ps-server"
@@ -18,6 +19,7 @@ def serve(argv: Sequence[str] | None = None) -> int:
     never_wait_for_output()
     log_as(PROGRAM)
     flags = parse_with_run(ServerSettings, argv, prog=PROGRAM)
+    log.info("this is ps-rl %s", release())
     if flags.remark:
         log.info(flags.remark)
     with quick_imports():  # torch, which --help and mistakes in flags need not wait for

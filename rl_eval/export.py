@@ -11,6 +11,7 @@ from torch import nn
 
 from ps_common.errors import SettingsError
 from ps_common.protocol.names import module_of
+from ps_common.release import release
 from ps_common.run_folder.policy_file import MODEL
 from ps_common.run_folder.trained import Trained
 from rl_agent.environments.interface import Environments
@@ -60,7 +61,7 @@ This program, run in this folder, plays a game and shows the policy what it saw 
 `rl-eval --checkpoint .{flags}` plays full games with it. `settings.toml` has every setting of the run:
 `rl-cluster --config settings.toml{flags}` trains it again.
 
-The weights are those of the checkpoint with SHA-256 `{sha256}`.
+The weights are those of the checkpoint with SHA-256 `{sha256}`. ps-rl {release} exported them.
 """
 ONNX_USE = """
 `model.onnx` plays without ps-rl. This program takes the most probable action of each step:
@@ -127,6 +128,7 @@ def model_card(trained: Trained, environments: Environments, result: Result, net
         program=program(run, environments, is_greedy=result.greedy),
         onnx=ONNX_USE.format(program=onnx) if onnx else "",
         sha256=trained.sha256,
+        release=release(),
     )
 
 

@@ -18,8 +18,9 @@ from torch import Tensor
 
 from ps_common.errors import CheckpointError
 from ps_common.protocol.tensors import Schema
+from ps_common.release import release
 from ps_common.run_folder.policy_file import FORMAT, KIND, MODEL, PolicyRecord, read_policy
-from ps_common.settings.run_settings import with_settings
+from ps_common.settings.run_settings import run_for_peers, with_settings
 from ps_common.settings.run_spec import RunSpec
 from rl_agent.environments.spaces import Spaces
 from rl_eval.spaces_record import PolicySpaces, SpacesRecord, from_record, to_record
@@ -60,13 +61,14 @@ def write_model(
     has_returns = len(tensors) < len(schema.specs)
     acting = with_settings(run, {"algorithm.reward_normalization": "none"}, source=str(path)) if has_returns else run
     record = PolicyRecord(
-        run=acting.to_dict(),
+        run=run_for_peers(acting),
         schema=tuple(spec for spec in schema.specs if spec.name in tensors),
         spaces=msgspec.Raw(msgspec.json.encode(to_record(spaces))),
         global_steps=global_steps,
         minutes=minutes,
     )
-    metadata = {"format": f"ps-rl {KIND} {FORMAT}", "record": msgspec.json.encode(record).decode()}
+    text = msgspec.json.encode(record).decode()
+    metadata = {"format": f"ps-rl {KIND} {FORMAT}", "release": release(), "record": text}
     safetensors.torch.save_file(tensors, path, metadata)
     path.chmod(0o644)  # the library makes it readable by its owner alone
 

@@ -17,6 +17,7 @@ import xxhash
 from ps_common.errors import CheckpointError, ReceiptError
 from ps_common.protocol.names import printable
 from ps_common.protocol.record import check_format
+from ps_common.release import release
 from ps_common.run_folder.trained import Trained
 from ps_common.settings.regular_file import content_of
 from ps_common.settings.run_spec import Environment
@@ -29,7 +30,7 @@ from rl_eval.settings import MOST_EPISODES, MOST_SEED
 KIND, FORMAT = "receipt", 1
 MOST_BYTES = 2**28
 MOST_ENVIRONMENTS = 16  # in lockstep
-PACKAGES = ("ps-rl", "gymnasium", "ale-py", "torch", "numpy", "vizdoom", "MinAtar", "mujoco")
+PACKAGES = ("gymnasium", "ale-py", "torch", "numpy", "vizdoom", "MinAtar", "mujoco")
 
 
 class _Formatted(msgspec.Struct):
@@ -194,8 +195,8 @@ def _card(environments: Environments) -> dict[str, Any]:
 
 
 def _versions() -> dict[str, str]:
-    """Versions of the packages that decide a game, as far as they are installed."""
-    versions = {}
+    """The release of ps-rl, and the versions of the packages that decide a game, as far as they are installed."""
+    versions = {"ps-rl": release()}
     for package in PACKAGES:
         try:
             versions[package] = version(package)

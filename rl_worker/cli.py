@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from ps_common.program.flags import parse_with_run
 from ps_common.program.output import log_as, never_wait_for_output
 from ps_common.program.run_program import quick_imports
+from ps_common.release import release
 from rl_agent.trial.run_check import custom_settings
 from rl_worker.settings import WorkerSettings
 
@@ -24,6 +25,7 @@ def work(argv: Sequence[str] | None = None) -> int:
         from rl_worker.joining import work_for_server
     name = settings.name or name_of_this_process()
     log_as(name)
+    log.info("this is ps-rl %s", release())
     if flags.remark:
         log.info(flags.remark)
     work_for_server(flags, name)

@@ -25,9 +25,10 @@ from ps_common.program.run_program import bounded
 from ps_common.program.stop_signals import Interrupted, StopSignal
 from ps_common.protocol.messages import MOST_ENVIRONMENTS, Episode, Welcome
 from ps_common.protocol.tensors import Schema
+from ps_common.release import of_other
 from ps_common.run_folder.endpoint_file import typed_addresses
 from ps_common.settings.overrides import slow_link, wire_of
-from ps_common.settings.run_settings import run_from_dict
+from ps_common.settings.run_settings import run_for_peers, run_from_dict
 from ps_common.settings.run_spec import RunSpec
 from ps_common.sockets.zmq_sockets import why_no_address
 from rl_agent.agent import build_agent, collector_for
@@ -95,7 +96,7 @@ class Work:
         self.connections = ShardConnections(
             name,
             settings.server,
-            proposed_run=flags.run.to_dict(),
+            proposed_run=run_for_peers(flags.run),
             overrides=flags.overrides,
             environments=flags.run.environment.envs if "environment.envs" in flags.overrides else 0,
             keys=settings.client_keys(),
@@ -272,9 +273,10 @@ def _log_start(environments: Environments, network: FlatNetwork, welcome: Welcom
     for what, value in environments.description.items():
         log.info("%s: %s", what, value)
     log.info(
-        "worker %d of run %s: %d environments, %d parameters, seed %d",
+        "worker %d of run %s%s: %d environments, %d parameters, seed %d",
         welcome.number,
         welcome.run_id,
+        of_other(welcome.release),
         environments.count,
         network.schema.size,
         seed,

@@ -25,7 +25,7 @@ from ps_common.protocol.names import check_name
 from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_common.run_folder.endpoint_file import check_server
 from ps_common.settings.overrides import wire_of
-from ps_common.settings.run_settings import keywords_of, run_from_dict, with_keywords
+from ps_common.settings.run_settings import keywords_of, run_for_peers, run_from_dict, with_keywords
 from ps_common.settings.run_spec import RunSpec
 from ps_common.sockets.curve import client_keys
 
@@ -87,7 +87,7 @@ class ParameterServerClient:
         self._connections = ShardConnections(
             self.name,
             server,
-            proposed_run=proposed.to_dict(),
+            proposed_run=run_for_peers(proposed),
             overrides=overrides,
             keys=client_keys(curve_server_key, curve_secret),
             patience_seconds=patience_seconds,

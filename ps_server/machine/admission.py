@@ -18,8 +18,9 @@ from ps_common.protocol.codecs import CODEC_NAMES
 from ps_common.protocol.lineage import Lineage
 from ps_common.protocol.messages import PROTOCOL_VERSION, Hello, Opened, Welcome
 from ps_common.protocol.record import Account
+from ps_common.release import beside, of_other, release
 from ps_common.settings.overrides import contradiction
-from ps_common.settings.run_settings import run_from_dict, with_settings
+from ps_common.settings.run_settings import run_for_peers, run_from_dict, with_settings
 from ps_common.settings.run_spec import RunSpec
 from ps_server.machine.membership import Membership
 from ps_server.machine.push_pipeline import PushPipeline
@@ -49,7 +50,9 @@ def run_for(hello: Hello, run: TrainingRun | None, lineage: Lineage, *, override
     lowest, highest = hello.protocols
     if not lowest <= PROTOCOL_VERSION <= highest:
         raise Denied(
-            "protocol", f"this server speaks protocol {PROTOCOL_VERSION}, the worker {lowest} to {highest}; update one"
+            "protocol",
+            f"this server speaks protocol {PROTOCOL_VERSION}, the worker {lowest} to {highest}"
+            + beside("the worker", hello.release, here="this server"),
         )
     if "float32" not in hello.codecs:
         raise Denied("unknown_codec", f"float32 is required, and the worker speaks only {', '.join(hello.codecs)}")
@@ -142,7 +145,7 @@ class Admission:
         account = run.join(worker, opened)
         joining = msgspec.structs.replace(hello, environments=opened.environments, incarnation=incarnation)
         is_back = self.membership.join(joining, peer, number=account.number, now=now)
-        line = LogLine(f"{worker} {'is back' if is_back else 'joined'}", worker_id=worker)
+        line = LogLine(f"{worker} {'is back' if is_back else 'joined'}{of_other(hello.release)}", worker_id=worker)
         effects: list[Effect] = [Send(peer, self._welcome(run, hello, account)), line]
         if lost:
             sentence = f"{worker} has dropped {lost} pushes that this server lacks"
@@ -158,7 +161,7 @@ class Admission:
             lease_seconds=self.membership.lease_seconds,
             incarnation=account.incarnation,
             number=account.number,
-            run=run.spec.to_dict(),
+            run=run_for_peers(run.spec),
             schema=run.store.schema.specs if run.store else (),
             version=run.store.version if run.store else 0,
             global_steps=run.progress.global_steps,
@@ -191,5 +194,6 @@ def welcome(hello: Hello, lineage: Lineage, *, lease_seconds: float, **admitted:
         shard=lineage.shard,
         lease_seconds=lease_seconds,
         codecs=CODEC_NAMES,
+        release=release(),
         **(_NOTHING | admitted),
     )

@@ -31,6 +31,7 @@ class Member:
     environments: int
     peer: PeerId
     last_heard: float  # seconds of the shell's monotonic clock
+    release: str = ""  # of its program; "" where it does not say
     alive: bool = True
     left: bool = False  # the worker has said GOODBYE
     stalled: bool = False  # its heartbeat says that its trainer makes no step
@@ -87,6 +88,7 @@ class Membership:
         if member is None or not known:
             member = Member(hello.worker_id, hello.incarnation, number, hello.host, hello.environments, peer, now)
         member.peer, member.last_heard, member.alive, member.left = peer, now, True, False
+        member.release = hello.release
         member.environments = hello.environments  # a worker learns from its first WELCOME how many there are to be
         self._by_id[member.worker_id] = self._by_peer[peer] = self._living[member.worker_id] = member
         if len(self._by_id) > MAX_MEMBERS:

@@ -6,6 +6,8 @@ import msgspec
 
 from ps_common.protocol.messages import StatusReply, StatusRequest
 from ps_common.protocol.status import Status, WorkerStatus
+from ps_common.release import release
+from ps_common.settings.run_settings import run_for_peers
 from ps_server.machine.membership import Member
 from ps_server.state.effects import PeerId, Send
 from ps_server.state.training_run import TrainingRun
@@ -18,7 +20,7 @@ MAX_WORKERS_BYTES = 700_000
 def status_reply(peer: PeerId, request: StatusRequest, run: TrainingRun | None, status: Status) -> Send:
     """The reply to STATUS_REQUEST."""
     schema = run.store.schema.specs if run and run.store else ()
-    spec = run.spec.to_dict() if run else {}
+    spec = run_for_peers(run.spec) if run else {}
     return Send(peer, StatusReply(request=request.request, status=status, run=spec, schema=schema))
 
 
@@ -26,6 +28,7 @@ def status_of(run: TrainingRun | None, members: list[Member], *, now: float, **f
     """`fields` come from neither the run nor the members. Before the run is decided its own fields are zeros."""
     nothing: dict[str, Any] = {"refused": {}, "not_modified": 0, "checkpoint_version": 0, "checkpoint_failures": 0}
     return Status(
+        release=release(),
         workers_alive=sum(member.alive for member in members),
         workers=_workers(members, now=now),
         **(nothing | fields | (_run_fields(run, now=now) if run else {})),
@@ -99,4 +102,5 @@ def _worker(member: Member, *, now: float) -> WorkerStatus:
         steps=member.steps,
         staleness=member.staleness.mean,
         meters=dict(member.meters),
+        release=member.release,
     )

@@ -13,7 +13,7 @@ from ps_common.protocol.lineage import Lineage, Shard
 from ps_common.protocol.messages import Adjust, Hello, RunReply, RunRequest, RunState, StopRequest, ToServer
 from ps_common.protocol.names import LONGEST_SENTENCE, as_text
 from ps_common.settings.overrides import contradiction
-from ps_common.settings.run_settings import run_from_dict
+from ps_common.settings.run_settings import run_for_peers, run_from_dict
 from ps_server.state.adjustments import NO_ADJUSTMENTS
 from ps_server.state.effects import Effect, LogLine, SendToServer
 from ps_server.state.guards import Denied
@@ -175,5 +175,5 @@ def run_reply(request: RunRequest, run: TrainingRun | None, lineage: Lineage, *,
             adjustments=made,
             ending=as_text(ending, LONGEST_SENTENCE),
         )
-    spec, number = run.spec.to_dict() if run else {}, request.request
+    spec, number = run_for_peers(run.spec) if run else {}, request.request
     return RunReply(request=number, settings_version=made.version, run=spec, drained=made.drained, state=state)

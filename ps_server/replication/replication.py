@@ -30,6 +30,7 @@ from ps_common.protocol.messages import (
 )  # fmt: skip
 from ps_common.protocol.status import StandbyStatus
 from ps_common.protocol.wire import Buffer
+from ps_common.release import of_other
 from ps_server.replication.standby_copy import WINDOW, Backlog, Lag, state_of
 from ps_server.state.effects import Effect, LogLine, PeerId, Send
 from ps_server.state.guards import Denied
@@ -51,6 +52,7 @@ class _Standby:
     request: int
     backlog: Backlog
     heard: float
+    release: str = ""  # of its program
     durable_through: int = 0  # the number up to which pushes may be durable without it; 0 until it is in sync
     in_sync_since: float = 0.0
     is_dropped: bool = False
@@ -109,8 +111,9 @@ class Replication:
         self.number += 1
         state, vector = state_of(run, request=follow.request, number=self.number, now=now)
         self._standby = _Standby(peer, follow.address, follow.request, Backlog(state, vector, now=now), heard=now)
-        line = LogLine(f"{follow.address} wants to be the standby: sending it the run", peer="standby")
-        return [line, *self._send_waiting(now=now)]
+        self._standby.release = follow.release
+        wants = f"{follow.address} wants to be the standby{of_other(follow.release)}: sending it the run"
+        return [LogLine(wants, peer="standby"), *self._send_waiting(now=now)]
 
     def acknowledge(self, peer: PeerId, ack: Followed, run: TrainingRun, *, now: float) -> list[Effect]:
         """The standby lives, and has everything up to a number. Raises Denied when this peer is not the standby."""
@@ -185,10 +188,10 @@ class Replication:
         if standby is not None and not standby.is_dropped:
             phase = "catching up" if standby.backlog.acknowledged else "state transfer"
             phase = "in sync" if standby.durable_through else phase
-            return _status(standby.address, phase, standby.backlog.lag(now=now), self._drops)
+            return _status(standby, phase, standby.backlog.lag(now=now), self._drops)
         if former is None:
             return None
-        return _status(former.address, "dropped" if now < former.again_at else "gone", Lag(), self._drops)
+        return _status(former, "dropped" if now < former.again_at else "gone", Lag(), self._drops)
 
     def begin_anew(self) -> list[Effect]:
         """The run went back to a checkpoint, which no update describes: the standby needs the state again."""
@@ -230,9 +233,10 @@ def _refused(peer: PeerId, request: int, reason: str) -> Send:
     return Send(peer, Refused(request=request, code="fell_behind", reason=reason))
 
 
-def _status(address: str, phase: str, lag: Lag, drops: int) -> StandbyStatus:
+def _status(standby: _Standby, phase: str, lag: Lag, drops: int) -> StandbyStatus:
     return StandbyStatus(
-        address=address,
+        address=standby.address,
+        release=standby.release,
         phase=phase,
         lag_updates=lag.updates,
         lag_bytes=lag.bytes,

@@ -19,6 +19,7 @@ from ps_common.program.resources import memory_of_this_process
 from ps_common.protocol.messages import Hello, Refused, Welcome
 from ps_common.protocol.status import Status
 from ps_common.protocol.wire import read_to_server, take_places
+from ps_common.release import at_this_release
 from ps_common.sockets.zmq_sockets import bind, receive_frames
 from ps_server.machine.flow_control import RECEIVE_BYTES
 from ps_server.machine.parameter_server import ParameterServer
@@ -186,11 +187,11 @@ class ZmqServer:
         peer = frames[0].bytes
         try:
             header, places = take_places([frame.buffer for frame in frames[1:]])
-            message, received = read_to_server(header)
+            message, received = read_to_server(header, lambda: self._release_of(peer))
             most = 0 if places is None else self._most_vector_bytes()
             vector = self._segments.take(peer, message, received, places, most_bytes=most, now=time.monotonic())
         except WireError as error:
-            self._do(self._server.unreadable(peer, str(error), now=time.monotonic()))
+            self._do(self._server.unreadable(peer, at_this_release(str(error)), now=time.monotonic()))
             return
         if vector is None:
             reason = "the segment that the message names is not mapped here any more; send HELLO again"
@@ -209,6 +210,11 @@ class ZmqServer:
 
     def _most_vector_bytes(self) -> int:
         return self.served.pushes.most_vector_bytes if self.served is not None else 0
+
+    def _release_of(self, peer: PeerId) -> str:
+        """The release of the worker at this connection; "" for any other peer."""
+        member = self.served.membership.known_at(peer) if self.served is not None else None
+        return member.release if member is not None else ""
 
     def _is_known(self, peer: PeerId | None) -> bool:
         served = self.served

@@ -16,6 +16,7 @@ from ps_common.protocol.lineage import Lineage
 from ps_common.protocol.messages import ToServer, ToWorker
 from ps_common.protocol.status import STANDBY_PHASE, Status
 from ps_common.protocol.wire import Buffer
+from ps_common.release import does_not_know_release, release
 from ps_server.machine.admission import proof_of
 from ps_server.machine.parameter_server import Limits, ParameterServer
 from ps_server.machine.phases import ANYBODY, Sender
@@ -58,6 +59,7 @@ class Standby:
         self._draw = draw
         self._takeover_seconds = takeover_seconds
         self._limits = limits
+        self._release = release()  # "" at a primary that does not know this field of FOLLOW
         self._follow = 1  # the request of the newest FOLLOW
         # Of the state that came for this FOLLOW, else None. `run` may be that of an earlier one.
         self._repetition: Repetition | None = None
@@ -157,6 +159,8 @@ class Standby:
                     return [LogLine(sentence, warning=True, peer="primary")]
                 if code == "fell_behind" and message.request == self._follow:
                     self._begin_anew()
+            case messages.Refused() if self._release and does_not_know_release(message.reason):
+                self._release = ""
             case messages.Refused():
                 return self._warn(f"{self.primary} does not take a standby: {message.reason} ({message.code})")
             case messages.Stop():
@@ -176,7 +180,8 @@ class Standby:
         self._last_request += 1
         if self._repetition is None:
             held = self.run.lineage.run_id if self.run is not None else ""
-            return [self._send(messages.Follow(request=self._follow, address=self.address, run_id=held))]
+            who = messages.Follow(request=self._follow, address=self.address, run_id=held, release=self._release)
+            return [self._send(who)]
         # A reply to an older one would not count, and while the primary is dead there is none.
         self._beats = {beat: sent for beat, sent in self._beats.items() if now - sent < LEASE_SECONDS}
         self._beats[self._last_request] = now

@@ -20,6 +20,7 @@ from ps_common.protocol.record import WEIGHTS, Account, Record
 from ps_common.protocol.status import Adjustment
 from ps_common.protocol.tensors import Schema
 from ps_common.protocol.wire import Buffer
+from ps_common.release import release
 from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import ActionValuesSettings, CustomAlgorithmSettings, RunSpec
 from ps_server.state.adjustments import NO_ADJUSTMENTS, adjustments_for, applied
@@ -109,6 +110,7 @@ class TrainingRun:
     def record(self, *, now: float) -> Record:
         """The content of a checkpoint beside the vectors. It does not change any more."""
         return Record(
+            release=release(),
             lineage=self.lineage,
             first_shard=self.first_shard,
             standby=self.standby,

@@ -19,6 +19,7 @@ function drawRun(run) {
     ["took", run.seconds > 0 ? `${duration(run.seconds)} from the first record to the newest` : ""],
     ["best checkpoint", run.best ? `best.safetensors; the best mean return of 100 games is ${short(score)}` : ""],
     ["protocol", protocolOf(run.settings.environment || {})],
+    ["ps-rl", releasesOf(run.status)],
     ["started from", run.settings.start_from],
     ["begun by", run.command, true],
   ];
@@ -39,6 +40,12 @@ function drawRun(run) {
     }));
   }
   drawTable(run);
+}
+
+function releasesOf(status) { // that of the server, and those of its peers where they differ
+  const others = status ? [...status.workers.filter((worker) => worker.alive), ...(status.standby ? [status.standby] : [])].map((peer) => peer.release) : [];
+  const different = [...new Set(others)].filter((release) => release && release !== status.release);
+  return status ? `${status.release}${different.length ? `, with peers of ${different.join(", ")}` : ""}` : "";
 }
 
 function flagOf(text) { // no line ends behind its hyphens

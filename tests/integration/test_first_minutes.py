@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ps_common.release import release
 from ps_common.settings.run_files import presets
 from rl_cluster.catalogue import FAMILIES
 from tests.documents.commands import blocks_of
@@ -44,7 +45,7 @@ def test_a_full_disk_is_told_without_a_traceback() -> None:
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_every_program_tells_its_version(program: str) -> None:
     done = bash(f"{script(program)} --version")
-    assert (done.returncode, done.stdout) == (0, f"{program} 0.1.0\n")
+    assert (done.returncode, done.stdout) == (0, f"{program} {release()}\n")
 
 
 @pytest.mark.parametrize("program", [program for program in PROGRAMS if program != "ps-ctl"])

@@ -36,9 +36,11 @@ WORKER = WorkerStatus(
     steps=2400,
     staleness=1.5,
     meters={"steps_per_second": 812.4},
+    release="0.3.0",
 )
 STATUS = a_status(
     preset="pong",
+    release="0.3.1",
     version=341,
     parameters=150_000,
     global_steps=98765,
@@ -153,11 +155,11 @@ def test_the_status_as_text_names_the_run_its_numbers_and_its_workers(server: An
     server(STATUS_REPLY)
     control.control(["status", "--server", SERVER])
     printed = capsys.readouterr().out
-    figures = ("version 341", "12.3 minutes", "T 98765", "1234 steps/s", "-3.25")
+    figures = ("ps-rl 0.3.1", "version 341", "12.3 minutes", "T 98765", "1234 steps/s", "-3.25")
     for expected in ("pong is serving", *figures, "not_finite"):
         assert expected in printed
     (row,) = [line for line in printed.splitlines() if WORKER.worker_id in line]
-    assert row.split() == [WORKER.worker_id, "3", "8", "yes", "0.2", "120", "3", "2400", "1.50", "812"]
+    assert row.split() == [WORKER.worker_id, "3", "8", "yes", "0.2", "120", "3", "2400", "1.50", "812", "0.3.0"]
 
 
 def test_the_status_as_text_shows_where_a_run_has_its_first_weights_from(server: Answering, capsys: Printed) -> None:
@@ -171,12 +173,18 @@ def test_the_status_as_text_shows_where_a_run_has_its_first_weights_from(server:
 
 def test_the_status_as_text_shows_the_standby_and_its_lag(server: Answering, capsys: Printed) -> None:
     lagging = StandbyStatus(
-        address="10.0.0.2:5555", phase="in sync", lag_updates=17, lag_bytes=3 * 2**19, lag_seconds=0.5, drops=2
+        address="10.0.0.2:5555",
+        phase="in sync",
+        lag_updates=17,
+        lag_bytes=3 * 2**19,
+        lag_seconds=0.5,
+        drops=2,
+        release="0.3.2",
     )
     server(msgspec.structs.replace(STATUS_REPLY, status=msgspec.structs.replace(STATUS, standby=lagging)))
     control.control(["status", "--server", SERVER])
     told = capsys.readouterr().out
-    assert "standby 10.0.0.2:5555 is in sync, 17 updates (1.5 MiB, 0.5 s) behind; dropped 2 times" in told
+    assert "standby 10.0.0.2:5555 is in sync, 17 updates (1.5 MiB, 0.5 s) behind; dropped 2 times; ps-rl 0.3.2" in told
 
 
 def test_the_status_of_a_server_that_nobody_joined_has_no_numbers_to_show(server: Answering, capsys: Printed) -> None:

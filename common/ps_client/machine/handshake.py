@@ -21,6 +21,7 @@ from ps_common.protocol.codecs import CODEC_NAMES
 from ps_common.protocol.lineage import Shard
 from ps_common.protocol.messages import Code, Hello, Refused, Welcome
 from ps_common.protocol.tensors import Schema
+from ps_common.release import does_not_know_release, release
 from ps_common.settings.run_settings import flag_of, flat_settings
 from ps_common.settings.table import kinds_of
 
@@ -143,6 +144,7 @@ class Identity:
             "first_shard": first_shard.first_shard if first_shard else "",
             "number": first_shard.number if first_shard else None,
         }
+        self._says_release = True  # False at a server that does not know this field of HELLO
         self.run = proposed_run  # or that of the newest WELCOME or RUN
         self._run_id = ""
         self._incarnation = 0
@@ -161,7 +163,13 @@ class Identity:
             incarnation=self._incarnation,
             latest_epoch=self._latest_epoch,
             epoch_proof=self._epoch_proof,
+            release=release() if self._says_release else "",
         )
+
+    def says_less(self, why: str) -> bool:
+        """Whether the next HELLO leaves out what a server of an earlier release has refused, for this reason."""
+        leaves_out, self._says_release = self._says_release and does_not_know_release(why), False
+        return leaves_out
 
     def objection(self, welcome: Welcome) -> str:
         """Why this server is rejected; "" if it is not."""
@@ -188,6 +196,7 @@ class Identity:
 
     def accept(self, welcome: Welcome) -> None:
         """Join the run of this WELCOME."""
+        self._says_release = True  # again in the next HELLO: the server may have been updated by then
         self._run_id = welcome.run_id
         self._incarnation = welcome.incarnation
         self._latest_epoch, self._epoch_proof = welcome.epoch, welcome.epoch_proof

@@ -22,6 +22,7 @@ from ps_common.protocol.messages import Episode, Run, ToServer, ToWorker, Welcom
 from ps_common.protocol.names import as_text
 from ps_common.protocol.tensors import Schema
 from ps_common.protocol.wire import Buffer
+from ps_common.release import explained
 
 ENDED = (Phase.LEFT, Phase.OVER)  # nothing is sent unasked
 Call = tuple[int, list[Effect]]  # the ticket that the reply will carry, and the effects of the call
@@ -139,7 +140,12 @@ class ParameterClient:
                 return self._welcomed(message, now=now)
             case messages.Refused(code="unknown_worker" | "no_weights" | "quarantined" | "outside_window"):
                 return self._retry(message, now=now)
-            case messages.Refused() if self._handshake.is_refusal(message) or message.code == "bad_message":
+            case messages.Refused(code="bad_message"):
+                if self.phase is Phase.JOINING and self._identity.says_less(message.reason):
+                    self._handshake.due = now
+                    return []
+                return self._end(RequestRefused(message.code, explained(message.reason)))
+            case messages.Refused() if self._handshake.is_refusal(message):
                 return self._end(RequestRefused(message.code, message.reason))
         known = 0 if self._welcome is None else self._welcome.epoch
         epoch: int = getattr(message, "epoch", known)

@@ -12,7 +12,6 @@ import dataclasses
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
@@ -24,6 +23,7 @@ from ps_common.program.names_elsewhere import method_here, name_here
 from ps_common.program.number_flags import NUMBERS
 from ps_common.program.objects import MAIN
 from ps_common.protocol.names import is_import_path, module_of
+from ps_common.release import release
 from ps_common.settings import run_files
 from ps_common.settings.overrides import check_effects
 from ps_common.settings.run_settings import NAMED_SECTIONS, flag_of, flat_settings, run_from_dict, with_settings
@@ -144,7 +144,7 @@ def typed_flags(arguments: Sequence[str]) -> Typed:
 def print_version(arguments: Sequence[str], prog: str) -> None:
     """Exits with the version if --version is typed."""
     if "--version" in arguments:
-        print(f"{prog} {version('ps-rl')}")
+        print(f"{prog} {release()}")
         sys.exit(0)
 
 

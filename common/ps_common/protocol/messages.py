@@ -53,8 +53,12 @@ class Struct(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", forbid
     """The common form of all messages: immutable, named fields only, the type in `type`."""
 
 
-class Request(Struct, frozen=True, kw_only=True):
-    """A message to the server. The reply repeats its number."""
+class Request(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """
+    A message to the server. The reply repeats its number.
+
+    Fields that have their default are left out, so that a server that does not know a newer one is not asked for it.
+    """
 
     request: Count
 
@@ -97,6 +101,7 @@ class Hello(Request, frozen=True, kw_only=True, tag="HELLO"):
     number: Count | None = None  # `number` in it, which all shards give this worker
     # Of the modules of the run's custom parts, by name.
     code: Annotated[dict[Text, Code], msgspec.Meta(max_length=MOST_OWN_MODULES)] = {}
+    release: Text = ""  # of the worker's program; "" of a client that is not ps-rl, or does not say
 
     def __post_init__(self) -> None:
         _check_run("overrides", self.overrides)
@@ -255,6 +260,7 @@ class Follow(Request, frozen=True, kw_only=True, tag="FOLLOW"):
     request: Count  # grows with each new state that is asked for; the same in a repetition
     address: Address  # HOST:PORT where the standby listens
     run_id: Text = ""  # of the run that it holds; a server of another one refuses
+    release: Text = ""  # of the standby's program
 
 
 class Followed(Request, frozen=True, kw_only=True, tag="FOLLOWED"):
@@ -299,6 +305,7 @@ class Welcome(Reply, frozen=True, kw_only=True, tag="WELCOME"):
     shard: Shard = WHOLE  # the place of this server among the shards of the run
     first_shard: Text = ""  # the run id that shard 1 had first; all shards of a run agree on it
     drained: bool = False  # as in RUN
+    release: Text = ""  # of the server's program
 
     def __post_init__(self) -> None:
         _check_run("run", self.run)

@@ -18,6 +18,7 @@ from ps_common.protocol.messages import MOST_ENVIRONMENTS, AdjustmentsRecord, Co
 from ps_common.protocol.names import MOST, Count, Name, Sequence, Signed, Text, check_address
 from ps_common.protocol.status import STALENESS_BOUNDS, Histogram
 from ps_common.protocol.tensors import Schema, TensorSpec
+from ps_common.release import beside, is_newer
 
 KIND, FORMAT, OLDEST = "checkpoint", 3, 2
 MOST_BYTES = 2**26  # of a record: 200,000 workers
@@ -66,6 +67,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """One run at one moment. `run` is checked by run_from_dict, which knows the settings."""
 
     format: int = FORMAT
+    release: Text = ""  # of the program that wrote it
     lineage: Lineage
     first_shard: Text
     standby: Text  # HOST:PORT of the newest standby of this server, or ""
@@ -108,7 +110,7 @@ def record_from_json(content: bytes) -> Record:
         raise DamagedCheckpoint(f"is damaged, because its record takes more than {MOST_BYTES} bytes")
     try:
         number = msgspec.json.decode(content, type=_Numbered).format
-        check_format(f"ps-rl {KIND} {number}", KIND)
+        check_format(f"ps-rl {KIND} {number}", KIND, release=release_in(content))
         if number == FORMAT:
             record = msgspec.json.decode(content, type=Record)
         else:
@@ -120,14 +122,23 @@ def record_from_json(content: bytes) -> Record:
     except KeyError as error:
         raise DamagedCheckpoint(f"is damaged, because its record has no {error}") from error
     except (ValueError, TypeError, AttributeError, RecursionError, SchemaMismatch, SettingsError) as error:
-        raise DamagedCheckpoint(f"is damaged, because its record cannot be read: {error}") from error
+        newer = beside("its writer", said) if is_newer(said := release_in(content)) else ""
+        raise DamagedCheckpoint(f"is damaged, because its record cannot be read: {error}{newer}") from error
     return record
 
 
-def check_format(said: str, kind: str, *, newest: int = FORMAT, oldest: int = OLDEST) -> None:
+def release_in(content: bytes) -> str:
+    """The release that wrote this JSON of a record, whatever its format; "" where it does not say one."""
+    try:
+        return msgspec.json.decode(content, type=_Numbered).release
+    except (ValueError, RecursionError):
+        return ""
+
+
+def check_format(said: str, kind: str, *, newest: int = FORMAT, oldest: int = OLDEST, release: str = "") -> None:
     """
-    `said` is "ps-rl KIND NUMBER". Raises CheckpointError when it is of no `kind`, and OtherFormat when this version of
-    ps-rl does not read its number.
+    `said` is "ps-rl KIND NUMBER", written by this `release` if that is known. Raises CheckpointError when it is of no
+    `kind`, and OtherFormat when this version of ps-rl does not read its number.
     """
     match = re.fullmatch(rf"ps-rl {kind} ([0-9]{{1,9}})", said)
     if match is None:
@@ -135,7 +146,8 @@ def check_format(said: str, kind: str, *, newest: int = FORMAT, oldest: int = OL
     if not oldest <= (number := int(match[1])) <= newest:
         whose = "a later" if number > newest else "an earlier"
         known = f"{oldest} to {newest}" if oldest < newest else f"{newest} alone"
-        raise OtherFormat(f"is a {kind} of format {number}, of {whose} version of ps-rl; this one reads {known}")
+        what = beside("its writer", release) if release else ""
+        raise OtherFormat(f"is a {kind} of format {number}, of {whose} version of ps-rl; this one reads {known}{what}")
 
 
 def check_vectors(vectors: Mapping[str, Tensor], record: Record) -> None:
@@ -166,9 +178,10 @@ def is_finite(vector: Tensor) -> bool:
 
 
 class _Numbered(msgspec.Struct):
-    """The number of the format alone; records of format 2 do not say theirs."""
+    """The number of the format and the release alone; records of format 2 say neither."""
 
     format: int = 2
+    release: Text = ""
 
 
 def _from_2(plain: dict[str, Any]) -> dict[str, Any]:

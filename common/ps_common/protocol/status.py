@@ -36,6 +36,7 @@ class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
     steps: Count  # environment steps counted into T
     staleness: float  # mean over its newest pushes
     meters: dict[Name, float]  # the newest it reported
+    release: Text = ""  # of its program; "" where it does not say
 
 
 def speed_of(worker: WorkerStatus) -> float:
@@ -52,6 +53,7 @@ class StandbyStatus(msgspec.Struct, frozen=True, kw_only=True):
     lag_bytes: Count = 0  # of the updates that are not acknowledged
     lag_seconds: float = 0.0  # the age of the oldest
     drops: Count = 0  # of standbys
+    release: Text = ""  # of its program
 
 
 class Adjustment(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +71,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     """The run at one moment. Rates are over about the last ten seconds."""
 
     phase: Name
+    release: Text = ""  # of the server's program
     run_id: Text = ""  # "" at a standby that follows no run yet
     epoch: Count
     shard: Shard = WHOLE  # the place of this server among the shards of the run

@@ -10,8 +10,8 @@ With a mapped segment frame 0 may be MEMORY_TAG; then frame 2 names places in th
 Reading raises WireError and nothing else, whatever the bytes.
 """
 
-from collections.abc import Sequence
-from typing import Annotated, Any
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, get_args
 
 import msgpack
 import msgspec
@@ -19,6 +19,7 @@ import msgspec
 from ps_common.errors import WireError
 from ps_common.protocol.messages import CARRIES_VECTOR, Message, ToServer, ToWorker
 from ps_common.protocol.names import as_text
+from ps_common.release import is_newer
 
 Buffer = bytes | bytearray | memoryview
 
@@ -49,6 +50,8 @@ class Places(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
 _ENCODER = msgspec.msgpack.Encoder()
 _TO_SERVER: msgspec.msgpack.Decoder[ToServer] = msgspec.msgpack.Decoder(ToServer)
 _TO_WORKER: msgspec.msgpack.Decoder[ToWorker] = msgspec.msgpack.Decoder(ToWorker)
+# The fields of each message to the server, by its type.
+FIELDS = {kind.__struct_config__.tag: {"type", *kind.__struct_fields__} for kind in get_args(ToServer)}
 _PLACES = msgspec.msgpack.Decoder(Places)
 
 
@@ -81,9 +84,16 @@ def chunks(buffer: Buffer) -> list[memoryview]:
     return [view[at : at + CHUNK_BYTES] for at in range(0, len(view), CHUNK_BYTES)]
 
 
-def read_to_server(frames: Sequence[Buffer]) -> tuple[ToServer, Sequence[Buffer]]:
-    """A message to the server and the buffers of its vector. Raises WireError."""
-    return _read(frames, _TO_SERVER, MAX_HEADER_BYTES)
+def read_to_server(
+    frames: Sequence[Buffer], sender: Callable[[], str] = lambda: ""
+) -> tuple[ToServer, Sequence[Buffer]]:
+    """
+    A message to the server and the buffers of its vector. Raises WireError.
+
+    A sender of a later release may have more fields, which are ignored. The release is in the message, or was in the
+    sender's HELLO: then `sender` returns it.
+    """
+    return _read(frames, _TO_SERVER, MAX_HEADER_BYTES, sender)
 
 
 def read_to_worker(frames: Sequence[Buffer]) -> tuple[ToWorker, Sequence[Buffer]]:
@@ -91,7 +101,9 @@ def read_to_worker(frames: Sequence[Buffer]) -> tuple[ToWorker, Sequence[Buffer]
     return _read(frames, _TO_WORKER, MAX_REPLY_HEADER_BYTES)
 
 
-def _read(frames: Sequence[Buffer], decoder: Any, max_header_bytes: int) -> tuple[Any, Sequence[Buffer]]:
+def _read(
+    frames: Sequence[Buffer], decoder: Any, max_header_bytes: int, sender: Callable[[], str] = lambda: ""
+) -> tuple[Any, Sequence[Buffer]]:
     if not 2 <= len(frames) <= MAX_FRAMES:
         raise WireError(f"a message has 2 to {MAX_FRAMES} frames, not {len(frames)}")
     if frames[0] != PROTOCOL_TAG:
@@ -99,8 +111,14 @@ def _read(frames: Sequence[Buffer], decoder: Any, max_header_bytes: int) -> tupl
     if len(frames[1]) > max_header_bytes:
         raise WireError(f"the header takes {len(frames[1])} bytes; {max_header_bytes} are allowed")
     try:
-        msgpack.unpackb(frames[1], object_pairs_hook=_without_duplicates)  # msgspec would take the last of two
-        message = decoder.decode(frames[1])
+        plain = msgpack.unpackb(frames[1], object_pairs_hook=_without_duplicates)  # msgspec would take the last of two
+        try:
+            message = decoder.decode(frames[1])
+        except msgspec.ValidationError:
+            if not isinstance(plain, dict) or not is_newer(str(plain.get("release", "")) or sender()):
+                raise
+            fields = FIELDS.get(plain.get("type"), set(plain))
+            message = decoder.decode(_ENCODER.encode({name: plain[name] for name in plain if name in fields}))
     except WireError:
         raise
     # msgpack's errors have no base class: deep nesting, bad UTF-8 or odd keys raise any of these.

@@ -29,6 +29,7 @@ from ps_common.protocol.record import (
     check_vectors,
     record_from_json,
     record_to_json,
+    release_in,
 )
 from ps_common.protocol.tensors import Schema
 from ps_common.run_folder.checkpoint_folder import checkpoints_of, first_sound, why_none
@@ -76,9 +77,9 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], Record]:
         check_regular(path, most_bytes=MOST_FILE_BYTES)
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
-            check_format(metadata.get("format", ""), KIND)
-            vectors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
             text = metadata.get("record", "").encode()
+            check_format(metadata.get("format", ""), KIND, release=release_in(text))
+            vectors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
             if metadata.get("xxh3_128") != _digest(vectors, text):
                 raise DamagedCheckpoint("is damaged, because its content does not match its checksum")
         record = record_from_json(text)

@@ -40,7 +40,8 @@ def read_policy(path: Path) -> tuple[PolicyRecord, RunSpec, Schema, Tensor]:
         check_regular(path, most_bytes=MOST_FILE_BYTES)
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
-            check_format(metadata.get("format", ""), KIND, newest=FORMAT, oldest=FORMAT)
+            written_by = metadata.get("release", "")
+            check_format(metadata.get("format", ""), KIND, newest=FORMAT, oldest=FORMAT, release=written_by)
             record = msgspec.json.decode(metadata.get("record", ""), type=PolicyRecord)
             schema = Schema(record.schema)
             weights = torch.cat([_tensor(file, spec).reshape(-1) for spec in schema.specs])

@@ -41,6 +41,8 @@ class Kinds(msgspec.Struct, frozen=True, kw_only=True):
     """what it takes, in words, where its type is a pattern"""
     known_to_the_server: bool = False
     """the server acts on it, also as a setting of a custom algorithm"""
+    added: str = ""
+    """the release that added it; on the wire its default is left out, so that peers of earlier releases read the run"""
 
 
 def kinds(**given: Any) -> msgspec.Meta:

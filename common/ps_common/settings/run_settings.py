@@ -18,7 +18,7 @@ from ps_common.errors import SettingsError
 from ps_common.protocol.names import as_text, is_import_path
 from ps_common.settings.custom_algorithm import custom_algorithm
 from ps_common.settings.run_spec import ALGORITHM_SETTINGS, NO_ENVIRONMENT, OPTIMIZER_SETTINGS, Environment, RunSpec
-from ps_common.settings.table import choices_of, kinds_of
+from ps_common.settings.table import TABLE, choices_of, kinds_of
 
 NAMED_SECTIONS: dict[str, Mapping[str, type[Any]]] = {"algorithm": ALGORITHM_SETTINGS, "optimizer": OPTIMIZER_SETTINGS}
 
@@ -78,6 +78,26 @@ def _with_reward_clip(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     if not isinstance(named, str) or named == NO_ENVIRONMENT or Environment(id=named).family == "ale":
         return settings  # the default of the setting
     return {**settings, "algorithm": {**_with_name("algorithm", algorithm), "reward_clip": 0.0}}
+
+
+def run_for_peers(run: RunSpec) -> dict[str, Any]:
+    """
+    The run as it is sent, and as an exported policy has it: without settings that a release has added and that have
+    their default, so that programs of an earlier release read it. Who reads it gives them their default again.
+    """
+    nested = run.to_dict()
+    for setting in (name for name, row in TABLE.items() if row.kinds.added):
+        section, _, name = setting.rpartition(".")
+        place = getattr(run, section) if section else run
+        defaults = {field.name: field for field in msgspec.structs.fields(place)}
+        if name in defaults and getattr(place, name) == _default_of(defaults[name]):
+            del (nested[section] if section else nested)[name]
+    return nested
+
+
+def _default_of(field: msgspec.structs.FieldInfo) -> Any:
+    made = field.default_factory
+    return field.default if made is msgspec.NODEFAULT else made()
 
 
 def with_settings(run: RunSpec, settings: Mapping[str, Any], *, source: str) -> RunSpec:

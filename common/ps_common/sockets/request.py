@@ -21,6 +21,7 @@ from ps_common.protocol.messages import (
 )
 from ps_common.protocol.names import check_address
 from ps_common.protocol.wire import Buffer, read_to_worker, to_frames
+from ps_common.release import explained
 from ps_common.sockets.curve import ClientKeys
 from ps_common.sockets.zmq_sockets import connect, receive_frames, why_no_address
 
@@ -96,7 +97,8 @@ def _replies(sockets: Sequence[zmq.Socket[bytes]], message: ToServer, *, until: 
             try:
                 reply = read_to_worker([frame.buffer for frame in receive_frames(socket)])
                 if isinstance(reply[0], Refused):
-                    reply = RequestRefused(reply[0].code, reply[0].reason)
+                    code, reason = reply[0].code, reply[0].reason
+                    reply = RequestRefused(code, explained(reason) if code == "bad_message" else reason)
                 elif reply[0].request != message.request:
                     continue
             except WireError as error:

@@ -14,6 +14,7 @@ from ps_common.protocol import messages
 from ps_common.protocol.codecs import CODEC_NAMES
 from ps_common.protocol.messages import Episode
 from ps_common.protocol.tensors import Schema, TensorSpec
+from ps_common.release import release
 from tests.ps_client.client_transcripts import (
     LEASE_SECONDS,
     SCHEMA,
@@ -32,6 +33,8 @@ from tests.ps_client.client_transcripts import (
     welcome,
 )
 from tests.rows import row
+
+UNKNOWN_RELEASE = "bad header: Object contains unknown field `release`"
 
 
 def every_call(client: ParameterClient, *, now: float) -> list[Call]:
@@ -57,6 +60,7 @@ def test_hello_names_the_worker_and_its_overrides() -> None:
             environments=8,
             overrides={"algorithm.unroll_length": 5},
             proposed_run={"preset": "proposed"},
+            release=release(),
         )
     ]
     assert repr(client) == "<ParameterClient joining pushes=0 outstanding=0>"
@@ -177,6 +181,24 @@ def test_a_worker_whose_messages_cannot_be_read_gives_up() -> None:
     fail = failure(client.receive(refusal, now=0.1))
     assert fail.ticket == 0
     assert "shoe_size" in str(fail.error)
+    assert release() in str(fail.error), "both releases are named"
+    assert "before 0.2.0" in str(fail.error)
+
+
+def test_a_server_that_does_not_know_releases_is_not_told_one() -> None:
+    """Those before 0.2.0 refuse HELLO for it. After a restart, which may be an update, it is told again."""
+    client = new_client()
+    assert hello_of(client.tick(now=0.0)).release == release()
+    refusal = messages.Refused(request=0, code="bad_message", reason=UNKNOWN_RELEASE)
+    assert client.receive(refusal, now=0.1) == []
+    again = hello_of(client.tick(now=0.1))
+    assert again.release == ""
+    client.receive(welcome(again.request), now=0.2)
+    client.reconnect(now=1.0)
+    assert hello_of(client.tick(now=1.0)).release == release()
+    assert client.receive(refusal, now=1.1) == []
+    assert hello_of(client.tick(now=1.1)).release == ""
+    assert "release" in str(failure(client.receive(refusal, now=1.2)).error), "it was not said any more"
 
 
 @pytest.mark.parametrize(("lease_seconds", "pause"), [(LEASE_SECONDS, 1.0), (2.0, 0.4), (100.0, TIMEOUT_SECONDS / 5)])

@@ -1,6 +1,5 @@
 import dataclasses
 import re
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ from ps_common.errors import SettingsError
 from ps_common.program.flags import Parsed, StartingPoint, parse_program, parse_with_run
 from ps_common.program.names_elsewhere import METHODS_ELSEWHERE, NAMES_ELSEWHERE, REMOVED
 from ps_common.program.run_program import run_program
+from ps_common.release import release
 from ps_common.settings.overrides import contradiction
 from ps_common.settings.run_files import load_preset, presets, recipe_for
 from ps_common.settings.run_settings import flag_of, flat_settings, with_settings
@@ -273,7 +273,7 @@ def test_the_version_is_that_of_the_package(parse: Any, capsys: pytest.CaptureFi
     with pytest.raises(SystemExit) as exit_:
         parse("--version")
     assert exit_.value.code == 0
-    assert capsys.readouterr().out == f"oven {version('ps-rl')}\n"
+    assert capsys.readouterr().out == f"oven {release()}\n"
 
 
 def test_no_flag_of_ours_has_a_name_from_elsewhere() -> None:

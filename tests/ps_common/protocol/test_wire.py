@@ -10,6 +10,7 @@ from ps_common.protocol import wire
 from ps_common.protocol.messages import Goodbye, Heartbeat, Hello, Message, Pull, Push, Seed, Weights
 from ps_common.protocol.tensors import MAX_AXES, MAX_TENSORS, Schema, TensorSpec
 from ps_common.protocol.wire import MAX_FRAMES, PROTOCOL_TAG, Buffer, chunks, read_to_server, read_to_worker, to_frames
+from ps_common.release import release
 from tests.rows import row
 
 Read = Callable[[Sequence[Buffer]], tuple[Message, Sequence[Buffer]]]
@@ -194,3 +195,32 @@ def test_an_error_quotes_nothing_that_could_fool_its_reader(header: dict[str, An
             read(framed(header))
         assert str(refused.value).isascii()
         assert str(refused.value).isprintable()
+
+
+def test_unknown_fields_of_a_later_release_alone_are_ignored() -> None:
+    later, same, earlier = "99.0.0+0123456", release(), "0.0.1"
+    for header, sender, is_read in [
+        ({**HELLO, "colour": 1, "release": later}, "", True),
+        ({**HELLO, "colour": 1, "release": same}, "", False),
+        ({**HELLO, "colour": 1, "release": earlier}, later, False),
+        ({**HELLO, "colour": 1}, "", False),
+        ({**PULL, "colour": [{"a": 1}]}, later, True),
+        ({**PULL, "colour": 1}, same, False),
+        ({**PULL, "colour": 1}, "nonsense", False),
+        ({**PULL, "colour": 1, "request": "1"}, later, False),
+        ({**PULL, "type": "PULLL"}, later, False),
+        ({**HELLO, "release": later, "code": {"a": {"hash": "b", "place": "c", "colour": 1}}}, later, False),
+        ([PULL], later, False),
+    ]:
+        with row(header):
+            if is_read:
+                message, _ = read_to_server(framed(header), lambda sender=sender: sender)
+                assert not hasattr(message, "colour")
+            else:
+                with pytest.raises(WireError):
+                    read_to_server(framed(header), lambda sender=sender: sender)
+
+
+def test_a_request_has_no_field_that_is_as_it_is_by_default() -> None:
+    """So an earlier server, which knows fewer fields, reads what it is asked for."""
+    assert msgpack.unpackb(to_frames(Pull(request=1))[1]) == {"type": "PULL", "request": 1}

@@ -8,6 +8,7 @@ import pytest
 import ps_common
 from ps_common.protocol import messages
 from ps_common.protocol.messages import CheckpointSaved, Stop, Weights
+from ps_common.settings.run_settings import run_for_peers
 from ps_server.machine.ending import DRAIN_SECONDS
 from ps_server.machine.phases import ACCEPTS, Phase
 from ps_server.state.effects import Exit, LogLine, SaveCheckpoint, Send
@@ -260,7 +261,7 @@ def test_anybody_may_ask_how_the_run_is(server: Transcript) -> None:
     server.push("a", 1)
     reply = server.answer(messages.StatusReply, "admin", messages.StatusRequest(request=3))
     assert reply.status == server.machine.status(now=server.now)
-    assert reply.run == server.run.spec.to_dict()
+    assert reply.run == run_for_peers(server.run.spec)
     assert [spec.name for spec in reply.schema] == ["policy.weight", "policy.bias"]
 
 

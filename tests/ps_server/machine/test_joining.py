@@ -7,6 +7,8 @@ import pytest
 from ps_common.protocol import messages
 from ps_common.protocol.codecs import CODEC_NAMES
 from ps_common.protocol.tensors import Schema, TensorSpec
+from ps_common.release import release
+from ps_common.settings.run_settings import run_for_peers
 from ps_server.machine import admission
 from ps_server.machine.phases import Phase
 from tests.ps_server.transcripts import (
@@ -51,7 +53,7 @@ def test_a_run_that_the_server_was_started_with_is_everybodys() -> None:
 
 
 def test_a_worker_that_proposes_nothing_gets_the_defaults(empty: Transcript) -> None:
-    assert empty.hello("a").run == a_run(optimizer={"name": "rmsprop"}, schedule={}).to_dict()
+    assert empty.hello("a").run == run_for_peers(a_run(optimizer={"name": "rmsprop"}, schedule={}))
 
 
 @pytest.mark.parametrize(
@@ -100,7 +102,7 @@ def test_welcome_holds_all_that_a_worker_needs(server: Transcript) -> None:
         epoch_proof=a_lineage().proof,
         incarnation=1,
         number=0,
-        run=a_run().to_dict(),
+        run=run_for_peers(a_run()),
         schema=SCHEMA.specs,
         version=3,
         global_steps=40,
@@ -110,6 +112,7 @@ def test_welcome_holds_all_that_a_worker_needs(server: Transcript) -> None:
         codecs=CODEC_NAMES,
         credit=4 * SCHEMA.size,
         first_shard=RUN_ID,
+        release=release(),
     )
     assert welcome == expected
 
@@ -159,13 +162,14 @@ def test_what_a_worker_may_choose_for_itself_contradicts_nothing(server: Transcr
 def test_a_worker_must_speak_the_servers_protocol(
     server: Transcript, protocols: tuple[int, int], welcome: bool
 ) -> None:
-    hello = server.hello_of("c", protocols=protocols)
+    hello = server.hello_of("c", protocols=protocols, release="99.0.0")
     if welcome:
         assert server.answer(messages.Welcome, "c", hello).protocol == 1
     else:
         refused = server.refusal("c", hello)
         assert refused.code == "protocol"
-        assert "speaks protocol 1, the worker 2 to 3" in refused.reason
+        assert "speaks protocol 1, the worker 2 to 3; the worker is of ps-rl 99.0.0, " in refused.reason
+        assert refused.reason.endswith("update this server")
 
 
 def test_a_range_of_protocols_that_is_upside_down_is_refused(server: Transcript) -> None:

@@ -8,6 +8,7 @@ from ps_common.protocol import messages
 from ps_common.protocol.lineage import Lineage, Shard
 from ps_common.protocol.messages import Adjust, RunReply, StopRequest
 from ps_common.protocol.tensors import Schema, TensorSpec
+from ps_common.settings.run_settings import run_for_peers
 from ps_server.machine.phases import Sender
 from ps_server.replication.first_shard import END_SECONDS
 from ps_server.replication.standby_copy import Repetition
@@ -173,7 +174,7 @@ def test_a_shard_has_no_run_before_shard_1_has_one() -> None:
     proposed = a_run(schedule={"learning_rate": 0.25})
     first.hello("w", proposed_run=proposed.to_dict())
     ask(second, first)
-    assert second.hello("w", first_shard=RUN_ID, proposed_run={}).run == proposed.to_dict()
+    assert second.hello("w", first_shard=RUN_ID, proposed_run={}).run == run_for_peers(proposed)
 
 
 def test_what_is_adjusted_at_shard_1_holds_at_the_others_with_its_step() -> None:

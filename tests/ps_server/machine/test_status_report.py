@@ -5,9 +5,10 @@ import pytest
 
 from ps_common.protocol import messages
 from ps_common.protocol.status import Status
+from ps_common.release import release
 from ps_server.machine.status_report import MAX_WORKERS, MAX_WORKERS_BYTES
 from ps_server.state.progress import Progress
-from tests.ps_server.transcripts import CHECKPOINT_SECONDS, EPOCH, RUN_ID, Transcript, encoded, received
+from tests.ps_server.transcripts import CHECKPOINT_SECONDS, EPOCH, RUN_ID, Transcript, a_run, encoded, notes, received
 from tests.rows import row
 
 
@@ -18,6 +19,7 @@ def status_of(server: Transcript) -> Status:
 def test_before_anybody_came_all_is_zero(empty: Transcript) -> None:
     expected = Status(
         phase="empty",
+        release=release(),
         run_id=RUN_ID,
         epoch=EPOCH,
         refused={},
@@ -29,6 +31,20 @@ def test_before_anybody_came_all_is_zero(empty: Transcript) -> None:
         workers=(),
     )
     assert status_of(empty) == expected
+
+
+def test_a_status_tells_who_is_of_which_release() -> None:
+    server = Transcript(a_run())
+    for worker, said in (("a", "99.0.0"), ("b", release()), ("c", "")):
+        assert server.hello(worker, release=said).release == release()
+        assert notes(server.effects) == [f"{worker} joined{', of ps-rl 99.0.0' if worker == 'a' else ''}"]
+    server.seed("a")
+    server.say("standby", messages.Follow(request=1, address="standby:5555", release="0.0.1"))
+    assert notes(server.effects)[0].startswith("standby:5555 wants to be the standby, of ps-rl 0.0.1: ")
+    status = status_of(server)
+    assert [worker.release for worker in status.workers] == ["99.0.0", release(), ""]
+    assert status.standby is not None
+    assert (status.release, status.standby.release) == (release(), "0.0.1")
 
 
 def test_a_status_tells_what_the_run_is() -> None:

@@ -1,0 +1,96 @@
+"""
+The release of ps-rl that this process runs, as it is said to peers and written into files: the version, and the commit
+where it is known, such as 0.2.0+1a2b3c4d5. A checkout may run where another release is installed: the name of the
+installed package says nothing.
+
+A build writes its commit into a file beside this one. A checkout has it in .git.
+"""
+
+import re
+from functools import cache
+from pathlib import Path
+
+VERSION = "0.2.0.dev0"  # pyproject.toml reads it here
+DIGITS = 9  # of a commit
+BUILT_FROM = "commit.txt"
+UNSAID = "a release before 0.2.0"  # of a peer or a file that says none
+
+
+@cache
+def release() -> str:
+    """The version, and + with the commit where it is known: a Name of at most 40 characters."""
+    here = Path(__file__).resolve()
+    try:
+        built_from = here.with_name(BUILT_FROM)
+        commit = built_from.read_text() if built_from.exists() else _commit_of(here.parents[2])
+    except (OSError, ValueError, IndexError):
+        commit = ""
+    return f"{VERSION}+{commit[:DIGITS]}" if re.match(rf"[0-9a-f]{{{DIGITS}}}", commit) else VERSION
+
+
+def is_newer(other: str) -> bool:
+    """Whether a release is later than this one, whatever their commits; False for what is none."""
+    return _order(other) > _order(VERSION)
+
+
+def is_older(other: str) -> bool:
+    """Whether a release is earlier than this one, likewise."""
+    return () < _order(other) < _order(VERSION)
+
+
+def beside(whose: str, other: str, *, here: str = "this program") -> str:
+    """
+    A clause, with "; " before it, on the releases of two that do not understand each other, and what to do: of `whose`,
+    such as "the server", and of `here`. "" where both have the same.
+    """
+    if other == release():
+        return ""
+    theirs = f"ps-rl {other}" if other else UNSAID
+    later, earlier = is_newer(other), is_older(other) or not other
+    what = f"update {here}" if later else f"update {whose}" if earlier else "bring both to one commit"
+    return f"; {whose} is of {theirs}, and {here} of ps-rl {release()}: {what}"
+
+
+def of_other(other: str) -> str:
+    """A clause, with ", " before it, where a peer is of another release than this program; else ""."""
+    return f", of ps-rl {other}" if other not in ("", release()) else ""
+
+
+def at_this_release(reason: str) -> str:
+    """Why a message could not be read here, with the release, which the sender may compare with its own."""
+    return f"{reason} (at ps-rl {release()})"
+
+
+def explained(reason: str) -> str:
+    """Why a server could not read a message, with a clause on its release and this one where they differ."""
+    said = re.search(r"\(at ps-rl (\S{1,40})\)\Z", reason)
+    return reason + beside("the server", said[1] if said else "")
+
+
+def does_not_know_release(reason: str) -> bool:
+    """Whether a server refused a message because of its field `release`, which servers before 0.2.0 do not know."""
+    return "unknown field `release`" in reason
+
+
+def _order(text: str) -> tuple[int, ...]:
+    """A version's three numbers, and whether it is final; () for what is no version."""
+    match = re.match(r"([0-9]{1,6})\.([0-9]{1,6})\.([0-9]{1,6})((?:\.?[a-z]+[0-9]*)*)(?:\+|\Z)", text)
+    return (*map(int, match.groups()[:3]), int(not match[4])) if match else ()
+
+
+def _commit_of(checkout: Path) -> str:
+    """The commit that a checkout is at, as far as its files say; "" where there is none. Raises OSError, ValueError."""
+    git = checkout / ".git"
+    if not (checkout / "common").is_dir() or not git.exists():
+        return ""
+    if git.is_file():  # of a worktree: "gitdir: PATH"
+        git = checkout / git.read_text().partition(": ")[2].strip()
+    head = (git / "HEAD").read_text().strip()
+    name = head.removeprefix("ref: ")
+    if name == head:
+        return head
+    shared = git / (git / "commondir").read_text().strip() if (git / "commondir").exists() else git
+    if (shared / name).exists():
+        return (shared / name).read_text().strip()
+    packed = (shared / "packed-refs").read_text().splitlines()
+    return next((line.partition(" ")[0] for line in packed if line.endswith(f" {name}")), "")

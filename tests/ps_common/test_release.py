@@ -1,0 +1,127 @@
+"""What a release is called, which of two is later, and what is said of two that do not understand each other."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ps_common import release as module
+from ps_common.protocol.names import is_name
+from ps_common.release import (
+    VERSION,
+    at_this_release,
+    beside,
+    explained,
+    is_newer,
+    is_older,
+    of_other,
+    release,
+)
+from tests.rows import row
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout of another project than this one's, in which the module believes to lie."""
+    package = tmp_path / "common" / "ps_common"
+    package.mkdir(parents=True)
+    monkeypatch.setattr(module, "__file__", str(package / "release.py"))
+    return tmp_path
+
+
+def said() -> str:
+    return release.__wrapped__()
+
+
+def test_it_is_the_version_and_the_commit_of_the_checkout() -> None:
+    root = Path(__file__).parents[2]
+    done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=False)
+    commit = f"+{done.stdout[:9]}" if done.returncode == 0 else ""
+    assert said() == f"{VERSION}{commit}"
+    assert is_name(release())
+
+
+def test_it_finds_the_commit_however_git_keeps_it(place: Path) -> None:
+    with row("no checkout"):
+        assert said() == VERSION
+    git = place / ".git"
+    git.mkdir()
+    for kept, files in {
+        "detached": {"HEAD": COMMIT},
+        "a branch": {"HEAD": "ref: refs/heads/main", "refs/heads/main": COMMIT},
+        "packed": {"HEAD": "ref: refs/heads/other", "packed-refs": f"# pack-refs\n{COMMIT} refs/heads/other\n"},
+    }.items():
+        for name, content in files.items():
+            (git / name).parent.mkdir(parents=True, exist_ok=True)
+            (git / name).write_text(content + "\n")
+        with row(kept):
+            assert said() == f"{VERSION}+{COMMIT[:9]}"
+    for broken in ("ref: refs/heads/none", "nonsense", ""):
+        (git / "HEAD").write_text(broken)
+        with row(broken):
+            assert said() == VERSION
+
+
+def test_a_worktree_has_the_commit_of_its_branch(place: Path) -> None:
+    git = place / "main" / ".git"
+    for name, content in {
+        "worktrees/other/HEAD": "ref: refs/heads/other",
+        "worktrees/other/commondir": "../..",
+        "refs/heads/other": COMMIT,
+    }.items():
+        (git / name).parent.mkdir(parents=True, exist_ok=True)
+        (git / name).write_text(content + "\n")
+    (place / ".git").write_text(f"gitdir: {git / 'worktrees' / 'other'}\n")
+    assert said() == f"{VERSION}+{COMMIT[:9]}"
+
+
+def test_a_build_says_the_commit_that_it_was_made_from(place: Path) -> None:
+    (place / "common" / "ps_common" / "commit.txt").write_text(f"{COMMIT}\n")
+    assert said() == f"{VERSION}+{COMMIT[:9]}"
+
+
+def test_which_of_two_releases_is_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "VERSION", "0.10.2")
+    for other, is_later, is_earlier in [
+        ("0.10.2", False, False),
+        ("0.10.2+0123456", False, False),
+        ("0.10.3", True, False),
+        ("0.9.9", False, True),
+        ("1.0.0.dev0+0123456", True, False),
+        ("0.10.2.dev0", False, True),
+        ("0.10.2rc1", False, True),
+        ("", False, False),
+        ("new", False, False),
+        ("0.10", False, False),
+        ("99999999999999999999.0.0", False, False),
+    ]:
+        with row(other):
+            assert (is_newer(other), is_older(other)) == (is_later, is_earlier)
+
+
+def test_two_that_do_not_understand_each_other_are_told_both_releases_and_what_to_do() -> None:
+    for other, what in [
+        ("99.0.0", "update this program"),
+        ("0.0.1", "update the server"),
+        ("", "update the server"),
+        (f"{VERSION}+000000000", "bring both to one commit"),
+    ]:
+        with row(other):
+            clause = beside("the server", other)
+            assert (other or "before 0.2.0") in clause
+            assert release() in clause
+            assert clause.endswith(what)
+    assert beside("the server", release()) == ""
+
+
+def test_a_reason_of_a_server_is_explained_by_its_release() -> None:
+    assert explained(at_this_release("bad header")) == f"bad header (at ps-rl {release()})"
+    assert re.search(r"of ps-rl 99\.0\.0, .*update this program", explained("bad header (at ps-rl 99.0.0)"))
+    assert "before 0.2.0" in explained("bad header: Object contains unknown field `release`")
+
+
+def test_a_log_names_a_peer_of_another_release_alone() -> None:
+    assert (of_other("99.0.0"), of_other(release()), of_other("")) == (", of ps-rl 99.0.0", "", "")
