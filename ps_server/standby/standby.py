@@ -16,7 +16,7 @@ from ps_common.protocol.lineage import Lineage
 from ps_common.protocol.messages import ToServer, ToWorker
 from ps_common.protocol.status import STANDBY_PHASE, Status
 from ps_common.protocol.wire import Buffer
-from ps_common.release import does_not_know_release, release
+from ps_common.release import does_not_know_release, explained, release
 from ps_server.machine.admission import proof_of
 from ps_server.machine.parameter_server import Limits, ParameterServer
 from ps_server.machine.phases import ANYBODY, Sender
@@ -159,10 +159,8 @@ class Standby:
                     return [LogLine(sentence, warning=True, peer="primary")]
                 if code == "fell_behind" and message.request == self._follow:
                     self._begin_anew()
-            case messages.Refused() if self._release and does_not_know_release(message.reason):
-                self._release = ""
             case messages.Refused():
-                return self._warn(f"{self.primary} does not take a standby: {message.reason} ({message.code})")
+                return self._refused_for_good(message)
             case messages.Stop():
                 return [LogLine(f"the run is over: {message.reason}"), Exit(message.reason)]
         return []
@@ -243,6 +241,14 @@ class Standby:
         self._last_request += 1
         self._follow = self._last_request
         self._beats.clear()
+
+    def _refused_for_good(self, refused: messages.Refused) -> list[Effect]:
+        """The primary takes no standby, unless it is of an earlier release and is told less."""
+        if self._release and does_not_know_release(refused.reason):
+            self._release = ""
+            return []
+        why = explained(refused.reason) if refused.code == "bad_message" else refused.reason
+        return self._warn(f"{self.primary} does not take a standby: {why} ({refused.code})")
 
     def _warn(self, text: str) -> list[Effect]:
         """Log each warning once, and at most so many: any peer can cause some."""
