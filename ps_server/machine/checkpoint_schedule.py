@@ -28,8 +28,9 @@ STALLED_SECONDS, SLOWER = 30.0, 4.0
 # Another checkpoint follows at once only if the one in progress leaves more than this share of a worker's resend buffer
 # undurable.
 LITTLE_SHARE = 0.5
-# A worker that keeps more undurable pushes than both is spared the memory: the next checkpoint begins this soon after the
-# one before. Of large vectors few pushes are as many bytes, and a checkpoint is dear: it waits for half a resend buffer.
+# A worker that keeps more undurable pushes than both is spared the memory: the next checkpoint begins this soon after
+# the one before. Of large vectors few pushes are as many bytes, and a checkpoint is dear: it waits for half a resend
+# buffer.
 MANY_PUSHES, MANY_BYTES, SOON_SECONDS = 32, 48 * 2**20, 1.0
 # This share of the interval has to pass before the best mean return so far is worth a checkpoint.
 BEST_SHARE = 1 / 6
