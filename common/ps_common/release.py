@@ -22,7 +22,7 @@ def release() -> str:
     here = Path(__file__).resolve()
     try:
         built_from = here.with_name(BUILT_FROM)
-        commit = built_from.read_text("utf-8") if built_from.exists() else _commit_of(here.parents[2])
+        commit = built_from.read_text(encoding="utf-8") if built_from.exists() else _commit_of(here.parents[2])
     except (OSError, ValueError, IndexError):
         commit = ""
     return f"{VERSION}+{commit[:DIGITS]}" if re.match(rf"[0-9a-f]{{{DIGITS}}}", commit) else VERSION
@@ -84,13 +84,13 @@ def _commit_of(checkout: Path) -> str:
     if not (checkout / "common").is_dir() or not git.exists():
         return ""
     if git.is_file():  # of a worktree: "gitdir: PATH"
-        git = checkout / git.read_text("utf-8").partition(": ")[2].strip()
-    head = (git / "HEAD").read_text("utf-8").strip()
+        git = checkout / git.read_text(encoding="utf-8").partition(": ")[2].strip()
+    head = (git / "HEAD").read_text(encoding="utf-8").strip()
     name = head.removeprefix("ref: ")
     if name == head:
         return head
-    shared = git / (git / "commondir").read_text("utf-8").strip() if (git / "commondir").exists() else git
+    shared = git / (git / "commondir").read_text(encoding="utf-8").strip() if (git / "commondir").exists() else git
     if (shared / name).exists():
-        return (shared / name).read_text("utf-8").strip()
-    packed = (shared / "packed-refs").read_text("utf-8").splitlines()
+        return (shared / name).read_text(encoding="utf-8").strip()
+    packed = (shared / "packed-refs").read_text(encoding="utf-8").splitlines()
     return next((line.partition(" ")[0] for line in packed if line.endswith(f" {name}")), "")
