@@ -4,6 +4,7 @@ speaker sees it.
 """
 
 import logging
+import select
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
@@ -84,10 +85,16 @@ class Link:
         """`heard`: the messages that may come."""
         self.connection = connection
         self._decoder = msgspec.msgpack.Decoder(heard)
+        self._poll = select.poll()  # Connection.poll makes one at each call, which takes longer than all else here
+        self._poll.register(connection, select.POLLIN)
 
     def say(self, message: msgspec.Struct) -> None:
         """Raises OSError when the other end is gone."""
         self.connection.send_bytes(msgspec.msgpack.encode(message))
+
+    def waits(self, *, seconds: float = 0.0) -> bool:
+        """Whether a message waits, or the other end is gone, within this time."""
+        return bool(self._poll.poll(1000 * seconds))
 
     def hear(self) -> Any:
         """The next message. Raises EOFError or OSError when the other end is gone."""
@@ -154,7 +161,7 @@ class Member:
     def read(self) -> None:
         """Hear what it has said, without waiting."""
         try:
-            while self.link is not None and self.link.connection.poll():
+            while self.link is not None and self.link.waits():
                 said = self.link.hear()
                 if isinstance(said, Report):
                     self._episodes += said.episodes

@@ -176,17 +176,19 @@ class Gang:
         """Wait until every member that is in step has asked for something."""
         began, hangs = time.monotonic(), False
         while late := [member for member in self._members if member.is_in_step and member.asked is None]:
-            ready = wait([member.link.connection for member in late if member.link], LOOK_SECONDS)
+            first = late[0]
+            if first.link is not None and first.link.waits(seconds=LOOK_SECONDS):
+                first.read()
+                continue
+            self._progressed()
+            waited = time.monotonic() - began
             for member in late:
                 member.read()
-            waited = time.monotonic() - began
-            if not ready or not all(member.link for member in late):
-                self._progressed()
-                for member in late:
-                    member.look()
-                    if member.is_in_step and waited > max(self._stall_seconds, TIMES_LONGER * self._longest):
-                        hangs = True
-                        member.replace(f"it hangs: its gradient is {waited:.0f} s late")
+                member.look()
+                is_late = member.is_in_step and member.asked is None
+                if is_late and waited > max(self._stall_seconds, TIMES_LONGER * self._longest):
+                    hangs = True
+                    member.replace(f"it hangs: its gradient is {waited:.0f} s late")
         if not hangs:
             self._longest = max(self._longest, min(time.monotonic() - began, self._stall_seconds))
 
