@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from ps_common.protocol.names import Count
-from ps_common.protocol.status import STALENESS_BOUNDS, Histogram, Status, mean_meters
+from ps_common.protocol.status import STALENESS_BOUNDS, Histogram, Status, check_histogram, mean_meters
 from ps_common.run_folder.run_rows import Time
 
 MOST_POINTS = 4000  # of a table; it is thinned to half of them
@@ -38,6 +38,9 @@ class MetricsPoint(msgspec.Struct):
     workers_alive: Count = 0
     staleness_counts: Histogram = ()
     meters: dict[str, float] = {}
+
+    def __post_init__(self) -> None:
+        check_histogram(self.staleness_counts)
 
     @classmethod
     def of(cls, status: Status, *, time: float) -> "MetricsPoint":

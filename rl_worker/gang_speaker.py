@@ -28,7 +28,8 @@ from ps_client.shell.remote_parameters import Newest
 from ps_client.shell.sharded_parameters import Parameters
 from ps_common.errors import SettingsError
 from ps_common.program.child_processes import LinkedChild, end_all
-from ps_common.protocol.messages import MOST_METERS, Episode
+from ps_common.protocol.messages import Episode
+from ps_common.protocol.status import MOST_METERS
 from ps_common.protocol.tensors import Schema
 from ps_common.settings.run_spec import Algorithm, RunSpec
 from ps_common.sockets.shared_memory import Segment

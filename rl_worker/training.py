@@ -18,7 +18,8 @@ from torch import Tensor, nn
 
 from ps_client.shell.remote_parameters import Newest
 from ps_common.errors import SettingsError
-from ps_common.protocol.messages import MOST_METERS, Episode
+from ps_common.protocol.messages import Episode
+from ps_common.protocol.status import MOST_METERS
 from ps_common.settings import run_spec
 from rl_agent.algorithms.algorithm import Algorithm, Loss
 from rl_agent.networks.flat_network import FlatNetwork

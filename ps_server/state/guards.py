@@ -3,13 +3,15 @@ Guards: the checks that a vector passes before it may touch the weights, and the
 which T, the scores and the end of a run depend. Denied is the refusal of every part of the machine.
 
 Between two pushes a worker makes at most one unroll of all its environments. In a run without an environment T counts
-what its workers like. Finished games together last no longer than the steps that their worker's pushes have counted.
-Within these bounds the server believes a worker.
+what its workers like. Finished games last a step or more, and together no longer than the steps that their worker's
+pushes have counted. Sums of statistics are such as rows of numbers have, so a count never falls. Within these bounds
+the server believes a worker.
 """
 
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -38,6 +40,7 @@ def gradient_of(message: Push, vector: Sequence[Buffer], schema: Schema) -> tupl
             "is the worker training the environment and network of this run?",
         )
     gradient, norm = _sound(message.codec, vector, schema, "gradient")
+    _check_moments(gradient, schema, least=0)
     if not message.norm <= ABSURD_NORM:
         code = "not_finite" if math.isnan(message.norm) else "absurd_norm"
         raise Denied(code, f"the gradient is refused in the range of another shard; its norm is {message.norm:g}")
@@ -50,7 +53,9 @@ def seed_of(message: Seed, vector: Sequence[Buffer], shard: Shard) -> tuple[Sche
         schema = Schema(message.schema, shard=shard.number, shards=shard.of)
     except SchemaMismatch as error:
         raise Denied("bad_schema", str(error)) from error
-    return schema, _sound(message.codec, vector, schema, "weights")[0]
+    weights, _ = _sound(message.codec, vector, schema, "weights")
+    _check_moments(weights, schema, least=1)
+    return schema, weights
 
 
 def codec_for_weights(name: str) -> str:
@@ -83,6 +88,21 @@ def _sound(codec: str, buffers: Sequence[Buffer], schema: Schema, what: str) -> 
     raise Denied("absurd_norm", f"the {what} has a norm of more than {ABSURD_NORM:g}")
 
 
+def _check_moments(vector: Tensor, schema: Schema, *, least: int) -> None:
+    """
+    Raises Denied unless sums of rows are those of some rows, `least` or more: (Σx)² is at most count · Σx².
+
+    Rounding is granted a thousandth of the squares, and a millionth of deviation.
+    """
+    flat = vector.numpy()  # of so few numbers it is several times as fast
+    for path, (count, total, squares) in schema.moments.items():
+        rows, sums_of_squares = flat.item(count.start), flat[squares].astype(float)
+        most = rows * (1.001 * sums_of_squares + 1e-12 * rows)  # it is negative where the squares are
+        is_sound = rows >= least and (rows > 0 or not sums_of_squares.any())
+        if not is_sound or (np.square(flat[total], dtype=float) > most).any():
+            raise Denied("absurd_statistic", f"no {rows:g} rows have the sums {path}.total and {path}.squares")
+
+
 def check_steps(steps: int, *, environments: int, run: RunSpec) -> None:
     """Raises Denied when a worker of so many environments cannot make so many steps between two pushes."""
     if run.environment.id == NO_ENVIRONMENT:
@@ -102,6 +122,8 @@ def check_steps(steps: int, *, environments: int, run: RunSpec) -> None:
 def check_games(episodes: Sequence[Episode], *, unplayed: int) -> None:
     """`unplayed`: steps counted by pushes that belong to no reported game. Raises Denied."""
     for episode in episodes:
+        if episode.length < 1:
+            raise Denied("absurd_length", "a game without a step is reported, so the report does not count")
         if not abs(episode.episode_return) <= MOST_REWARD * episode.length:  # NaN is not
             raise Denied(
                 "absurd_return",

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from ps_common.meters import Rate, RollingMean
 from ps_common.protocol.messages import Episode
+from ps_common.protocol.names import MOST_NUMBER
 from ps_common.protocol.record import EPISODES_IN_MEAN, ProgressRecord
 from ps_common.protocol.status import STALENESS_BOUNDS
 from ps_common.settings.run_spec import Budget
@@ -159,7 +160,11 @@ LATE_SECONDS = 30.0  # without a report, after which the first reporter is taken
 
 
 class MeterNames:
-    """The names of the meters of a run. The first so many count: any worker may report any name, each a curve."""
+    """
+    The names of the meters of a run. The first so many count: any worker may report any name, each a curve.
+
+    A value that is not finite, or that no sum of such values would leave so, does not count.
+    """
 
     def __init__(self) -> None:
         self._names: set[str] = set()
@@ -169,7 +174,7 @@ class MeterNames:
         for name in meters:
             if len(self._names) < MOST_METER_NAMES:
                 self._names.add(name)
-        return {name: value for name, value in meters.items() if name in self._names}
+        return {name: value for name, value in meters.items() if name in self._names and abs(value) <= MOST_NUMBER}
 
 
 class FirstReporter:

@@ -72,6 +72,9 @@ def _values(info: inspect.Type) -> st.SearchStrategy[Any]:
             if issubclass(info.cls, ActionValuesSettings):  # each ε has its probability
                 parts["final_epsilons"] = st.tuples(parts["discount"], parts["discount"])
                 parts["epsilon_probabilities"] = st.sampled_from([(0.25, 0.75), (1.0, 0.0)])
+            if "staleness_counts" in parts:  # one of each bound, or none
+                counts = st.lists(st.integers(0, 9), min_size=15, max_size=15).map(tuple)
+                parts["staleness_counts"] = st.just(()) | counts
             if info.cls is Shard:  # its number is one of its addresses
                 return parts["addresses"].flatmap(
                     lambda given: st.builds(Shard, number=st.integers(1, len(given) or 1), addresses=st.just(given))

@@ -8,16 +8,20 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import aiohttp
+import msgspec
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
-from ps_common.protocol.messages import Adjust, StopRequest, Subscribe
+from ps_common.protocol.messages import Adjust, StatusReply, StopRequest, Subscribe, ToServer
+from ps_common.protocol.wire import PROTOCOL_TAG, Buffer, to_frames
 from ps_web import app as app_module
 from ps_web.access import Access
 from ps_web.app import make_app, static_folder
 from ps_web.index import RunIndex
 from ps_web.viewers import MOST_VIEWERS, Viewers
+from tests.ps_common.sockets.test_request import server
 from tests.ps_common.sockets.test_run_request import Shards
+from tests.ps_server.records.test_metrics import a_status
 
 TOKEN = "a-secret"
 Check = Callable[[TestClient[aiohttp.web.Request, aiohttp.web.Application]], Awaitable[None]]
@@ -183,6 +187,47 @@ def test_metrics_tell_of_a_run_whose_server_is_gone(folder: Path) -> None:
         text = await (await client.get("/metrics")).text()
         assert 'ps_rl_up{environment="",preset="",run="a-run"} 0.0' in text
         assert (await client.get("/readyz")).status == 200  # its past can be shown
+
+    with_page(folder, check)
+
+
+def test_a_server_with_an_impossible_status_hides_no_other_run() -> None:
+    def hostile(message: ToServer) -> list[list[Buffer]]:
+        reply = StatusReply(request=message.request, status=a_status(), run={}, schema=())
+        told = msgspec.to_builtins(reply)
+        told["status"] |= {"staleness_counts": [1, 2], "staleness_mean": float("nan")}
+        return [[PROTOCOL_TAG, msgspec.msgpack.encode(told)]]
+
+    def honest(message: ToServer) -> list[list[Buffer]]:
+        return [to_frames(StatusReply(request=message.request, status=a_status(), run={}, schema=()))]
+
+    async def check(addresses: list[str]) -> None:
+        viewers = Viewers()
+        access = Access(TOKEN, is_open=True, port=1, hosts=set())
+        app = make_app(RunIndex((), addresses, viewers), viewers, access)
+        async with TestClient(TestServer(app)) as client:
+            response = await client.get("/metrics")
+            assert response.status == 200
+            text = await response.text()
+        for address, up in zip(addresses, (0.0, 1.0), strict=True):
+            assert f'ps_rl_up{{environment="",preset="",run="{address}"}} {up}' in text
+
+    with server(hostile) as first, server(honest) as second:
+        asyncio.run(check([first, second]))
+
+
+def test_a_histogram_of_another_length_in_a_file_is_a_damaged_line(folder: Path) -> None:
+    counts = [ROW | {"global_steps": 200, "staleness_counts": [1] * length} for length in (3, 15)]
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.writelines(json.dumps(row) + "\n" for row in counts)
+
+    async def check(client: TestClient) -> None:  # type: ignore[type-arg]
+        async with client.get("/api/stream") as response:
+            seen = b""
+            while b"event: run" not in seen or not seen.endswith(b"\n\n"):
+                seen += await asyncio.wait_for(response.content.readany(), 10)
+        run = json.loads(seen.split(b"event: run\ndata: ")[1].split(b"\n\n")[0])
+        assert run["points"]["global_steps"] == [100, 200]
 
     with_page(folder, check)
 

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from ps_client.shell.remote_parameters import Newest
 from ps_common.errors import PsRlError, RunEnded, SettingsError
-from ps_common.protocol.messages import MOST_METERS, Episode
+from ps_common.protocol.messages import Episode
+from ps_common.protocol.status import MOST_METERS
 from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_common.settings.run_files import load_preset
 from ps_common.sockets.shared_memory import Segment

@@ -13,8 +13,19 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from ps_common.protocol.lineage import WHOLE, Shard
-from ps_common.protocol.names import LONGEST_TEXT, MOST, Address, Count, Name, Sentence, Sequence, Text, is_text
-from ps_common.protocol.status import Adjustment, Status
+from ps_common.protocol.names import (
+    LONGEST_TEXT,
+    MOST,
+    Address,
+    Count,
+    Minutes,
+    Name,
+    Sentence,
+    Sequence,
+    Text,
+    is_text,
+)
+from ps_common.protocol.status import MOST_METERS, Adjustment, Status
 from ps_common.protocol.tensors import TensorSpec
 
 Secret = Annotated[str, msgspec.Meta(min_length=16, max_length=100, pattern=r"^[!-~]{16,100}\Z")]
@@ -29,9 +40,10 @@ PlainSettings = dict[str, Plain | tuple[Plain, ...]]
 Run = dict[str, Plain | tuple[Plain, ...] | Settings]
 
 NO_LIMIT = MOST  # bytes
+# A client renews a lease some times before its end: a shorter one would keep it busy.
+Lease = Annotated[float, msgspec.Meta(ge=1, le=1e9)]
 MOST_ENVIRONMENTS = 4096  # of one worker: they bound the steps that its pushes may count
 MOST_EPISODES = 500  # in one report
-MOST_METERS = 32  # likewise
 MOST_OWN_MODULES = 32
 MOST_ADJUSTED = 16  # settings in one message
 MOST_ADJUSTMENTS = 100  # of the history, the newest
@@ -66,7 +78,7 @@ class Request(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Reply(Struct, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """A message to a client, which ignores the fields that it does not know: a newer server may send more."""
 
-    request: int  # 0 where the message comes unasked
+    request: Count  # 0 where the message comes unasked
 
 
 class Code(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -285,23 +297,24 @@ class Fence(Request, frozen=True, kw_only=True, tag="FENCE"):
 class Welcome(Reply, frozen=True, kw_only=True, tag="WELCOME"):
     """The worker has joined; this is the run."""
 
-    protocol: int  # version spoken from now on
+    protocol: Count  # version spoken from now on
     run_id: Name
-    epoch: int  # one life of a server of the run; versions of different epochs do not compare
+    epoch: Count  # one life of a server of the run; versions of different epochs do not compare
     epoch_proof: Text  # to be shown to other servers of this run
-    incarnation: int  # one process of this worker id: a process that is started later has a higher one
-    number: int  # 0, 1, 2, … in order of joining; the same for a worker id as long as the run lives
+    incarnation: Count  # one process of this worker id: a process that is started later has a higher one
+    number: Count  # 0, 1, 2, … in order of joining; the same for a worker id as long as the run lives
     run: Run
     schema: tuple[TensorSpec, ...]  # empty until the run is seeded
-    version: int  # 0 until the run is seeded
-    global_steps: int
-    settled_through: int  # every push up to this sequence of this incarnation is settled
-    reported_through: int  # every report up to this sequence of this incarnation is counted
-    lease_seconds: float  # the worker is taken for dead after so long without a message
+    version: Count  # 0 until the run is seeded
+    global_steps: Count
+    settled_through: Count  # every push up to this sequence of this incarnation is settled
+    reported_through: Count  # every report up to this sequence of this incarnation is counted
+    # The worker is taken for dead after so long without a message.
+    lease_seconds: Annotated[float, msgspec.Meta(ge=1e-3, le=1e9)]
     codecs: tuple[Name, ...]
     memory: Text = ""  # the proof in the segment that the worker offers, if the server can map it
-    credit: int = NO_LIMIT  # bytes of vectors of unanswered pushes that need no CREDIT_REQUEST
-    settings_version: int = 0  # of `run`: one more with each adjustment
+    credit: Count = NO_LIMIT  # bytes of vectors of unanswered pushes that need no CREDIT_REQUEST
+    settings_version: Count = 0  # of `run`: one more with each adjustment
     shard: Shard = WHOLE  # the place of this server among the shards of the run
     first_shard: Text = ""  # the run id that shard 1 had first; all shards of a run agree on it
     drained: bool = False  # as in RUN
@@ -315,7 +328,7 @@ class Seeded(Reply, frozen=True, kw_only=True, tag="SEEDED"):
     """The run has weights; `accepted` if they are this worker's."""
 
     accepted: bool
-    version: int
+    version: Count
 
 
 Verdict = Literal["applied", "duplicate", "discarded"]
@@ -324,13 +337,13 @@ Verdict = Literal["applied", "duplicate", "discarded"]
 class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of a push."""
 
-    sequence: int
+    sequence: Count
     verdict: Verdict
-    version: int  # of the weights after it
-    staleness: int = 0
-    durable: int = 0  # every push of this worker up to this sequence is inside a completed checkpoint
-    credit: int = NO_LIMIT  # as in WELCOME, from now on
-    settings_version: int = 0  # of the run's settings; when it is not that of the newest RUN or WELCOME, ask for RUN
+    version: Count  # of the weights after it
+    staleness: Count = 0
+    durable: Count = 0  # every push of this worker up to this sequence is inside a completed checkpoint
+    credit: Count = NO_LIMIT  # as in WELCOME, from now on
+    settings_version: Count = 0  # of the run's settings; when it is not that of the newest RUN or WELCOME, ask for RUN
     watched: bool = False  # somebody watches this worker's game: send FRAMEs
     code: Text = ""  # of a discarded push: why
     reason: Sentence = ""
@@ -339,52 +352,52 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True):
 class Settled(Reply, frozen=True, kw_only=True, tag="SETTLED"):
     """The reply to a PUSH that asks for no weights."""
 
-    epoch: int
+    epoch: Count
     settlement: Settlement
-    global_steps: int
+    global_steps: Count
 
 
 class Weights(Reply, frozen=True, kw_only=True, tag="WEIGHTS"):
     """The weights of one version, whole."""
 
-    epoch: int
-    version: int
-    global_steps: int
-    target_version: int = 0
+    epoch: Count
+    version: Count
+    global_steps: Count
+    target_version: Count = 0
     settled: Settlement | None = None
     codec: Name = "float32"
-    base: int = 0  # the version that a delta leads away from: `have_version` of the request
+    base: Count = 0  # the version that a delta leads away from: `have_version` of the request
     inline: bytes = b""
 
 
 class NotModified(Reply, frozen=True, kw_only=True, tag="NOT_MODIFIED"):
     """The worker has the newest version, or the run has no weights yet (version 0)."""
 
-    epoch: int
-    version: int
-    global_steps: int
-    target_version: int = 0
+    epoch: Count
+    version: Count
+    global_steps: Count
+    target_version: Count = 0
     settled: Settlement | None = None
 
 
 class Noted(Reply, frozen=True, kw_only=True, tag="NOTED"):
     """The reply to REPORT."""
 
-    sequence: int
+    sequence: Count
     first: bool = False  # whether this worker has the lowest number of those that report
 
 
 class Alive(Reply, frozen=True, kw_only=True, tag="ALIVE"):
     """The reply to HEARTBEAT."""
 
-    epoch: int
-    version: int
-    global_steps: int
-    durable: int  # every push of this worker up to this sequence is inside a completed checkpoint
+    epoch: Count
+    version: Count
+    global_steps: Count
+    durable: Count  # every push of this worker up to this sequence is inside a completed checkpoint
     waiting: bool = False  # a push or credit request of this worker has arrived and waits
-    credit: int = NO_LIMIT  # as in WELCOME, from now on
+    credit: Count = NO_LIMIT  # as in WELCOME, from now on
     saving: bool = True  # False: the newest checkpoint could not be written; do not wait for the next
-    settings_version: int = 0  # as in a settlement
+    settings_version: Count = 0  # as in a settlement
     watched: bool = False  # as in a settlement
 
 
@@ -419,8 +432,8 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
     shard: Shard
     run_id: Text  # of shard 1
     first_shard: Text  # as in WELCOME
-    epoch: int  # of shard 1
-    global_steps: int  # T at shard 1
+    epoch: Count  # of shard 1
+    global_steps: Count  # T at shard 1
     adjustments: AdjustmentsRecord  # each with the T from which it holds
     ending: Sentence = ""  # why the run is over; "" while it is not
 
@@ -428,7 +441,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
 class RunReply(Reply, frozen=True, kw_only=True, tag="RUN"):
     """The answer to RUN_REQUEST: the run with all that was adjusted. To a shard, `run` is empty before there is one."""
 
-    settings_version: int
+    settings_version: Count
     run: Run
     drained: bool = False  # the worker is to leave when its pushes are settled
     state: RunState | None = None  # for another shard
@@ -445,7 +458,7 @@ class Stop(Reply, frozen=True, kw_only=True, tag="STOP"):
     """The run is over: send GOODBYE and exit. Sent unasked, and again as the reply to later requests."""
 
     reason: Sentence
-    request: int = 0
+    request: Count = 0
 
 
 class Refused(Reply, frozen=True, kw_only=True, tag="REFUSED"):
@@ -469,16 +482,16 @@ class StatusReply(Reply, frozen=True, kw_only=True, tag="STATUS"):
 class Subscribed(Reply, frozen=True, kw_only=True, tag="SUBSCRIBED"):
     """The answer to SUBSCRIBE: STATUS_UPDATE and EVENT come until the lease ends."""
 
-    lease_seconds: float
-    event: int  # number of the newest event
-    epoch: int  # in which events are counted so
+    lease_seconds: Lease
+    event: Count  # number of the newest event
+    epoch: Count  # in which events are counted so
 
 
 class StatusUpdate(Reply, frozen=True, kw_only=True, tag="STATUS_UPDATE"):
     """To a subscriber, once a second."""
 
     status: Status
-    request: int = 0
+    request: Count = 0
 
 
 EventKind = Literal["note", "warning", "checkpoint", "adjustment", "end"]
@@ -487,20 +500,20 @@ EventKind = Literal["note", "warning", "checkpoint", "adjustment", "end"]
 class Event(Reply, frozen=True, kw_only=True, tag="EVENT"):
     """To a subscriber: something happened that a person watching the run wants to know."""
 
-    number: int  # 1, 2, 3, … in this epoch
+    number: Count  # 1, 2, 3, … in this epoch
     kind: EventKind
     text: Sentence
     worker_id: Text = ""  # of the worker that it is about; "" when it is about none
-    global_steps: int  # T when it happened
-    minutes: float
-    missed: int = 0  # events before this one that the subscriber was too slow for
-    request: int = 0
+    global_steps: Count  # T when it happened
+    minutes: Minutes
+    missed: Count = 0  # events before this one that the subscriber was too slow for
+    request: Count = 0
 
 
 class Watching(Reply, frozen=True, kw_only=True, tag="WATCHING"):
     """The reply to WATCH: WATCHED_FRAMEs come until the lease ends."""
 
-    lease_seconds: float
+    lease_seconds: Lease
 
 
 class WatchedFrame(Reply, frozen=True, kw_only=True, tag="WATCHED_FRAME"):
@@ -508,7 +521,7 @@ class WatchedFrame(Reply, frozen=True, kw_only=True, tag="WATCHED_FRAME"):
 
     worker_id: Name
     frame: Frame
-    request: int = 0
+    request: Count = 0
 
 
 class Adjusted(Reply, frozen=True, kw_only=True, tag="ADJUSTED"):
@@ -521,7 +534,7 @@ class CheckpointSaved(Reply, frozen=True, kw_only=True, tag="CHECKPOINT_SAVED"):
     """The reply to CHECKPOINT_REQUEST."""
 
     path: Sentence
-    version: int
+    version: Count
 
 
 class Stopping(Reply, frozen=True, kw_only=True, tag="STOPPING"):
@@ -534,21 +547,21 @@ class Stopping(Reply, frozen=True, kw_only=True, tag="STOPPING"):
 class State(Struct, frozen=True, kw_only=True, tag="STATE"):
     """The whole run at one moment, as a checkpoint holds it: the record as JSON, then the vectors in their order."""
 
-    request: int  # of FOLLOW
-    number: int  # of the last update that is in it
-    record_bytes: int
+    request: Count  # of FOLLOW
+    number: Count  # of the last update that is in it
+    record_bytes: Count
     vectors: tuple[TensorSpec, ...]
 
 
 class Opened(Struct, frozen=True, kw_only=True, tag="OPENED"):
     """In UPDATE: a process was admitted as this worker."""
 
-    incarnation: int
+    incarnation: Count
     proof: Name  # the hash of its secret
     key: Text  # that the worker id is bound to; "" without CURVE
-    oldest: int
-    environments: int
-    number: int | None = None  # that shard 1 gave to this worker; None: in order of joining
+    oldest: Count
+    environments: Count
+    number: Count | None = None  # that shard 1 gave to this worker; None: in order of joining
     code: dict[Text, Code] = {}  # as in HELLO
 
 
@@ -564,8 +577,8 @@ class Update(Struct, frozen=True, kw_only=True, tag="UPDATE"):
     Answered by FOLLOWED.
     """
 
-    request: int  # of FOLLOW
-    number: int  # one more with each
+    request: Count  # of FOLLOW
+    number: Count  # one more with each
     worker_id: Text  # "" of ADJUSTED, RUN and HANDED_OVER
     message: Opened | Push | Report | Adjusted | RunReply | HandedOver
     together: bool = False  # a push that is settled as one with that of the next number
@@ -574,13 +587,13 @@ class Update(Struct, frozen=True, kw_only=True, tag="UPDATE"):
 class Leading(Struct, frozen=True, kw_only=True, tag="LEADING"):
     """The reply to FOLLOWED, and to FENCE of an earlier epoch: the primary lives."""
 
-    request: int
+    request: Count
     run_id: Name
-    epoch: int
+    epoch: Count
     epoch_proof: Text = ""  # only a server of that run can make it
     # A standby with everything up to here lacks no push that workers know to be durable. 0: there is no such number.
-    durable_through: int = 0
-    minutes: float = 0.0  # of training so far
+    durable_through: Count = 0
+    minutes: Minutes = 0.0  # of training so far
 
 
 ToServer = (

@@ -34,9 +34,12 @@ Sentence = Annotated[str, msgspec.Meta(max_length=LONGEST_SENTENCE, pattern=PRIN
 ImportPath = Annotated[str, msgspec.Meta(max_length=LONGEST_TEXT, pattern=rf"^{IMPORT_PATH}\Z")]
 
 MOST = 2**53 - 1  # the largest integer that encoders of doubles write as an integer
+MOST_NUMBER = 1e30  # either way: sums and squares of such numbers stay finite
 Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
 Sequence = Annotated[int, msgspec.Meta(ge=1, le=MOST)]
 Signed = Annotated[int, msgspec.Meta(ge=-MOST, le=MOST)]
+Minutes = Annotated[float, msgspec.Meta(ge=0, le=MOST)]
+Number = Annotated[float, msgspec.Meta(ge=-MOST_NUMBER, le=MOST_NUMBER)]  # NaN is within no bounds
 # A step's share of a return, either way. The largest rewards of the Atari games are below it, and float32 holds sums of
 # the squares of discounted returns of it.
 MOST_REWARD = 1e8

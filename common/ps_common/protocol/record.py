@@ -15,7 +15,7 @@ from torch import Tensor
 from ps_common.errors import CheckpointError, DamagedCheckpoint, OtherFormat, SchemaMismatch, SettingsError
 from ps_common.protocol.lineage import Lineage
 from ps_common.protocol.messages import MOST_ENVIRONMENTS, AdjustmentsRecord, Code, Run
-from ps_common.protocol.names import MOST, Count, Name, Sequence, Signed, Text, check_address
+from ps_common.protocol.names import Count, Minutes, Name, Sequence, Signed, Text, check_address
 from ps_common.protocol.status import STALENESS_BOUNDS, Histogram
 from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_common.release import beside, is_newer
@@ -25,8 +25,6 @@ MOST_BYTES = 2**26  # of a record: 200,000 workers
 EPISODES_IN_MEAN = 100
 MOST_STEPS = 10**9  # of one push, however long an unroll: T has to stay a number that a message can carry
 WEIGHTS, TARGET, SLOT = "weights", "target", "optimizer."  # names of vectors; each slot has its own after the dot
-
-Minutes = Annotated[float, msgspec.Meta(ge=0, le=MOST)]
 
 
 class Account(msgspec.Struct, forbid_unknown_fields=True):

@@ -1,21 +1,21 @@
 """The status of a run, as one immutable value: ps-ctl prints it, metrics.jsonl keeps it, the progress line shows it."""
 
-import math
 from typing import Annotated
 
 import msgspec
 
 from ps_common.protocol.lineage import WHOLE, Shard
-from ps_common.protocol.names import Count, Name, Sentence, Signed, Text
+from ps_common.protocol.names import Count, Minutes, Name, Number, Sentence, Signed, Text
 
 # The histogram of staleness: each count is of the updates up to a bound and above the one before; the last count is of
 # those above all bounds.
 STALENESS_BOUNDS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128, 256)
 
+MOST_METERS = 32  # of one worker
 STANDBY_PHASE = "standby"  # of a server that follows another one, until it has taken over
 
 Histogram = Annotated[tuple[Count, ...], msgspec.Meta(max_length=len(STALENESS_BOUNDS) + 1)]
-AdjustedValue = bool | Signed | float | tuple[float, ...] | None
+AdjustedValue = bool | Signed | Number | tuple[Number, ...] | None
 
 
 class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,14 +28,14 @@ class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
     alive: bool
     left: bool = False  # not alive because it said goodbye
     stalled: bool = False  # alive, but without a step for much longer than ever before
-    silent_seconds: float  # since its last message
+    silent_seconds: Number  # since its last message
     pushes: Count  # applied
     discarded: Count
     refused: dict[Name, Count] = {}  # by code; discarded pushes too
     refusal: Text = ""  # the reason of the newest; "" without any
     steps: Count  # environment steps counted into T
-    staleness: float  # mean over its newest pushes
-    meters: dict[Name, float]  # the newest it reported
+    staleness: Number  # mean over its newest pushes
+    meters: Annotated[dict[Name, Number], msgspec.Meta(max_length=MOST_METERS)]  # the newest it reported
     release: Text = ""  # of its program; "" where it does not say
 
 
@@ -51,7 +51,7 @@ class StandbyStatus(msgspec.Struct, frozen=True, kw_only=True):
     phase: Text  # "state transfer", "catching up", "in sync"; "dropped": too slow; "gone": silent
     lag_updates: Count = 0  # sent or to be sent, and not acknowledged
     lag_bytes: Count = 0  # of the updates that are not acknowledged
-    lag_seconds: float = 0.0  # the age of the oldest
+    lag_seconds: Number = 0.0  # the age of the oldest
     drops: Count = 0  # of standbys
     release: Text = ""  # of its program
 
@@ -64,7 +64,7 @@ class Adjustment(msgspec.Struct, frozen=True, kw_only=True):
     after: AdjustedValue
     by: Text  # who
     global_steps: Count  # T
-    minutes: float  # of training
+    minutes: Minutes  # of training
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,8 +81,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     frames_per_step: Count = 1
     max_steps: Count = 0  # of the budget; 0: no limit
     max_episodes: Count = 0  # of the budget; 0: no limit
-    max_minutes: float = 0.0
-    until_return: float | None = None  # the target of the budget; None: none
+    max_minutes: Minutes = 0.0
+    until_return: Number | None = None  # the target of the budget; None: none
     ending: Sentence = ""  # why the run is over; "" before
     paused: bool = False  # pushes wait, and minutes do not count
     drained: bool = False  # workers leave and no others are admitted; minutes do not count
@@ -91,18 +91,18 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     snapshots: Count = 0  # copies that were made of the weights to send them
     global_steps: Count = 0  # T
     updates: Count = 0  # gradients applied, in all epochs of the run
-    minutes: float = 0.0  # of training, in all epochs of the run
-    steps_per_second: float = 0.0
-    updates_per_second: float = 0.0
-    learning_rate: float = 0.0
+    minutes: Minutes = 0.0  # of training, in all epochs of the run
+    steps_per_second: Number = 0.0
+    updates_per_second: Number = 0.0
+    learning_rate: Number = 0.0
     episodes: Count = 0
-    mean_return_100: float | None = None  # of the last 100 full games, or of fewer at first; None before the first
-    best_mean_return_100: float | None = None  # the highest mean of a whole 100
-    minutes_to_target: float | None = None  # when mean_return_100 first reached the run's until_return
-    staleness_mean: float = 0.0  # over all pushes
-    staleness_recent: float = 0.0
+    mean_return_100: Number | None = None  # of the last 100 full games, or of fewer at first; None before the first
+    best_mean_return_100: Number | None = None  # the highest mean of a whole 100
+    minutes_to_target: Number | None = None  # when mean_return_100 first reached the run's until_return
+    staleness_mean: Number = 0.0  # over all pushes
+    staleness_recent: Number = 0.0
     staleness_counts: Histogram = ()  # the histogram over all pushes, by STALENESS_BOUNDS
-    gradient_norm: float = 0.0  # mean over the newest pushes
+    gradient_norm: Number = 0.0  # mean over the newest pushes
     duplicates: Count = 0
     refused: dict[Name, Count]  # by code; discarded pushes too
     not_modified: Count
@@ -114,19 +114,27 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     connections: Count = 0  # of the server's port, of whomever; 0 where they are not counted
     memory_bytes: Count = 0  # resident, of the server's process; 0 where unknown
     memory_peak_bytes: Count = 0  # the most so far
-    checkpoint_seconds: float = 0.0  # between two checkpoints
+    checkpoint_seconds: Number = 0.0  # between two checkpoints
     settings_version: Count = 0  # of the run's settings: one more with each adjustment
     adjustments: tuple[Adjustment, ...] = ()  # the newest, in order
     workers: tuple[WorkerStatus, ...] = ()  # up to 200, the living first
 
+    def __post_init__(self) -> None:
+        check_histogram(self.staleness_counts)
+
+
+def check_histogram(counts: Histogram) -> None:
+    """Raises ValueError unless it is empty, or has a count for each bound and one above all."""
+    if len(counts) not in (0, len(STALENESS_BOUNDS) + 1):
+        raise ValueError(f"the histogram of staleness has {len(STALENESS_BOUNDS) + 1} counts, not {len(counts)}")
+
 
 def mean_meters(status: Status) -> dict[str, float]:
-    """The mean of each meter over the living workers, without values that are not finite."""
+    """The mean of each meter over the living workers."""
     values: dict[str, list[float]] = {}
     for worker in status.workers:
         for name, value in worker.meters.items() if worker.alive else ():
-            if math.isfinite(value):
-                values.setdefault(name, []).append(value)
+            values.setdefault(name, []).append(value)
     return {name: sum(numbers) / len(numbers) for name, numbers in values.items()}
 
 

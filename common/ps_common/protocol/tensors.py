@@ -9,6 +9,7 @@ import hashlib
 import math
 import re
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
@@ -95,6 +96,26 @@ class Schema:
         lines = [*map(_line, self.specs), *([f"shard {shard}/{shards}\n"] if shards > 1 else [])]
         self.hash = hashlib.sha256("".join(lines).encode()).hexdigest()[:32]
 
+    @cached_property
+    def moments(self) -> dict[str, tuple[slice, slice, slice]]:
+        """
+        The places in the flat vector of three statistics `X.count`, `X.total` and `X.squares`, by their X.
+
+        They are sums over rows: of 1, of what was seen, and of its squares. A shard without statistics has none.
+        """
+        places, at = {}, -self.first
+        for spec in self.specs if self.statistics else ():
+            if spec.role == "statistic":
+                places[spec.name] = slice(at, at + spec.size)
+            at += spec.size
+        found = {}
+        for name, count in places.items():
+            path = name.removesuffix(".count")
+            total, squares = places.get(f"{path}.total"), places.get(f"{path}.squares")
+            if path != name and total and squares and _length(count) == 1 and _length(total) == _length(squares):
+                found[path] = (count, total, squares)
+        return found
+
     @property
     def bytes(self) -> int:
         """Size of the flat vector as float32, the codec that takes the most."""
@@ -158,6 +179,10 @@ class Schema:
 def vector_bytes(buffers: Sequence[bytes | bytearray | memoryview]) -> int:
     """The bytes of an encoded vector, which one buffer or several hold."""
     return sum(memoryview(buffer).nbytes for buffer in buffers)
+
+
+def _length(place: slice) -> int:
+    return int(place.stop - place.start)
 
 
 def _line(spec: TensorSpec) -> str:

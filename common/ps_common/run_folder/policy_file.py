@@ -13,8 +13,8 @@ from torch import Tensor
 
 from ps_common.errors import CheckpointError, SchemaMismatch
 from ps_common.protocol.messages import Run
-from ps_common.protocol.names import Count
-from ps_common.protocol.record import Minutes, check_format, is_finite
+from ps_common.protocol.names import Count, Minutes
+from ps_common.protocol.record import check_format, is_finite
 from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_common.settings.regular_file import MOST_FILE_BYTES, check_regular
 from ps_common.settings.run_settings import run_from_dict

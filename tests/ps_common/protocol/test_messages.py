@@ -64,12 +64,17 @@ WELCOME = {
     "global_steps": 0, "run_id": "a", "incarnation": 1, "epoch_proof": "a", "settled_through": 0, "reported_through": 0,
     "lease_seconds": 5.0,
 }  # fmt: skip
-STATUS = {
+STATUS: dict[str, Any] = {
     "type": "STATUS", "request": 1, "schema": [],
     "status": {
         "phase": "empty", "epoch": 1, "refused": {}, "not_modified": 0, "checkpoint_version": 0,
         "checkpoint_failures": 0, "workers_alive": 0, "workers": [],
     },
+}  # fmt: skip
+
+A_WORKER = {
+    "worker_id": "a", "number": 0, "host": "", "environments": 1, "alive": True, "silent_seconds": 0.0, "pushes": 0,
+    "discarded": 0, "steps": 0, "staleness": 0.0, "meters": {},
 }  # fmt: skip
 
 COUNTS = [0, 1, 2**53 - 1]
@@ -198,9 +203,44 @@ def test_no_message_can_carry_a_character_that_fools_its_reader() -> None:
     """Each text of a message says which characters it may have: `common/ps_common/protocol/names.py`."""
     for kind in EVERY_MESSAGE:
         with row(kind):
-            for text in texts_in(inspect.type_info(kind)):
+            for text in parts_in(inspect.type_info(kind), inspect.StrType, CHECKED_APART):
                 assert text.pattern is not None, f"{kind.__name__} has a text of any characters"
                 assert not any(re.search(text.pattern, unsafe) for unsafe in UNSAFE), text.pattern
+
+
+def test_each_number_that_a_server_states_has_bounds() -> None:
+    """Else a hostile one ends the programs that draw and divide: of those that show games and settle pushes, too."""
+    # Guards judge what workers claim, and shapes and places have checks of their own.
+    apart = {*CHECKED_APART, "frame", "message", "schema", "vectors", "shard"}
+    for kind in get_args(ToWorker):
+        with row(kind):
+            for number in parts_in(inspect.type_info(kind), inspect.IntType | inspect.FloatType, apart):
+                assert number.le is not None, f"{kind.__name__} has a number without bounds"
+                assert number.ge is not None or number.gt is not None
+
+
+def test_a_status_with_impossible_numbers_is_no_message() -> None:
+    nan = float("nan")
+    for told in [
+        {"staleness_counts": [1] * 14},
+        {"staleness_counts": [1] * 16},
+        {"staleness_counts": [-1] * 15},
+        {"staleness_mean": nan},
+        {"mean_return_100": 1e308},
+        {"best_mean_return_100": -1e308},
+        {"minutes": -1.0},
+        {"workers": [A_WORKER | {"meters": {"a": 1e31}}]},
+        {"workers": [A_WORKER | {"meters": {str(number): 1.0 for number in range(33)}}]},
+    ]:
+        with row(told):
+            status = {"type": "STATUS_UPDATE", "status": STATUS["status"] | told}
+            with pytest.raises(WireError):
+                read_to_worker([PROTOCOL_TAG, msgpack.packb(status)])
+    for seconds in (0.0, -1.0, 1e-9, nan):
+        with row(seconds):
+            for lease in ({"type": "SUBSCRIBED", "event": 0, "epoch": 1}, {"type": "WATCHING"}, WELCOME | {"run": {}}):
+                with pytest.raises(WireError, match="lease_seconds"):
+                    read_to_worker([PROTOCOL_TAG, msgpack.packb(lease | {"request": 1, "lease_seconds": seconds})])
 
 
 def test_nor_can_a_run_in_any_place() -> None:
@@ -221,28 +261,27 @@ def test_nor_can_a_run_in_any_place() -> None:
                         read_to_worker([PROTOCOL_TAG, msgpack.packb(reply | {"run": run})])
 
 
-def texts_in(info: Any) -> Iterator[inspect.StrType]:
-    """The types of all texts that a value of this type may hold."""
+def parts_in(info: Any, wanted: Any, apart: set[str]) -> Iterator[Any]:
+    """The types of all values of a wanted type that a value of this one may hold, but for fields of these names."""
     match info:
-        case inspect.StrType():
-            yield info
         case inspect.StructType():
-            for field in info.fields:
-                if field.name not in CHECKED_APART:
-                    yield from texts_in(field.type)
+            inner = [field.type for field in info.fields if field.name not in apart]
         case inspect.DictType():
-            yield from texts_in(info.key_type)
-            yield from texts_in(info.value_type)
+            inner = [info.key_type, info.value_type]
         case inspect.UnionType():
-            for one in info.types:
-                yield from texts_in(one)
+            inner = list(info.types)
         case inspect.TupleType():
-            for one in info.item_types:
-                yield from texts_in(one)
+            inner = list(info.item_types)
         case inspect.VarTupleType():
-            yield from texts_in(info.item_type)
+            inner = [info.item_type]
         case inspect.Metadata():
-            yield from texts_in(info.type)
+            inner = [info.type]
+        case _:
+            inner = []
+    if isinstance(info, wanted):
+        yield info
+    for one in inner:
+        yield from parts_in(one, wanted, apart)
 
 
 def test_every_message_has_a_request_and_a_type_of_its_own() -> None:

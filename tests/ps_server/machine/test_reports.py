@@ -1,6 +1,9 @@
 """A worker's report is counted once, and handed on to the records."""
 
+from math import inf, nan
+
 from ps_common.protocol.messages import Episode
+from ps_common.protocol.status import mean_meters
 from ps_server.state.effects import RecordReport, SaveCheckpoint
 from ps_server.state.progress import LATE_SECONDS
 from tests.ps_server.transcripts import Transcript, only
@@ -32,6 +35,13 @@ def test_a_report_carries_the_staleness_of_each_update_since_the_last(server: Tr
     assert only(RecordReport, server.effects).staleness == (0, 1, 2)
     server.report("a", 1)
     assert only(RecordReport, server.effects).staleness == ()
+
+
+def test_a_meter_that_is_no_sound_number_does_not_count_and_its_report_does(server: Transcript) -> None:
+    server.report("b", 1, 7.0, entropy=0.5, loss=nan, policy_loss=-inf, value_loss=1e31, value=-1e30)
+    assert only(RecordReport, server.effects).meters == {"entropy": 0.5, "value": -1e30}
+    status = server.machine.status(now=server.now)
+    assert (status.episodes, mean_meters(status)) == (1, {"entropy": 0.5, "value": -1e30})
 
 
 def test_a_repeated_report_is_handed_on_once(server: Transcript) -> None:

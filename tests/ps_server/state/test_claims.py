@@ -8,15 +8,17 @@ import pytest
 from ps_common.protocol import messages
 from ps_common.protocol.messages import Episode
 from ps_common.protocol.names import MOST_REWARD
+from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_common.settings.run_spec import A3CSettings, Environment, RunSpec
 from ps_server.machine.membership import REPORTS_AT_ONCE, REPORTS_PER_SECOND
 from ps_server.state.effects import RecordReport
 from ps_server.state.guards import MOST_STEPS, Denied, check_games, check_steps
-from tests.ps_server.transcripts import EPOCH, Transcript, encoded
+from tests.ps_server.transcripts import EPOCH, Transcript, a_run, encoded
 from tests.rows import row
 
 UNROLL: dict[str, Any] = {"name": "a3c", "unroll_length": 5}
 GAME: dict[str, Any] = {"id": "CartPole-v1"}
+SUMS = ("count", "total", "squares")
 
 
 def report_of(sequence: int, *episodes: tuple[float, int]) -> messages.Report:
@@ -61,6 +63,29 @@ def test_games_together_last_no_longer_than_the_steps_of_pushes(episodes: list[t
     with pytest.raises(Denied, match="lasted 101 steps, but this worker's pushes have counted 100 ") as no:
         check_games([Episode(*one) for one in episodes], unplayed=100)
     assert no.value.code == "absurd_length"
+
+
+@pytest.mark.parametrize("episodes", [[(0.0, 0)] * 100, [(0.0, 1), (0.0, 0)]])
+def test_a_game_has_a_step(episodes: list[tuple[float, int]]) -> None:
+    """Then a worker has at most as many games as steps."""
+    server = Transcript.seeded(budget={"until_return": -100.0, "max_episodes": 100})
+    server.push("a", 1, steps=20)
+    refused = server.refusal("a", report_of(1, *episodes))
+    assert (refused.code, "without a step" in refused.reason) == ("absurd_length", True)
+    status = server.machine.status(now=server.now)
+    assert (status.episodes, status.best_mean_return_100, status.phase) == (0, None, "serving")
+
+
+def test_one_push_does_not_take_back_what_all_workers_have_seen() -> None:
+    schema = Schema([TensorSpec("w", (1,)), *(TensorSpec(f"x.{n}", (), role="statistic") for n in SUMS)])
+    server = Transcript(a_run())
+    for worker in ("a", "b"):
+        server.hello(worker)
+    server.seed("a", [0, 10, 20, 50], schema)
+    told = server.push("b", 1, [0, -10, 0, 0], schema_hash=schema.hash)
+    assert (told.verdict, told.code) == ("discarded", "absurd_statistic")
+    assert server.push("a", 1, [0, 2, 3, 5], schema_hash=schema.hash).verdict == "applied"
+    assert server.weights() == [0, 12, 23, 55]
 
 
 def test_one_push_does_not_reach_the_end_of_a_run() -> None:

@@ -1,6 +1,7 @@
 """Vectors that may not touch the weights: each is denied with a code, and the name of the tensor where there is one."""
 
 import math
+from contextlib import nullcontext
 from itertools import product
 from typing import Any
 
@@ -137,6 +138,52 @@ def test_statistics_that_would_not_stay_finite_are_denied(value: float, code: st
     with pytest.raises(Denied, match=sentence) as denied:
         gradient_of(a_push(schema_hash=WITH_STATISTICS.hash), encoded([3, 4, 5, value]), WITH_STATISTICS)
     assert denied.value.code == code
+
+
+SEEN = Schema(
+    [
+        TensorSpec("w", (2,)),
+        *(TensorSpec(f"seen.{name}", shape, role="statistic") for name, shape in [("center", (2,)), ("count", ())]),
+        *(TensorSpec(f"seen.{name}", (2,), role="statistic") for name in ("total", "squares")),
+    ]
+)
+
+
+def test_sums_that_no_rows_have_are_denied() -> None:
+    """One negative count would make the sums of all workers 0, and end the run for each."""
+    rows = np.array([[3.0, -1000.0], [3.0, -1000.1], [3.0, 1e-25]], dtype=np.float32)
+    for count, total, squares, is_sound in [
+        (3, rows.sum(0).tolist(), (rows * rows).sum(0).tolist(), True),  # a constant: equality, but for rounding
+        (0, [0, 0], [0, 0], True),  # nothing was seen
+        (1, [1e-25, 1], [0, 1], True),  # a square below the least of float32
+        (-64, [0, 0], [0, 0], False),
+        (-1e-30, [0, 0], [0, 0], False),
+        (0, [1, 0], [1, 1], False),
+        (0, [0, 0], [0, 1], False),
+        (0, [0, 0], [-1, 0], False),
+        (4, [0, 0], [1, -1], False),
+        (4, [8, 8], [16, 15], False),
+    ]:
+        sums = [count, *total, *squares]
+        with row(*sums):
+            for schema, vector in [(SEEN, [1, 1, 0, 0, *sums]), (SEEN.of_shard(2, 2), [1, 0, 0, *sums])]:
+                push = a_push(schema_hash=schema.hash)
+                with nullcontext() if is_sound else pytest.raises(Denied, match=r"seen\.total") as denied:
+                    gradient_of(push, encoded(vector), schema)
+                assert denied is None or denied.value.code == "absurd_statistic"
+    seed = Seed(request=1, schema=SEEN.specs)
+    assert len(seed_of(seed, encoded([1, 1, 0, 0, 1, 0, 0, 1, 1]), WHOLE)[1]) == SEEN.size
+    with pytest.raises(Denied, match="no 0 rows"):
+        seed_of(seed, encoded([1, 1, 0, 0, 0, 0, 0, 0, 0]), WHOLE)
+
+
+def test_other_statistics_may_be_any_sums() -> None:
+    for specs in ([("seen.count", ())], [("count", ()), ("total", ()), ("squares", ())], [("a.count", (2,))]):
+        with row(specs):
+            weight, sums = TensorSpec("w", (1,)), [TensorSpec(*one, role="statistic") for one in specs]
+            schema = Schema([weight, *sums])
+            assert schema.moments == {}
+            gradient_of(a_push(schema_hash=schema.hash), encoded([1] + [-5] * schema.statistics), schema)
 
 
 def test_a_sound_seed_gives_schema_and_weights() -> None:
