@@ -67,21 +67,27 @@ class Faults:
 
 
 class Network:
-    """Carries frames; real bytes, so that the wire format is part of the simulation."""
+    """
+    Carries frames; real bytes, so that the wire format is part of the simulation.
+
+    A link is one direction between a peer and its servers: ">w0" to worker w0, "w0>" from it.
+    """
 
     def __init__(self, faults: Faults, seed: int) -> None:
         self.faults = faults
+        self.faults_of: dict[str, Faults] = {}  # of links that have their own
         self._random = random.Random(seed)
         self._order = itertools.count()
         self._under_way: list[tuple[float, int, Callable[[], None]]] = []
 
-    def carry(self, deliver: Callable[[], None], *, now: float) -> None:
+    def carry(self, deliver: Callable[[], None], *, link: str = "", now: float) -> None:
         """Deliver later, perhaps twice, perhaps never."""
-        if self._random.random() < self.faults.drop:
+        faults = self.faults_of.get(link, self.faults)
+        if self._random.random() < faults.drop:
             return
-        copies = 2 if self._random.random() < self.faults.duplicate else 1
+        copies = 2 if self._random.random() < faults.duplicate else 1
         for _ in range(copies):
-            arrives = now + TICK_SECONDS + self._random.uniform(0, self.faults.longest_delay_seconds)
+            arrives = now + TICK_SECONDS + self._random.uniform(0, faults.longest_delay_seconds)
             heapq.heappush(self._under_way, (arrives, next(self._order), deliver))
 
     def arrived(self, *, now: float) -> Iterator[Callable[[], None]]:
@@ -105,12 +111,14 @@ class SimulatedWorker:
     process: int  # 1, 2, … of this id
     in_flight: int = 1
     pulls: bool = True
+    codec: str = "float32"  # of gradients
     placed: Callable[[np.ndarray], np.ndarray] = lambda gradient: gradient  # where it lies from now on
     made: int = 0
-    total: np.ndarray = field(default_factory=lambda: np.zeros(3))  # the sum of all gradients it made
+    schema: Schema = SCHEMA
+    total: np.ndarray = field(init=False)  # the sum of all gradients it made
     peer: bytes = b""
     connections: int = 0
-    weights: np.ndarray = field(default_factory=lambda: np.zeros(3, dtype=np.float32))
+    weights: np.ndarray = field(init=False)
     have: tuple[int, int] = (0, 0)  # epoch, version
     seen: list[tuple[int, int]] = field(default_factory=list)  # every (epoch, version) it was given
     acknowledged: int = 0
@@ -120,6 +128,8 @@ class SimulatedWorker:
     alive: bool = True
 
     def __post_init__(self) -> None:
+        self.total = np.zeros(self.schema.size)
+        self.weights = np.zeros(self.schema.size, dtype=np.float32)
         self.reconnect()
 
     def __repr__(self) -> str:
@@ -147,14 +157,16 @@ class SimulatedWorker:
         """The trainer's next call after a reply; None: it has just joined."""
         match reply:
             case None:
-                return self.machine.seed(SCHEMA, "float32", [self.weights.tobytes()], now=now)[1]
+                return self.machine.seed(self.schema, "float32", [self.weights.tobytes()], now=now)[1]
             case messages.Seeded():
                 return self.machine.pull(have_epoch=0, have_version=0, now=now)[1]
             case messages.Weights() | messages.NotModified():
                 self.have = (reply.epoch, reply.version)
                 self.seen.append(self.have)
                 if isinstance(reply, messages.Weights):
-                    self.weights = CODECS[reply.codec].decode(vector, SCHEMA.size).numpy().copy()
+                    self.weights = (
+                        CODECS[reply.codec].decode(vector, self.schema.size, self.schema.statistics).numpy().copy()
+                    )
                 if reply.settled is not None:
                     return self.acknowledge(reply.settled, now=now)
                 return [effect for _ in range(self.in_flight) for effect in self.push(now=now)]
@@ -177,10 +189,10 @@ class SimulatedWorker:
         gradient = self.gradient(self.weights).astype(np.float32)
         self.total += gradient
         epoch, version = self.have
-        vector = [CODECS["float32"].encode(torch.from_numpy(self.placed(gradient)))]
+        vector = [CODECS[self.codec].encode(torch.from_numpy(self.placed(gradient)), self.schema.statistics)]
         codec = self.weight_codec() if self.pulls else None
         return self.machine.push(
-            "float32", vector, epoch=epoch, computed_on=version, steps=2, now=now, weight_codec=codec
+            self.codec, vector, epoch=epoch, computed_on=version, steps=2, now=now, weight_codec=codec
         )[1]
 
     def weight_codec(self) -> str | Base:
@@ -280,8 +292,8 @@ class SimulatedCluster:
         self.lives += 1
         self.lineage = self.lineage.resumed(draw=0)
         run = None
-        if self.checkpoint is not None:
-            run = TrainingRun.restored(self.checkpoint.vectors, self.checkpoint.record, now=self.now)
+        if (saved := self._stored()) is not None:
+            run = TrainingRun.restored(saved.vectors, saved.record, now=self.now)
             run.lineage = self.lineage
         self.server = self._new_server(run)
         self.server_up = True
@@ -370,7 +382,8 @@ class SimulatedCluster:
 
     def _send(self, send: Send) -> None:
         peer, copied = send.to, [bytes(frame) for frame in self._frames_to_worker(send)]
-        self.network.carry(lambda: self._to_worker(peer, copied), now=self.now)  # which keeps no snapshot
+        link = f">{peer.partition(b'/')[0].decode()}"
+        self.network.carry(lambda: self._to_worker(peer, copied), link=link, now=self.now)  # which keeps no snapshot
 
     def _finish_writing(self) -> None:
         if self._writing is None or self.now < self._writing[0]:
@@ -379,16 +392,23 @@ class SimulatedCluster:
         if self.disk_full:
             self._do_server(self.server.checkpoint_failed("no space left on device"))
         else:
-            self.checkpoint = checkpoint
+            self._store(checkpoint)
             self._do_server(self.server.checkpoint_saved("simulated"))
+
+    def _store(self, checkpoint: SaveCheckpoint) -> None:
+        """On this disk nothing is ever damaged."""
+        self.checkpoint = checkpoint
+
+    def _stored(self) -> SaveCheckpoint | None:
+        return self.checkpoint
 
     def _do_worker(self, worker: SimulatedWorker, effects: list[Effect]) -> None:
         for effect in effects:
             match effect:
                 case Transmit():
                     frames = [bytes(frame) for frame in self._frames_to_server(worker, effect)]
-                    peer = worker.peer
-                    self.network.carry(lambda peer=peer, frames=frames: self._to_server(peer, frames), now=self.now)
+                    deliver = partial(self._to_server, worker.peer, frames)
+                    self.network.carry(deliver, link=f"{worker.worker_id}>", now=self.now)
                 case Reconnect():
                     worker.reconnect()
                 case Joined():

@@ -7,6 +7,7 @@ when it goes on.
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ps_common.protocol.wire import read_to_server, read_to_worker, to_frames
@@ -119,7 +120,7 @@ class SimulatedPair(SimulatedCluster):
             match effect:
                 case SendToServer() if not self.link_is_cut:
                     frames = [bytes(frame) for frame in to_frames(effect.message)]
-                    self.network.carry(lambda frames=frames: self._to_server(PEER, frames), now=self.now)
+                    self.network.carry(partial(self._to_server, PEER, frames), link="standby>", now=self.now)
                 case Send():
                     self._send(effect)
                 case SaveCheckpoint():

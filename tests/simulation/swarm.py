@@ -1,37 +1,53 @@
 """
-A whole world from one integer: a server, alone or with a standby, its workers, their network, and what befalls them.
+A whole world from one integer: a server, alone or with a standby, its workers, their network, its disk, and what
+befalls them.
 
-A world has two phases. While the faults last nothing may be applied twice. Then everything is healed, and the world
-must be live (each worker has all its pushes acknowledged within a bound of simulated seconds) and exact (the weights
-are the sum of all pushes, once each, in integers).
+A world has two phases. While the faults last nothing may be applied twice, each worker gets the weights that were
+served, and each server keeps its invariants. Then everything is healed, and the world must be live (each worker has all
+its pushes acknowledged within a bound of simulated seconds) and exact (the weights are the sum of all pushes, once
+each, in integers, by worker process).
 
 `make swarm SEED=7` plays one world and prints a table of its events; `make swarm MINUTES=10 FIRST=1000` searches from
 that seed on, with all cores.
 """
 
 import itertools
+import logging
 import multiprocessing
 import os
 import random
 import subprocess
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
 
-from tests.simulation.cluster import Faults, Gradient, SimulatedCluster, ones
-from tests.simulation.pair import SimulatedPair
+from ps_common.protocol.messages import Adjust
+from ps_server.machine.consistency import ConsistencyGate
+from ps_server.state.training_run import TrainingRun
+from tests.simulation.cluster import Faults, ones
+from tests.simulation.swarm_cluster import (
+    PROCESSES,
+    PUSH_BYTES,
+    WORLD_SCHEMA,
+    WorldPair,
+    WorldSingle,
+    WorldWorker,
+    checked_next,
+)
 
 EXACT = {"optimizer": {"name": "sgd"}, "schedule": {"learning_rate": 1.0}}
-PUSH_BYTES = 12 + 1024
 LIVE_SECONDS = 180.0  # for a healed world to settle every push
 REJOIN_SECONDS = 20.0  # until nobody leaves: acknowledged pushes that the server has lost are sent again meanwhile
 RESUMED_SECONDS = 30.0  # without a server, after which somebody starts a primary again
-UNCERTAIN = 2  # the weight of worker w0, whose processes may be killed with pushes that nobody sends again
+FIRM_SECONDS = 2.0  # for which an exact world stays as it is: late messages change nothing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,10 +56,15 @@ class World:
 
     seed: int
     has_standby: bool
+    has_files: bool  # the disk is a folder, and checkpoints are files, which a crash tears
     workers: int
     rule: str
+    slack: int
+    quorum: int
     in_flight: int
     pulls: bool
+    gradient_codecs: tuple[str, ...]  # of the workers in turn
+    weight_kinds: tuple[str, ...]
     resend_pushes: int
     receive_bytes: int
     checkpoint_seconds: float
@@ -55,46 +76,86 @@ class World:
         return [seconds for seconds, event in self.events if event == kind]
 
 
-SINGLE = ("kill server", "restore server", "restart worker", "checkpoint", "fill disk", "empty disk", "join", "network")
-PAIR = ("restart worker", "checkpoint", "join", "network")
-LAST = ("kill server", "kill server in sync", "pause server in sync")  # of a pair
+BOTH = (
+    "restart worker",
+    "worker leaves",
+    "worker stands still",
+    "workers go on",
+    "checkpoint",
+    "join",
+    "network",
+    "link",
+    "pause run",
+    "resume run",
+    "adjust",
+)
+SINGLE = (
+    *BOTH,
+    "kill server",
+    "kill server",
+    "restore server",
+    "restore server",
+    "stop server",
+    "fill disk",
+    "empty disk",
+)
+SINGLE_WITH_FILES = (*SINGLE, "damage disk")
+LAST = ("kill server", "kill server in sync", "pause server in sync", "hand over in sync")  # of a pair
 
 
 def drawn(seed: int) -> World:
     """The world of this seed."""
     chance = random.Random(seed)
-    has_standby = chance.random() < 0.4
-    kinds = PAIR if has_standby else SINGLE
+    has_standby, has_files = chance.random() < 0.4, chance.random() < 0.3
+    kinds = BOTH if has_standby else SINGLE_WITH_FILES if has_files else SINGLE
     events = [(chance.choice([0.05, 0.3, 1.0, 3.0]), chance.choice(kinds)) for _ in range(chance.randint(1, 12))]
+    workers = chance.randint(1, 6)
     return World(
         seed=seed,
         has_standby=has_standby,
-        workers=chance.randint(1, 6),
-        rule=chance.choice(["async", "async", "ssp"]),
+        has_files=has_files,
+        workers=workers,
+        rule=chance.choice(["async", "async", "ssp", "paced", "sync"]),
+        slack=chance.randint(1, 4),
+        quorum=chance.choice([0, 0, min(2, workers), workers]),
         in_flight=chance.randint(1, 6),
         pulls=chance.random() < 0.7,
+        gradient_codecs=tuple(chance.choice(["float32", "bfloat16", "float16"]) for _ in range(chance.randint(1, 3))),
+        weight_kinds=tuple(
+            chance.choice(["float32", "bfloat16", "float16", "delta"]) for _ in range(chance.randint(1, 3))
+        ),
         resend_pushes=chance.choice([3, 20, 10_000]),
-        receive_bytes=chance.choice([12, 40, 2**30]),
+        receive_bytes=chance.choice([1, 3, 10**6]) * WORLD_SCHEMA.bytes,
         checkpoint_seconds=chance.choice([0.5, 2.0, 5.0]),
         checkpoint_takes_seconds=chance.choice([0.0, 0.3, 1.5]),
         events=(*events, (1.0, chance.choice(LAST))) if has_standby else tuple(events),
     )
 
 
+Cluster = WorldSingle | WorldPair
+
+
 class Played:
     """One world while it is played. `tamper` is called once before the world is healed: a test breaks something."""
 
-    def __init__(self, world: World, *, tamper: Callable[[SimulatedCluster], None] = lambda _: None) -> None:
+    def __init__(self, world: World, *, tamper: Callable[[Cluster], None] = lambda _: None) -> None:
         self.world, self._tamper = world, tamper
         self._chance = random.Random(world.seed + 1)
         self.table: list[str] = []  # one line an event
-        self.cluster = (SimulatedPair if world.has_standby else SimulatedCluster)(
+        consistency: dict[str, Any] = {"rule": world.rule, "quorum": world.quorum}
+        if world.rule in ("ssp", "paced"):
+            consistency["slack"] = world.slack
+        kind = WorldPair if world.has_standby else WorldSingle
+        self.cluster: Cluster = kind(
+            chance=random.Random(world.seed + 2),
+            gradient_codecs=world.gradient_codecs,
+            weight_kinds=world.weight_kinds,
             workers=world.workers,
             updates=10**6,
             seed=world.seed,
             faults=self._drawn_faults(),
             gradient=ones,
-            settings=EXACT | {"consistency": {"rule": world.rule} | ({"slack": 3} if world.rule == "ssp" else {})},
+            settings=EXACT | {"consistency": consistency},
             resend_bytes=world.resend_pushes * PUSH_BYTES,
             in_flight=world.in_flight,
             pulls=world.pulls,
@@ -103,16 +164,24 @@ class Played:
             checkpoint_takes_seconds=world.checkpoint_takes_seconds,
         )
         self.began = self.cluster.now
-        self.killed: list[Any] = []  # worker processes
-        for number, worker in enumerate(self.cluster.workers):
-            worker.gradient = _into(number)
+        self._still: list[WorldWorker] = []  # workers that stand still
 
     def play(self) -> float:
         """Play it to its end. Returns its simulated seconds; raises AssertionError when a guarantee is broken."""
+        settle = self.cluster.remembering(TrainingRun.settle)
+        with mock.patch.object(ConsistencyGate, "next", checked_next), mock.patch.object(TrainingRun, "settle", settle):
+            if not self.world.has_files:
+                return self._play()
+            with tempfile.TemporaryDirectory() as folder:
+                self.cluster.folder = Path(folder)
+                return self._play()
+
+    def _play(self) -> float:
         cluster = self.cluster
         self._until(lambda: cluster.checkpoint is not None, "saved at first")
-        if isinstance(cluster, SimulatedPair):
-            self._until(lambda: cluster.server.replication.followed is not None or self._has_taken_over(), "in sync")
+        if isinstance(cluster, WorldPair):
+            soon = cluster.now + 10.0  # on the worst networks a standby is never in sync
+            self._until(lambda: cluster.standby.is_complete(now=cluster.now) or cluster.now > soon, "in sync, or not")
         for seconds, event in self.world.events:
             self._pass(seconds)
             self._do(event)
@@ -123,53 +192,110 @@ class Played:
 
     def _do(self, event: str) -> None:
         cluster = self.cluster
-        if isinstance(cluster, SimulatedPair) and event.endswith("in sync"):
-            cluster.network.faults = Faults()
+        if isinstance(cluster, WorldPair) and event.endswith("in sync"):
+            self._calm()
             self._until(lambda: cluster.standby.is_complete(now=cluster.now) or self._has_taken_over(), "in sync")
         self._note(event)
         match event:
             case "kill server" | "kill server in sync" if cluster.server_up:
                 cluster.kill_server()
+            case "stop server" if cluster.server_up:
+                cluster.save()
+                self._pass(self.world.checkpoint_takes_seconds + 0.1)
+                cluster.kill_server()
+            case "pause server in sync" if isinstance(cluster, WorldPair):
+                cluster.pause()
+            case "hand over in sync" if isinstance(cluster, WorldPair) and not self._has_taken_over():
+                cluster.ask_to_leave()
+                self._until(lambda: cluster.exited, "exited")
+                if not cluster.server.ending.fenced:
+                    cluster.save()
+                    self._pass(self.world.checkpoint_takes_seconds + 0.1)
+                cluster.kill_server()
             case "restore server" if not cluster.server_up:
                 cluster.restore_server()
-            case "restart worker":
-                self.killed.append(cluster.workers[0])
-                cluster.restart_worker(0)
-                cluster.workers[0].gradient = _into(0)
             case "checkpoint" if cluster.server_up:
                 cluster.save()
             case "fill disk":  # workers with little room let go of pushes while no checkpoint can be written
                 cluster.disk_full = self.world.resend_pushes == 10_000
             case "empty disk":
                 cluster.disk_full = False
-            case "join" if len(cluster.workers) < 8:
-                joined = cluster.add_worker(f"w{len(cluster.workers)}")
-                joined.gradient = _into(len(cluster.workers))
-                cluster.workers.append(joined)
+            case "damage disk":
+                cluster.damage()
+            case "pause run" | "resume run":
+                self._adjust(paused=event == "pause run")
+            case "adjust":
+                self._adjust(checkpoint_seconds=self._chance.choice([0.5, 2.0, 5.0]))
             case "network":
                 cluster.network.faults = self._drawn_faults()
-            case "pause server in sync" if isinstance(cluster, SimulatedPair):
-                cluster.pause()
+            case "link":
+                peer = self._chance.choice([*(one.worker_id for one in cluster.workers), "standby"])
+                link = f">{peer}" if self._chance.random() < 0.5 else f"{peer}>"
+                cluster.network.faults_of[link] = self._drawn_faults(worst=1.0 if not self.world.has_standby else 0.3)
+            case _:
+                self._do_to_workers(event)
+
+    def _do_to_workers(self, event: str) -> None:
+        cluster = self.cluster
+        match event:
+            case "restart worker":
+                self._still = [worker for worker in self._still if worker is not cluster.workers[0]]
+                cluster.restart_worker(0)
+            case "worker leaves" if len(cluster.workers) > max(1, self.world.quorum):
+                worker = cluster.workers.pop()
+                cluster._do_worker(worker, worker.machine.leave("asked to leave", now=cluster.now)[1])
+                worker.alive = False
+                self._still = [one for one in self._still if one is not worker]
+            case "worker stands still":
+                worker = self._chance.choice(cluster.workers)
+                worker.alive = False
+                self._still.append(worker)
+            case "workers go on":
+                self._go_on()
+            case "join" if len(cluster.workers) < 8:
+                name = f"w{len({one.worker_id for one in cluster.processes})}"
+                cluster.workers.append(cluster.add_worker(name))
+
+    def _calm(self) -> None:
+        self.cluster.network.faults = Faults()
+        self.cluster.network.faults_of.clear()
+
+    def _go_on(self) -> None:
+        for worker in self._still:
+            worker.alive = True
+        self._still.clear()
+
+    def _adjust(self, **settings: Any) -> None:
+        cluster = self.cluster
+        if cluster.server_up and not self._has_taken_over():
+            cluster._receive(b"ps-ctl", Adjust(request=1, settings=settings), ())
 
     def _heal(self) -> None:
         cluster = self.cluster
         self._note("heal")
-        cluster.network.faults, cluster.disk_full = Faults(), False
-        if isinstance(cluster, SimulatedPair):
+        self._calm()
+        self._go_on()
+        cluster.disk_full = False
+        if isinstance(cluster, WorldPair):
             self._heal_pair(cluster)
         elif not cluster.server_up:
             cluster.restore_server()
+        cluster._receive(b"ps-ctl", Adjust(request=1, settings={"paused": False}), ())
         for worker in cluster.workers:
             worker.updates = worker.made
-        self._pass(REJOIN_SECONDS)
+        joined_by = cluster.now + REJOIN_SECONDS
+        while cluster.now < joined_by and not self._is_exact():
+            cluster.step()
+        self._pass(FIRM_SECONDS)
         self._until(self._all_have_left, "live")
         assert [worker.error for worker in cluster.workers] == [None] * len(cluster.workers)
 
-    def _heal_pair(self, pair: SimulatedPair) -> None:
+    def _heal_pair(self, pair: WorldPair) -> None:
         """A standby that lacks something does not take over; then somebody starts the primary again."""
         resumed_at = pair.now + RESUMED_SECONDS
-        is_in_sync = self.world.events[-1][1] != "kill server"
-        self._until(lambda: self._has_taken_over() or (pair.now > resumed_at and not is_in_sync), "taken over, or not")
+        self._until(
+            lambda: self._has_taken_over() or (pair.now > resumed_at and not self._is_sure()), "taken over, or not"
+        )
         if pair.is_paused:
             pair.go_on()
             self._pass(3.0)
@@ -178,26 +304,47 @@ class Played:
         else:
             pair.restore_server()
 
+    def _is_sure(self) -> bool:
+        """Whether a standby in sync has to take over."""
+        return self.world.events[-1][1].endswith("in sync")
+
     def _has_taken_over(self) -> bool:
         """A standby that hears nothing of its primary for a second does so: a bad network suffices."""
-        return isinstance(self.cluster, SimulatedPair) and self.cluster.standby.server is not None
+        return isinstance(self.cluster, WorldPair) and self.cluster.standby.server is not None
 
     def _all_have_left(self) -> bool:
-        """Workers leave when their pushes are acknowledged: under ssp nobody waits for one that has left."""
+        """Workers leave when their pushes are acknowledged: nobody waits for one that has left."""
         for worker in self.cluster.workers:
             worker.alive = worker.alive and not worker.finished
         return not any(worker.alive for worker in self.cluster.workers)
 
     def _is_exact(self) -> bool:
+        """Of a process that has died, what was durable; what a damaged disk has lost, nobody has."""
         self._check_nothing_is_doubled()
-        lost = self.cluster.lost()
-        return not lost[:UNCERTAIN].any() and (bool(self.killed) or lost[UNCERTAIN] == 0)
+        cluster = self.cluster
+        if cluster.is_damaged or cluster.server.run is None:
+            return cluster.is_damaged
+        applied, living = self._applied(), {worker.own for worker in cluster.workers}
+        keeps_durable = not self.world.has_standby or self._is_sure()
+        return all(
+            applied[one.own] == one.total[one.own]
+            if one.own in living
+            else not keeps_durable or applied[one.own] >= one.made_through(one.durable)
+            for one in cluster.processes
+        )
 
     def _check_nothing_is_doubled(self) -> None:
         if self.cluster.server.run is None or self.cluster.server.run.store is None:
             return
-        made = sum(worker.total for worker in (*self.cluster.workers, *self.killed))
-        assert all(-self.cluster.weights() <= made), f"applied {-self.cluster.weights()}, made {made}"
+        applied = self._applied()
+        for one in self.cluster.processes:
+            assert 0 <= applied[one.own] <= one.total[one.own], f"applied {applied}, {one.worker_id} made {one.total}"
+
+    def _applied(self) -> np.ndarray:
+        """The sum of each process's pushes, from the statistics; from the weights too where pushes have no mean."""
+        weights, sums = -self.cluster.weights()[:PROCESSES], self.cluster.weights()[PROCESSES:]
+        assert self.world.rule in ("paced", "sync") or np.array_equal(weights, sums), f"{weights} and {sums} differ"
+        return sums
 
     def _until(self, condition: Callable[[], bool], what: str) -> None:
         self.cluster.run_until(condition, within_seconds=LIVE_SECONDS)
@@ -209,10 +356,10 @@ class Played:
             self.cluster.step()
             self._check_nothing_is_doubled()
 
-    def _drawn_faults(self) -> Faults:
+    def _drawn_faults(self, *, worst: float = 0.3) -> Faults:
         chance = self._chance
         return Faults(
-            drop=chance.choice([0.0, 0.05, 0.3]),
+            drop=chance.choice([0.0, 0.05, worst]),
             duplicate=chance.choice([0.0, 0.3]),
             longest_delay_seconds=chance.choice([0.0, 0.4]),
         )
@@ -223,19 +370,19 @@ class Played:
         self.table.append(f"{cluster.now - self.began:8.2f} {event:28} {cluster.server!r:60} {members}")
 
 
-def _into(number: int) -> Gradient:
-    """Integers into the weight of this worker, and nothing into the others."""
-    weight, values = UNCERTAIN if number == 0 else number % UNCERTAIN, itertools.cycle([1, 2, 4, 8, 16])
-    return lambda weights: np.eye(3, dtype=np.float32)[weight] * next(values)
+def outcome_of(world: World) -> tuple[float, str]:
+    """The simulated seconds that it lasted, and how it breaks a guarantee; "" if it does not."""
+    played = Played(world)
+    try:
+        return played.play(), ""
+    except Exception as error:  # an exception of a machine would end its program
+        story = str(error) if isinstance(error, AssertionError) else repr(error)
+        return played.cluster.now - played.began, story or "an assertion of a machine or of a worker"
 
 
 def failure_of(world: World) -> str:
     """How this world breaks a guarantee; "" if it does not."""
-    try:
-        Played(world).play()
-    except AssertionError as error:
-        return str(error) or "an assertion of a machine or of a worker"
-    return ""
+    return outcome_of(world)[1]
 
 
 def shrunk(world: World) -> World:
@@ -247,17 +394,23 @@ def shrunk(world: World) -> World:
     return next((shrunk(one) for one in smaller if failure_of(one)), world)
 
 
+def kinds_of(world: World) -> set[str]:
+    """What this world has in it."""
+    kinds = {world.rule, "pair" if world.has_standby else "single", *(kind for _, kind in world.events)}
+    kinds |= {f"{codec} gradients" for codec in world.gradient_codecs} | {
+        f"{kind} weights" for kind in world.weight_kinds
+    }
+    return kinds | {kind for kind, has in (("files", world.has_files), ("quorum", world.quorum)) if has}
+
+
 def _searched(seed: int) -> tuple[int, float, str]:
-    played = Played(drawn(seed))
-    try:
-        return seed, played.play(), ""
-    except AssertionError as error:
-        return seed, played.cluster.now - played.began, str(error) or "an assertion of a machine or of a worker"
+    return seed, *outcome_of(drawn(seed))
 
 
 def search(minutes: float, first: int) -> int:
     """Play the worlds from this seed on, with all cores, until one fails or the time is over. Returns how it ended."""
     torch.set_num_threads(1)
+    logging.disable()
     begun, worlds, hours, kinds = time.monotonic(), 0, 0.0, Counter[str]()
     with multiprocessing.Pool() as pool:
         for seed, seconds, failure in pool.imap(_searched, itertools.count(first)):
@@ -266,7 +419,7 @@ def search(minutes: float, first: int) -> int:
                 print(f"SEED={seed} at {commit}: {failure}\nshrunk: {shrunk(drawn(seed))}")
                 return 1
             world, worlds, hours = drawn(seed), worlds + 1, hours + seconds / 3600
-            kinds.update({world.rule, "pair" if world.has_standby else "single", *(kind for _, kind in world.events)})
+            kinds.update(kinds_of(world))
             if time.monotonic() - begun > 60 * minutes:
                 break
     speed = worlds / (time.monotonic() - begun)

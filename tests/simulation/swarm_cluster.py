@@ -1,0 +1,244 @@
+"""
+The cluster of a swarm's world: its workers look at all that they are given, its server at itself, and its disk has
+files.
+
+Each worker process pushes integers into a weight of its own. So the sum is exact by process.
+"""
+
+import itertools
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from ps_client.machine.effects import Effect
+from ps_common.errors import CheckpointError
+from ps_common.protocol import messages
+from ps_common.protocol.codecs import CODECS
+from ps_common.protocol.deltas import Base
+from ps_common.protocol.messages import ToWorker
+from ps_common.protocol.tensors import Schema, TensorSpec
+from ps_common.protocol.wire import Buffer
+from ps_common.run_folder.checkpoint_file import read_checkpoint, write_checkpoint
+from ps_common.run_folder.checkpoint_folder import newest_first
+from ps_common.run_folder.paths import WRITING, checkpoint_name
+from ps_server.machine.consistency import ConsistencyGate, WaitingPush
+from ps_server.machine.membership import Membership
+from ps_server.machine.parameter_server import ParameterServer
+from ps_server.state.effects import SaveCheckpoint
+from ps_server.state.training_run import TrainingRun
+from ps_server.storage.earlier_life import newest_checkpoint
+from tests.simulation.cluster import SimulatedCluster, SimulatedWorker
+from tests.simulation.pair import SimulatedPair
+
+PROCESSES = 24  # the most that may be in a world
+# Where several pushes are one update, weights get the mean of their gradients, and statistics the sum.
+WORLD_SCHEMA = Schema(
+    [TensorSpec("weights", (PROCESSES,)), TensorSpec("sums", (PROCESSES,), role="statistic")]
+)  # one element of both for each process
+PUSH_BYTES = WORLD_SCHEMA.bytes + 1024
+VALUES = (1, 2, 4, 8, 16)  # of the pushes of each process, again and again
+KEPT_CHECKPOINTS = 3
+
+Versions = dict[tuple[int, int], Tensor]  # the weights by epoch and version
+
+
+@dataclass(repr=False)
+class WorldWorker(SimulatedWorker):
+    """It pushes into the weight `own`, and compares weights that it gets with those of the server at that version."""
+
+    schema: Schema = WORLD_SCHEMA
+    own: int = 0
+    weight_kind: str = "float32"  # float32, bfloat16, or delta: away from the newest bfloat16
+    versions: Versions = field(default_factory=dict)  # of the world
+    base: Base | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        values, ones = itertools.cycle(VALUES), np.eye(PROCESSES, dtype=np.float32)
+        self.gradient = lambda weights: np.tile(ones[self.own], 2) * next(values)
+
+    def next_call(self, reply: ToWorker | None, vector: Any, *, now: float) -> list[Effect]:
+        if isinstance(reply, messages.Weights):
+            if (served := self.versions.get((reply.epoch, reply.version))) is not None:
+                assert _is_served(reply.codec, vector, served), f"{self.worker_id} got other weights than were served"
+            if reply.codec == "bfloat16":
+                self.base = Base(b"".join(vector), self.schema.weights)
+        return super().next_call(reply, vector, now=now)
+
+    def weight_codec(self) -> str | Base:
+        if self.weight_kind == "delta":
+            return self.base or "bfloat16"
+        return self.weight_kind
+
+    def made_through(self, sequence: int) -> int:
+        """The sum of its first so many pushes."""
+        rounds, more = divmod(sequence, len(VALUES))
+        return rounds * sum(VALUES) + sum(VALUES[:more])
+
+    @property
+    def durable(self) -> int:
+        """The sequence up to which it was told that its pushes are durable."""
+        return self.machine._requests.resend_buffer._durable
+
+
+def _is_served(codec: str, told: Sequence[Buffer], served: Tensor) -> bool:
+    size, statistics = WORLD_SCHEMA.size, WORLD_SCHEMA.statistics
+    again = CODECS[codec].decode([CODECS[codec].encode(served, statistics)], size, statistics)
+    return bool(CODECS[codec].decode(told, size, statistics).equal(again))
+
+
+class Watched:
+    """What a world adds to a cluster. `folder` is that of the run's checkpoints; None: a disk that never fails."""
+
+    folder: Path | None = None
+    workers: list[WorldWorker]
+    server: ParameterServer
+    server_up: bool
+    now: float
+    is_damaged = False  # what was durable may be gone from the disk
+
+    def __init__(
+        self, *, chance: random.Random, gradient_codecs: Sequence[str], weight_kinds: Sequence[str], **options: Any
+    ) -> None:
+        """Processes take the codecs of their gradients and weights in turn."""
+        self.chance, self._gradient_codecs, self._weight_kinds = chance, gradient_codecs, weight_kinds
+        self.versions: Versions = {}
+        self.processes: list[WorldWorker] = []
+        self._newest: dict[ParameterServer, int] = {}  # the newest version of each
+        super().__init__(worker=WorldWorker, **options)
+
+    def _new_worker(self, worker_id: str, *, process: int) -> WorldWorker:
+        worker: WorldWorker = super()._new_worker(worker_id, process=process)
+        worker.own, worker.versions = len(self.processes), self.versions
+        worker.weight_kind = self._weight_kinds[worker.own % len(self._weight_kinds)]
+        worker.codec = self._gradient_codecs[worker.own % len(self._gradient_codecs)]
+        self.processes.append(worker)
+        return worker
+
+    def servers(self) -> list[ParameterServer]:
+        """Those that are up: the primary, and what the standby has become."""
+        up = [self.server] if self.server_up else []
+        if isinstance(self, SimulatedPair) and self.standby.server is not None and self.standby.server not in up:
+            up.append(self.standby.server)
+        return up
+
+    def step(self) -> None:
+        super().step()
+        for server in self.servers():
+            check(server, self._newest, now=self.now)
+
+    def remembering(self, settle: Callable[..., Any]) -> Callable[..., Any]:
+        """TrainingRun.settle, and the weights after it: the standby has the same as the primary."""
+
+        def remember(run: TrainingRun, pushes: Any) -> Any:
+            settled = settle(run, pushes)
+            weights = run.weights.flat.clone()
+            known = self.versions.setdefault((run.epoch, run.weights.version), weights)
+            assert known.equal(weights), f"two servers differ in version {run.weights.version} of {run.epoch}"
+            return settled
+
+        return remember
+
+    # -- the disk -----------------------------------------------------------------------------------------------------
+
+    def kill_server(self) -> None:
+        """A checkpoint that was being written is torn at any byte."""
+        writing: tuple[float, SaveCheckpoint] | None = self._writing
+        if self.folder is not None and writing is not None:
+            torn = self.folder / checkpoint_name(writing[1].global_steps)
+            if torn.exists():  # it is replaced when the new one is whole, not before
+                torn = self.folder / WRITING / torn.name
+            write_checkpoint(self.folder / "whole", writing[1].vectors, writing[1].record)
+            content = (self.folder / "whole").read_bytes()
+            (self.folder / "whole").unlink()
+            torn.parent.mkdir(exist_ok=True)
+            torn.write_bytes(content[: self.chance.randrange(len(content))])
+        super().kill_server()
+
+    def damage(self) -> None:
+        """The newest of several checkpoints is gone, or a bit of it flips."""
+        paths = [path for path in newest_first(self.folder) if _is_sound(path)] if self.folder is not None else []
+        if len(paths) < 2 or self.is_damaged:
+            return
+        self.is_damaged = True
+        if self.chance.random() < 0.5:
+            paths[0].unlink()
+            return
+        content = bytearray(paths[0].read_bytes())
+        content[self.chance.randrange(len(content))] ^= 1 << self.chance.randrange(8)
+        paths[0].write_bytes(content)
+
+    def _store(self, checkpoint: SaveCheckpoint) -> None:
+        super()._store(checkpoint)
+        if self.folder is not None:
+            write_checkpoint(
+                self.folder / checkpoint_name(checkpoint.global_steps), checkpoint.vectors, checkpoint.record
+            )
+            for path in newest_first(self.folder)[KEPT_CHECKPOINTS:]:
+                path.unlink()
+
+    def _stored(self) -> SaveCheckpoint | None:
+        if self.folder is None or not newest_first(self.folder):
+            return super()._stored()
+        _, vectors, record = newest_checkpoint(self.folder, self.folder)
+        return SaveCheckpoint(vectors, record, record.progress.global_steps, best=False, keep=KEPT_CHECKPOINTS)
+
+
+class WorldSingle(Watched, SimulatedCluster):
+    """One server."""
+
+
+class WorldPair(Watched, SimulatedPair):
+    """A primary and its standby."""
+
+
+def _is_sound(path: Path) -> bool:
+    try:
+        read_checkpoint(path)
+    except CheckpointError:
+        return False
+    return True
+
+
+# -- what each server must be, after each step ------------------------------------------------------------------------
+
+
+def check(server: ParameterServer, newest: dict[ParameterServer, int], *, now: float) -> None:
+    """Invariants. `newest` is the newest version seen so far, by server."""
+    assert server.version >= newest.get(server, 0), f"version {server.version} after {newest[server]}"
+    newest[server] = server.version
+    if server.run is None:
+        return
+    for worker, account in server.run.ledger.accounts.items():
+        assert account.durable <= account.through, f"{worker}: durable {account.durable}, settled {account.through}"
+        assert min(account.early, default=account.through + 2) > account.through + 1, f"{worker}: {account}"
+    budget, gate = server.pushes.budget, server.pushes.gate
+    granted = sum(grant.size for grant in budget._granted.values())
+    assert budget._granted_bytes == granted, f"{budget._granted_bytes} bytes are counted as granted, {granted} are"
+    assert granted <= max(budget._budget_bytes, server.pushes.vector_bytes), f"{granted} bytes are granted"
+    waiting = sum(push.size for pushes in gate._waiting.values() for push in pushes.values())
+    assert gate.waiting_bytes == waiting, f"{gate.waiting_bytes} bytes are counted as waiting, {waiting} are"
+    for member in server.membership.alive():
+        silent = now - member.last_heard
+        assert silent <= server.membership.lease_seconds + 1.0, f"{member.worker_id} is alive, silent for {silent} s"
+
+
+def checked_next(
+    gate: ConsistencyGate, members: Membership, *, epoch: int, version: int, _next: Any = ConsistencyGate.next
+) -> list[WaitingPush]:
+    """Stands where ConsistencyGate.next would: who is in an update, and how far the first leads."""
+    together: list[WaitingPush] = _next(gate, members, epoch=epoch, version=version)
+    workers = [push.member.worker_id for push in together]
+    assert len(set(workers)) == len(workers), f"{workers} in one update"
+    moving = {member.worker_id for member in members.moving()}
+    if workers and gate._settings.rule == "sync":
+        assert moving <= set(workers), f"a round without {moving - set(workers)}"
+    if moving & set(workers) and gate._settings.rule == "ssp":
+        clocks = [clock for worker, clock in gate._clocks.items() if worker in moving]
+        assert max(clocks) - min(clocks) <= gate._settings.slack, f"more than the slack: {gate._clocks} of {moving}"
+    return together
