@@ -69,44 +69,43 @@ class Comparison:
             self._say(f"{what}, {runner.name}: not measured: {why}")
             return None
         score = "" if found.mean_return is None else f", {found.mean_return:.1f} points in {found.games} games"
-        self._say(f"{what}, {runner.name}: {found.steps_per_second:,.0f} steps/s{score}")
+        took = f"first update after {found.first_update_seconds:.1f} s, {found.memory_mib:,.0f} MiB"
+        self._say(f"{what}, {runner.name}: {found.steps_per_second:,.0f} steps/s, {took}{score}")
         return found
 
     def _say(self, line: str) -> None:
         print(f"{(time.monotonic() - self._began) / 60:4.1f} of {self._minutes:.1f} minutes  {line}", flush=True)
 
 
-def compare_speeds(flags: Flags, runners: Sequence[Runner]) -> tuple[str, list[float]]:
-    """The table, and how busy the machine was before each run."""
+def compare_speeds(flags: Flags, runners: Sequence[Runner]) -> str:
+    """The section of the page."""
     comparison = Comparison(flags, runs=flags.turns * len(runners), seconds=flags.seconds)
     turns: dict[Runner, list[Figures | None]] = {runner: [] for runner in runners}
     for turn in range(flags.turns):
         for runner in runners:
             turns[runner].append(comparison.measure(runner, f"turn {turn + 1}", sticky=0.0))
-    return page.same_network(turns), comparison.busy
+    return page.same_network(turns, page.conditions(comparison.busy, "make peers"))
 
 
-def compare_scores(flags: Flags, runners: Sequence[Runner]) -> tuple[str, list[float]]:
+def compare_scores(flags: Flags, runners: Sequence[Runner]) -> str:
     """The same for scores."""
     comparison = Comparison(flags, runs=len(STICKY) * len(runners), seconds=60 * flags.minutes)
     found: dict[tuple[Runner, float], Figures | None] = {}
     for sticky in STICKY:
         for runner in runners:
             found[runner, sticky] = comparison.measure(runner, f"sticky {sticky:g}", sticky=sticky)
-    return page.as_recommended(found, flags.minutes), comparison.busy
+    return page.as_recommended(found, flags.minutes, page.conditions(comparison.busy, "make peers-scores"))
 
 
 def main(flags: Flags) -> None:
     """Measure, and write the section of the page."""
     venvs = flags.venvs.absolute()
     if flags.scores:
-        title, command = page.RECOMMENDED, "make peers-scores"
-        table, busy = compare_scores(flags, as_recommended(venvs))
+        title, section = page.RECOMMENDED, compare_scores(flags, as_recommended(venvs))
     else:
-        title, command = page.SAME, "make peers"
-        table, busy = compare_speeds(flags, same_network(venvs))
-    page.put(flags.page, title, f"{page.conditions(busy, command)}\n{table}")
-    print(f"\n{table}\n\nwritten to {flags.page}")
+        title, section = page.SAME, compare_speeds(flags, same_network(venvs))
+    page.put(flags.page, title, section)
+    print(f"\n{section}\n\nwritten to {flags.page}")
 
 
 if __name__ == "__main__":

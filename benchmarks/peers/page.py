@@ -13,6 +13,11 @@ from benchmarks.peers.runners import CORES, Runner
 HEAD = """# How does ps-rl compare with what one would pick instead?
 
 """
+NETWORK = """On both sides the network of Mnih et al. 2015 with 1.69 M parameters learns Pong without sticky actions
+from four frames of 84×84, with eight games, unrolls of 128 steps, four passes and batches of 256."""
+NOTES = """Networks and settings differ, and so does what a step costs. `pong` plays with three of the six actions, all
+others with all six. *Sticky* is the probability that a frame repeats the last action, which each program takes by a
+flag of its own. A score is the mean of the last hundred training games; *18 after* is when that mean first was 18."""
 SAME, RECOMMENDED = "With the same network and settings", "Each as its authors recommend"
 ORDER = (SAME, RECOMMENDED)
 
@@ -31,11 +36,14 @@ def conditions(busy: Sequence[float], command: str) -> str:
     model = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text(encoding="utf-8"))
     machine = f"{model[1] if model else platform.machine()}, {CORES} cores, Python {platform.python_version()}"
     others = f"others used {min(busy):.0f} to {max(busy):.0f} % of the cores right before a run"
-    return f"*{time.strftime('%Y-%m-%d')} · {machine} · {others} · `{command}`*\n"
+    return f"*{time.strftime('%Y-%m-%d')} · {machine} · {others} · `{command}`*"
 
 
-def same_network(turns: Mapping[Runner, Sequence[Figures | None]]) -> str:
-    """Ours is the first. Each has a figure for each turn, or None where it was not measured."""
+def same_network(turns: Mapping[Runner, Sequence[Figures | None]], under: str) -> str:
+    """
+    The section of a comparison of speeds; `under` are its conditions. Ours is the first. Each has a figure for each
+    turn, or None where it was not measured.
+    """
     mine, *others = turns
     speeds = {runner: [found and found.steps_per_second for found in turns[runner]] for runner in turns}
     lines = ["| Pong | steps/s | of each turn | ps-rl makes … times as many (spread) | MiB (PSS) | first update, s |"]
@@ -56,17 +64,24 @@ def same_network(turns: Mapping[Runner, Sequence[Figures | None]]) -> str:
         memory = statistics.median(found.memory_mib for found in figures)
         first = statistics.median(found.first_update_seconds for found in figures)
         lines.append(f"| {runner.name} | {speed:,.0f} | {each} | {ratio} | {memory:,.0f} | {first:.1f} |")
+    answer = "Not measured."
     if medians:
         quickest = max(medians, key=lambda runner: medians[runner])
-        answer = f"**ps-rl makes {medians[quickest][1]:.2f} times the steps/s of the quickest, {quickest.name}.**"
-        lines = [answer, "", *lines]
-    return "\n".join([*lines, "", *(f"- {runner.name}: `{runner.typed}`" for runner in turns)])
+        answer = f"ps-rl makes {medians[quickest][1]:.2f} times the steps/s of the quickest, {quickest.name}."
+    typed = [f"- {runner.name}: `{runner.typed}`" for runner in turns]
+    return "\n".join([f"**{answer}** {NETWORK}", "", under, "", *lines, "", *typed])
 
 
-def as_recommended(found: Mapping[tuple[Runner, float], Figures | None], minutes: float) -> str:
-    """A row for each runner and probability of a sticky action."""
-    lines = [f"| typed | sticky | steps/s | last 100 training games after {minutes:g} minutes | 18 after, minutes "]
-    lines[0] += "| MiB (PSS) | first update, s |"
+def as_recommended(found: Mapping[tuple[Runner, float], Figures | None], minutes: float, under: str) -> str:
+    """The section of scores, with a row for each runner and probability of a sticky action."""
+    lines = [
+        NOTES,
+        "",
+        under,
+        "",
+        f"| typed | sticky | steps/s | last 100 training games after {minutes:g} minutes | 18 after, minutes ",
+    ]
+    lines[-1] += "| MiB (PSS) | first update, s |"
     lines.append("|---|---|---|---|---|---|---|")
     for (runner, sticky), figures in found.items():
         head = f"| {runner.name}: `{runner.typed}` | {sticky:g} |"

@@ -124,14 +124,15 @@ def test_runs_are_in_turn_and_a_ratio_is_of_two_in_the_same_turn(
 
     monkeypatch.setattr("benchmarks.peers.__main__.run", run)
     monkeypatch.setattr("benchmarks.peers.__main__.BUSY_SECONDS", 0.0)
-    table, busy = compare_speeds(Flags(), runners)
-    assert len(busy) == 9
+    table = compare_speeds(Flags(), runners)
     assert table.startswith("**ps-rl makes 2.00 times the steps/s of the quickest, quick.**")
+    assert "% of the cores right before a run · `make peers`*" in table
     assert "| ours | 660 | 600, 900, 660 |  | 500 | 4.0 |" in table
     assert "| slow | 250 | 200, 300, – | 3.00 (3.00–3.00) | 500 | 4.0 |" in table
     assert "| quick | 330 | 300, 500, 330 | 2.00 (1.80–2.00) | 500 | 4.0 |" in table
     said = [line.partition("minutes  ")[2] for line in capsys.readouterr().out.splitlines()]
-    assert said[:3] == ["9 runs of 60 s each", "turn 1, ours: 600 steps/s, -20.5 points in 40 games", said[2]]
+    assert said[0] == "9 runs of 60 s each"
+    assert said[1].startswith("turn 1, ours: 600 steps/s, first update after 4.0 s, 500 MiB, -20.5 points in 40 games")
     assert said[8] == "turn 3, slow: not measured: it has ended"
 
 
@@ -139,7 +140,7 @@ def test_scores_are_of_both_protocols_and_say_how_many_games_they_are_of(monkeyp
     found = {0.0: Figures(3000.0, 4.0, 1200.0, 20.6, 100, 2.64), 0.25: FIGURES}
     monkeypatch.setattr("benchmarks.peers.__main__.run", lambda runner, *, sticky, **_: found[sticky])
     monkeypatch.setattr("benchmarks.peers.__main__.BUSY_SECONDS", 0.0)
-    table, _ = compare_scores(Flags(), [Runner("one", "type one", ("one",))])
+    table = compare_scores(Flags(), [Runner("one", "type one", ("one",))])
     assert "| one: `type one` | 0 | 3,000 | 20.6 | 2.6 | 1,200 | 4.0 |" in table
     assert "| one: `type one` | 0.25 | 600 | -20.5 (40 games) | – | 500 | 4.0 |" in table
 
