@@ -153,7 +153,7 @@ class Link:
     def say_goodbye(self, reason: str = "") -> None:
         self._call(lambda now: self.machine.leave(reason, now=now))
 
-    def close(self) -> None:
+    def close(self, *, seconds: float) -> None:
         del self._server.links[self._peer]
 
     def _call(self, method: Callable[..., Any]) -> ReplyFuture[Reply]:

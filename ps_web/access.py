@@ -1,15 +1,28 @@
 """
-Access to the page: a token, the host names that a browser may use, and the headers that keep other sites out.
+Access to the page: connections, a token, the host names that a browser may use, and the headers that keep other sites
+out.
 
 On the loopback interface everybody on this machine may look. On another interface looking takes the token. Steering
 takes it everywhere.
+
+There are so many connections at most. The next one closes the oldest that waits for a request, else the oldest without
+the token: so half a request costs its sender alone.
 """
 
+import asyncio
 import hmac
-from collections.abc import Awaitable, Callable
-from urllib.parse import urlsplit
+import logging
+import resource
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from urllib.parse import SplitResult, urlsplit
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+
+from ps_common.sockets.zmq_sockets import take_every_descriptor_allowed
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -24,6 +37,9 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+MOST_CONNECTIONS = 1000
+LEFT_DESCRIPTORS = 256  # for files, servers, and connections that are accepted before others have closed
+REQUEST_SECONDS = 15.0  # for the head of a request, and between two requests
 
 
 class Access:
@@ -34,11 +50,28 @@ class Access:
         self._is_open = is_open
         self._hosts = LOOPBACK | hosts
         self._cookie = f"ps_web_{port}"
+        self._at_work: dict[asyncio.BaseProtocol, bool] = {}  # connections with a request; whether it has the token
 
     @web.middleware
     async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Refuse what may not come in, and give every response its headers."""
-        if self._is_open and _name_of(request.host) not in self._hosts:
+        """Refuse what may not come in."""
+        self._at_work[request.protocol] = self.may_steer(request)
+        try:
+            return await self._handle(request, handler)
+        finally:
+            self._at_work.pop(request.protocol, None)
+
+    def accept(self, server: web.Server, most: int) -> asyncio.BaseProtocol:
+        """The protocol of a new connection; another one is closed for it when there are `most`."""
+        there = [one for one in server.connections if one.transport is not None and not one.transport.is_closing()]
+        if len(there) >= most:  # the oldest first
+            expendable = min(there, key=lambda one: {None: 0, False: 1, True: 2}[self._at_work.get(one)])
+            assert expendable.transport is not None, "it is not closed"
+            expendable.transport.abort()
+        return server()
+
+    async def _handle(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        if self._is_open and _parts_of(f"//{request.host}").hostname not in self._hosts:
             # A page of another site whose name leads to this machine (DNS rebinding).
             raise web.HTTPForbidden(text=f"ps-web does not answer to the name {request.host}; see --allow-host\n")
         given = request.query.get("token", "")
@@ -48,8 +81,6 @@ class Access:
         else:
             self._check(request)
             response = await handler(request)
-        if not response.prepared:
-            response.headers.update(HEADERS)
         return response
 
     def may_steer(self, request: web.Request) -> bool:
@@ -70,16 +101,49 @@ class Access:
             raise web.HTTPUnauthorized(text="this takes the token: open the address that ps-web has printed\n")
 
     def _is_token(self, given: str) -> bool:
-        return hmac.compare_digest(given.encode(), self._token.encode())
+        one, other = (text.encode(errors="backslashreplace") for text in (given, self._token))
+        return hmac.compare_digest(one, other)
 
     def _check_origin(self, request: web.Request) -> None:
         """Forms and scripts of other sites are refused, with whatever cookies they come."""
         origin = request.headers.get("Origin")
-        if origin is not None and urlsplit(origin).netloc != request.host:
+        if origin is not None and _parts_of(origin).netloc != request.host:
             raise web.HTTPForbidden(text="requests of other sites are refused\n")
         if request.content_type != "application/json":
             raise web.HTTPUnsupportedMediaType(text="the body must be JSON\n")
 
 
-def _name_of(host: str) -> str:
-    return urlsplit(f"//{host}").hostname or ""
+@asynccontextmanager
+async def serving(
+    app: web.Application, listening: socket.socket, access: Access, *, most: int = MOST_CONNECTIONS
+) -> AsyncIterator[None]:
+    """Serve the page at this socket, with at most so many connections."""
+    take_every_descriptor_allowed()
+    most = min(most, max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - LEFT_DESCRIPTORS))
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, keepalive_timeout=REQUEST_SECONDS)
+    await runner.setup()
+    assert runner.server is not None, "it is set up"
+    accept = partial(access.accept, runner.server, most)
+    server = await asyncio.get_running_loop().create_server(accept, sock=listening)
+    try:
+        yield
+    finally:
+        server.close()
+        await runner.cleanup()
+
+
+def is_our_fault(record: logging.LogRecord) -> bool:
+    """Bytes that are no HTTP are answered, and no line in the log."""
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+
+
+async def give_headers(_: web.Request, response: web.StreamResponse) -> None:
+    """For every response, those to errors too."""
+    response.headers.update(HEADERS)
+
+
+def _parts_of(address: str) -> SplitResult:
+    try:
+        return urlsplit(address)
+    except ValueError:  # it is none
+        return urlsplit("")

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import re
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -30,7 +31,7 @@ from ps_common.protocol.messages import (
 from ps_common.protocol.names import Name
 from ps_common.protocol.status import Status
 from ps_common.sockets.request import SERVED_ELSEWHERE, ask_run
-from ps_web.access import HEADERS, Access
+from ps_web.access import Access, give_headers, is_our_fault
 from ps_web.history import most_sent
 from ps_web.index import MOST_SHOWN, RunIndex, settings_table
 from ps_web.prometheus import exposition
@@ -64,6 +65,8 @@ def make_app(index: RunIndex, viewers: Viewers, access: Access) -> web.Applicati
     app.router.add_get("/metrics", page.metrics)
     app.router.add_get("/healthz", page.healthz)
     app.router.add_get("/readyz", page.readyz)
+    app.on_response_prepare.append(give_headers)
+    logging.getLogger("aiohttp.server").addFilter(is_our_fault)
     app.cleanup_ctx.append(page.follow_runs)
     return app
 
@@ -122,17 +125,16 @@ class Page:
         runs = self._asked(request)
         for run in runs:
             run.read_folder()
+        is_owner = self._access.may_steer(request)
         try:
-            queue = self._viewers.open([run.number for run in runs])
+            queue = self._viewers.open([run.number for run in runs], is_owner=is_owner)
         except TooManyViewers:
             raise web.HTTPServiceUnavailable(text="too many pages are open\n") from None
-        # No await between the queue and the state: nothing is missed, and nothing comes twice.
-        start = [encoded("hello", {"steering": self._access.may_steer(request)})]
-        start += [encoded("run", run.whole(most_sent(len(runs)))) for run in runs]
-        response = web.StreamResponse(
-            headers={**HEADERS, "Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
-        )
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"})
         try:
+            # No await between the queue and the state: nothing is missed, and nothing comes twice.
+            start = [encoded("hello", {"steering": is_owner})]
+            start += [encoded("run", run.whole(most_sent(len(runs)))) for run in runs]
             await response.prepare(request)
             await asyncio.wait_for(response.write(b"".join(start)), STUCK_SECONDS)
             while (data := await _next(queue)) is not None:

@@ -11,7 +11,6 @@ from typing import Annotated
 from urllib.parse import urlsplit
 
 import tyro
-from aiohttp import web
 
 from ps_common.errors import SettingsError
 from ps_common.program.flags import parse_program
@@ -20,7 +19,7 @@ from ps_common.program.stop_signals import ignore_stop_signals, stop_signals
 from ps_common.protocol.names import bare_host, check_address, is_loopback, join_address
 from ps_common.run_folder.paths import write_whole
 from ps_common.sockets.curve import CurveFlags
-from ps_web.access import Access
+from ps_web.access import Access, serving
 from ps_web.app import make_app
 from ps_web.history import most_sent
 from ps_web.index import MOST_SHOWN, RunIndex
@@ -107,23 +106,20 @@ async def _serve(settings: WebSettings, index: RunIndex, viewers: Viewers, token
     with _listening_socket(settings.host, settings.port) as listening:
         port = listening.getsockname()[1]
         access = Access(token, is_open=is_open, port=port, hosts=set(settings.allow_host))
-        runner = web.AppRunner(make_app(index, viewers, access), access_log=None, shutdown_timeout=1.0)
-        await runner.setup()
-        await web.SockSite(runner, listening).start()
         address = f"http://{join_address(settings.host, port)}/?token={token}"
-        if settings.address_file is None:
-            print(f"page: {address}", flush=True)
-        else:
-            write_whole(settings.address_file, address, mode=0o600)  # with the token: for the owner alone
-        try:
-            await stop.wait()
-        finally:
-            shown = [run for run in index.runs if viewers.shown(run.number).is_set()]
-            viewers.send("bye", {"runs": [run.last_word(most_sent(len(shown))) for run in shown]})
-            viewers.close()
-            await runner.cleanup()
-            if settings.address_file is not None:
-                settings.address_file.unlink(missing_ok=True)
+        async with serving(make_app(index, viewers, access), listening, access):
+            if settings.address_file is None:
+                print(f"page: {address}", flush=True)
+            else:
+                write_whole(settings.address_file, address, mode=0o600)  # with the token: for the owner alone
+            try:
+                await stop.wait()
+            finally:
+                shown = [run for run in index.runs if viewers.shown(run.number).is_set()]
+                viewers.send("bye", {"runs": [run.last_word(most_sent(len(shown))) for run in shown]})
+                viewers.close()
+                if settings.address_file is not None:
+                    settings.address_file.unlink(missing_ok=True)
 
 
 def _listening_socket(host: str, port: int) -> socket.socket:

@@ -14,10 +14,11 @@ import msgspec
 
 MOST_WAITING = 64  # messages of one page
 MOST_VIEWERS = 100
+RESERVED = 20  # of these, for pages that have the token
 
 
 class TooManyViewers(Exception):
-    """One page more would be more than MOST_VIEWERS."""
+    """One page more would be more than MOST_VIEWERS, or would take a place that is reserved."""
 
 
 class Viewers:
@@ -50,9 +51,9 @@ class Viewers:
                 queue.put_nowait(data)
         self._update()
 
-    def open(self, runs: Collection[int] = ()) -> "asyncio.Queue[bytes | None]":
+    def open(self, runs: Collection[int] = (), *, is_owner: bool = True) -> "asyncio.Queue[bytes | None]":
         """The queue of a page that shows these runs from now on; None in it is the end. Raises TooManyViewers."""
-        if len(self._queues) >= MOST_VIEWERS:
+        if len(self._queues) >= (MOST_VIEWERS if is_owner else MOST_VIEWERS - RESERVED):
             raise TooManyViewers
         queue: asyncio.Queue[bytes | None] = asyncio.Queue(MOST_WAITING)
         self._queues[queue] = frozenset(runs)

@@ -1,6 +1,7 @@
 """The routes, over real HTTP on the loopback interface."""
 
 import asyncio
+import contextlib
 import json
 import socket
 from collections.abc import Awaitable, Callable
@@ -14,14 +15,17 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from ps_common.protocol.messages import Adjust, StatusReply, StopRequest, Subscribe, ToServer
 from ps_common.protocol.wire import PROTOCOL_TAG, Buffer, to_frames
+from ps_web import access as access_module
 from ps_web import app as app_module
-from ps_web.access import Access
+from ps_web.access import Access, serving
 from ps_web.app import make_app, static_folder
 from ps_web.index import RunIndex
-from ps_web.viewers import MOST_VIEWERS, Viewers
+from ps_web.run import WatchedRun
+from ps_web.viewers import MOST_VIEWERS, RESERVED, Viewers
 from tests.ps_common.sockets.test_request import server
 from tests.ps_common.sockets.test_run_request import Shards
 from tests.ps_server.records.test_metrics import a_status
+from tests.rows import row
 
 TOKEN = "a-secret"
 Check = Callable[[TestClient[aiohttp.web.Request, aiohttp.web.Application]], Awaitable[None]]
@@ -164,8 +168,17 @@ def test_a_name_of_another_site_that_leads_here_is_refused(folder: Path) -> None
 
 def test_every_response_forbids_what_other_sites_could_use(folder: Path) -> None:
     async def check(client: TestClient) -> None:  # type: ignore[type-arg]
-        for path in ("/", "/api/stream", "/healthz"):
-            async with client.get(path) as response:
+        other_site = {"Host": "evil.example"}
+        for path, headers, status in [
+            ("/", {}, 200),
+            ("/api/stream", {}, 200),
+            ("/healthz", {}, 200),
+            ("/nothing", {}, 404),
+            ("/", other_site, 403),
+            ("/api/stream?runs=" + ",".join(map(str, range(100))), {}, 400),
+        ]:
+            async with client.get(path, headers=headers) as response:
+                assert response.status == status
                 policy = response.headers["Content-Security-Policy"]
                 assert "default-src 'none'" in policy
                 assert "unsafe" not in policy
@@ -272,7 +285,7 @@ def test_pages_that_never_read_are_disconnected_and_another_is_served(
 ) -> None:
     monkeypatch.setattr(app_module, "STUCK_SECONDS", 0.5)
     viewers = Viewers()
-    forgotten = [socket.socket() for _ in range(MOST_VIEWERS)]
+    forgotten = [socket.socket() for _ in range(MOST_VIEWERS - RESERVED)]
 
     async def check(client: TestClient) -> None:  # type: ignore[type-arg]
         loop = asyncio.get_running_loop()
@@ -282,7 +295,7 @@ def test_pages_that_never_read_are_disconnected_and_another_is_served(
             page.setblocking(False)
             await loop.sock_connect(page, (client.host, client.port))
             await loop.sock_sendall(page, b"GET /api/stream HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        await until(lambda: len(viewers) == MOST_VIEWERS)
+        await until(lambda: len(viewers) == MOST_VIEWERS - RESERVED)
         assert (await client.get("/api/stream")).status == 503
         while len(viewers):
             viewers.send("now", {"run": 0, "much": "x" * 100_000})
@@ -297,6 +310,103 @@ def test_pages_that_never_read_are_disconnected_and_another_is_served(
     finally:
         for page in forgotten:
             page.close()
+
+
+def test_what_cannot_be_decoded_is_no_token_and_no_fault_of_the_page(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def check(client: TestClient) -> None:  # type: ignore[type-arg]
+        for line, status in [
+            (b"GET /api/settings HTTP/1.1\r\nCookie: ps_web_1=\xff\xfe", 200),
+            (b"GET /api/settings HTTP/1.1\r\nAuthorization: Bearer \xff\xfe", 200),
+            (b"GET /?token=%ff%fe HTTP/1.1", 200),
+            (b"POST /api/runs/0/stop HTTP/1.1\r\nCookie: ps_web_1=\xff", 415),
+            (b"POST /api/runs/0/stop HTTP/1.1\r\nOrigin: http://[", 403),
+            (b"POST /api/runs/" + b"9" * 5000 + b"/stop HTTP/1.1\r\nAuthorization: Bearer a-secret"
+             b"\r\nContent-Type: application/json", 404),
+            (b"GET /api/runs HTTP/1.1\r\nIf-None-Match: \xff", 200),
+            (b"no HTTP at all", 400),
+            (b"GET / HTTP/9.9", 400),
+        ]:  # fmt: skip
+            with row(line[:60]):
+                assert await _status_of(client, line + b"\r\nHost: localhost\r\nConnection: close\r\n\r\n") == status
+        assert await _status_of(client, b"GET / HTTP/1.1\r\nHost: [\r\nConnection: close\r\n\r\n") in (400, 403)
+
+    with_page(folder, check)
+    assert [record for record in caplog.records if record.exc_info] == []
+
+
+async def _status_of(client: TestClient, request: bytes) -> int:  # type: ignore[type-arg]
+    reader, writer = await asyncio.open_connection(client.host, client.port)
+    writer.write(request)
+    head = await asyncio.wait_for(reader.read(100), 10)
+    writer.close()
+    return int(head.split()[1])
+
+
+def test_a_look_that_fails_takes_no_place_of_a_page(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    viewers = Viewers()
+
+    def whole(*_: object) -> None:
+        raise OSError("no such folder")
+
+    async def check(client: TestClient) -> None:  # type: ignore[type-arg]
+        with monkeypatch.context() as patch:
+            patch.setattr(WatchedRun, "whole", whole)
+            assert (await client.get("/api/stream")).status == 500
+        assert len(viewers) == 0
+
+    with_page(folder, check, viewers=viewers)
+
+
+def test_places_are_reserved_for_pages_with_the_token(folder: Path) -> None:
+    viewers = Viewers()
+    for _ in range(MOST_VIEWERS - RESERVED):
+        viewers.open(is_owner=False)
+
+    async def check(client: TestClient) -> None:  # type: ignore[type-arg]
+        assert (await client.get("/api/stream")).status == 503
+        async with client.get("/api/stream", headers={"Authorization": f"Bearer {TOKEN}"}) as response:
+            assert response.status == 200
+        viewers.close()
+
+    with_page(folder, check, viewers=viewers)
+
+
+def test_half_requests_take_no_connection_from_others_and_end_by_themselves(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page of the owner, with its stream, stays; so does that of a visitor, while there are half requests."""
+    monkeypatch.setattr(access_module, "REQUEST_SECONDS", 1.0)
+    most, viewers = 10, Viewers()
+    access = Access(TOKEN, is_open=True, port=1, hosts=set())
+    index = RunIndex([folder], (), viewers)
+    sockets = [socket.socket() for _ in range(5 * most)]
+
+    async def check() -> None:
+        loop = asyncio.get_running_loop()
+        listening = socket.create_server(("127.0.0.1", 0))
+        page = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        app = make_app(index, viewers, access)
+        async with serving(app, listening, access, most=most), aiohttp.ClientSession() as client:
+            owner = await client.get(page + "/api/stream", headers={"Authorization": f"Bearer {TOKEN}"})
+            for half in sockets:
+                half.setblocking(False)
+                await loop.sock_connect(half, listening.getsockname())
+                await loop.sock_sendall(half, b"GET / HTTP/1.1\r\nHost:")
+                async with client.get(page + "/healthz") as response:
+                    assert response.status == 200
+            assert await asyncio.wait_for(owner.content.readany(), 10)
+            for half in sockets:
+                with contextlib.suppress(ConnectionResetError):
+                    assert await asyncio.wait_for(loop.sock_recv(half, 1), 20) == b""
+            viewers.close()
+
+    try:
+        asyncio.run(check())
+    finally:
+        for half in sockets:
+            half.close()
 
 
 async def until(condition: Callable[[], bool]) -> None:

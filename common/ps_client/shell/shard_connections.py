@@ -24,7 +24,7 @@ from ps_client.machine.parameter_client import ParameterClient
 from ps_client.machine.patience import StallWatch
 from ps_client.shell.remote_parameters import DRAINED, RemoteParameters
 from ps_client.shell.sharded_parameters import Parameters, ShardedParameters
-from ps_client.shell.zmq_client import ZmqClient
+from ps_client.shell.zmq_client import GOODBYE_SECONDS, ZmqClient
 from ps_common.errors import RunEnded
 from ps_common.protocol.lineage import Shard
 from ps_common.protocol.messages import Code, Frame, Run, Welcome
@@ -168,11 +168,12 @@ class ShardConnections:
         return self._all[0].shared_array(size) if len(self._all) == 1 else None
 
     def close(self, reason: str = "") -> None:
-        """Say GOODBYE everywhere, and end all connections."""
+        """Say GOODBYE everywhere, and end all connections. Shards that are absent are waited for together."""
         for one in self._all:
             one.say_goodbye(reason)
+        end = time.monotonic() + GOODBYE_SECONDS
         for one in self._all:
-            one.close()
+            one.close(seconds=max(0.0, end - time.monotonic()))
 
 
 def name_of_this_process() -> str:

@@ -130,13 +130,13 @@ class ZmqClient:
         """Send GOODBYE; `close` waits for the reply."""
         self._farewell = self.call(lambda now: self.machine.leave(reason, now=now))
 
-    def close(self, reason: str = "") -> None:
-        """Send GOODBYE unless it was sent, wait a moment for the reply, and end the thread."""
+    def close(self, reason: str = "", *, seconds: float = GOODBYE_SECONDS) -> None:
+        """Send GOODBYE unless it was sent, wait for the reply, `seconds` at most, and end the thread."""
         if self._farewell is None:
             self.say_goodbye(reason)
         assert self._farewell is not None, "it was said just now"
         try:
-            self._farewell.exception(timeout=GOODBYE_SECONDS)
+            self._farewell.exception(timeout=seconds)
         except TimeoutError:
             log.debug("no reply to GOODBYE")
         self._closing.set()
