@@ -107,8 +107,7 @@ class Run:
     @property
     def status(self) -> MetricsRow | None:
         """The newest row; None before the first."""
-        path = records_folder(self.folder) / METRICS
-        return last_row(path, MetricsRow) if path.is_file() else None
+        return last_row(records_folder(self.folder) / METRICS, MetricsRow)
 
     def __iter__(self) -> Iterator[Update]:
         """Each update so far, then each as it comes, until the run is over. Raises PsRlError if it failed."""

@@ -127,9 +127,7 @@ def run_folders(paths: Sequence[Path]) -> list[Path]:
 
 def _read(run: WatchedRun, folder: Path, written: float) -> RunLine:
     settings = settings_as_written(folder / SETTINGS)
-    last = None
-    with contextlib.suppress(OSError):
-        last = last_row(folder / METRICS, MetricsRow)
+    last = last_row(folder / METRICS, MetricsRow)
     of_last: dict[str, Any] = {}
     if last is not None:
         of_last = {

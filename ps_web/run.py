@@ -129,8 +129,7 @@ class WatchedRun:
 
     def _past(self) -> dict[str, Any]:
         """What the folder says of the run; `ended` is "" while it goes on, and where nobody has seen its end."""
-        path = self.folder / METRICS if self.folder else None
-        written = last_row(path, MetricsRow) if path and path.exists() else None
+        written = last_row(self.folder / METRICS, MetricsRow) if self.folder else None
         ended = next((how_it_ended(last) for last in (written, self._last_status) if last and last.ending), "")
         past = {"settings": self._settings(), "command": "", "ended": "" if self.status else ended, "next": []}
         if self.folder is not None:

@@ -223,10 +223,7 @@ def _summary(status: Status, run: RunSpec) -> dict[str, Any]:
 
 def _last_status(folder: Path) -> Status:
     """The last row of the metrics, which the server writes when it exits. Raises PsRlError when there is none."""
-    try:
-        row = last_row(folder / METRICS, MetricsRow)
-    except OSError as error:
-        raise PsRlError(f"{folder / METRICS}: cannot be read: {error.strerror}") from error
+    row = last_row(folder / METRICS, MetricsRow)
     if row is None:
         raise PsRlError(f"{folder / METRICS}: the server could write nothing there; see {folder / SERVER_LOG}")
     return row

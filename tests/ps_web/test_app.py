@@ -6,6 +6,7 @@ import json
 import socket
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import aiohttp
@@ -22,6 +23,7 @@ from ps_web.app import make_app, static_folder
 from ps_web.index import RunIndex
 from ps_web.run import WatchedRun
 from ps_web.viewers import MOST_VIEWERS, RESERVED, Viewers
+from tests.ps_common.settings.test_regular_file import KINDS
 from tests.ps_common.sockets.test_request import server
 from tests.ps_common.sockets.test_run_request import Shards
 from tests.ps_server.records.test_metrics import a_status
@@ -407,6 +409,63 @@ def test_half_requests_take_no_connection_from_others_and_end_by_themselves(
     finally:
         for half in sockets:
             half.close()
+
+
+LINES = {  # contents of files that no program of ours writes
+    "nested": b"[" * 100_000 + b"]" * 100_000,
+    "nested in a row": b'{"meters": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+    "digits": b'{"time": ' + b"9" * 5_000 + b', "global_steps": ' + b"9" * 5_000 + b"}",
+    "toml of digits": b"seed = " + b"9" * 5_000,
+    "toml nested": b"seed = " + b"[" * 10_000 + b"]" * 10_000,
+    "toml of other types": b'experiment = [1]\npreset = {}\nenvironment = "x"\nschedule = 7\nalgorithm = [[1]]\n',
+    "bytes": bytes(range(256)) * 100,
+}
+FILES = (
+    "metrics.jsonl",
+    "episodes.jsonl",
+    "events.jsonl",
+    "logged.jsonl",
+    "command",
+    "checkpoints",
+    "endpoint",
+    "run.toml",
+)
+
+
+def test_a_run_folder_of_any_content_costs_other_runs_nothing(
+    folder: Path, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """A run of each hostile kind of file beside a sound one: the list, the curves and the metrics of that one come."""
+    kinds: dict[str, Callable[[Path], object]] = {make.__name__: make for make in KINDS}
+    kinds |= {kind: partial(Path.write_bytes, data=line + b"\n" + line) for kind, line in LINES.items()}
+    folders = [folder]
+    for number, (kind, make) in enumerate(kinds.items()):
+        for files in (FILES, FILES[1 + number % 7 :]):  # one that is read first may hide what others do
+            folders.append(tmp_path / f"{kind} {len(folders)}")
+            folders[-1].mkdir()
+            for name in FILES:
+                (make if name in files else Path.touch)(folders[-1] / name)
+            if not (folders[-1] / "run.toml").exists():
+                (folders[-1] / "run.toml").unlink()
+                (folders[-1] / "run.toml").touch()
+
+    async def check() -> None:
+        viewers = Viewers()
+        app = make_app(RunIndex(folders, (), viewers), viewers, Access(TOKEN, is_open=True, port=1, hosts=set()))
+        async with TestClient(TestServer(app)) as client:
+            for path in ("/api/runs", "/metrics", "/readyz", "/api/settings"):
+                response = await asyncio.wait_for(client.get(path), 60)
+                assert response.status == 200, path
+                assert path in ("/readyz", "/api/settings") or "a-run" in await response.text()
+            async with client.get("/api/stream") as response:
+                assert response.status == 200
+                seen = b""
+                while b"a-run" not in seen or not seen.endswith(b"\n\n"):
+                    seen += await asyncio.wait_for(response.content.readany(), 60)
+            viewers.close()
+
+    asyncio.run(check())
+    assert [record for record in caplog.records if record.exc_info] == []
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -13,6 +13,8 @@ from ps_common.protocol.status import Status
 from ps_common.run_folder.paths import COMMAND, GAME_GIF
 from ps_common.settings.regular_file import content_of
 
+LONGEST_COMMAND = 2**14  # bytes; shlex takes time with the square of a word
+
 
 def keep_command(run_folder: Path, program: str) -> None:
     """This process's command is the one that began the run, unless its folder has another."""
@@ -24,7 +26,7 @@ def keep_command(run_folder: Path, program: str) -> None:
 def command_of_run(run_folder: Path) -> str:
     """The command that began the run; "" where that is unknown."""
     with contextlib.suppress(OSError, ValueError):
-        return content_of(run_folder / COMMAND).decode(errors="replace").strip()
+        return content_of(run_folder / COMMAND, most_bytes=LONGEST_COMMAND).decode(errors="replace").strip()
     return ""
 
 

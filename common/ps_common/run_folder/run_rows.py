@@ -154,9 +154,12 @@ def rows_of(lines: Iterable[bytes], kind: type[R]) -> Iterator[R]:
 
 
 def last_row(path: Path, kind: type[R]) -> R | None:
-    """The last row of a file; None without one near its end. Raises OSError."""
-    with opened(path) as file:
-        lines = _tail(file).splitlines()
+    """The last row of a file; None without one near its end, and where no such file can be read."""
+    try:
+        with opened(path) as file:
+            lines = _tail(file).splitlines()
+    except OSError:
+        return None
     return next(rows_of(reversed(lines), kind), None)
 
 
@@ -185,7 +188,7 @@ class RowsTail(Generic[R]):
     def read(self) -> tuple[list[R], bool]:
         """The new rows in order, the newest among them, and whether they begin anew with the file's first row."""
         try:
-            with opened(self._path) as file:
+            with opened(self._path, most_bytes=MOST_BYTES) as file:
                 state = os.fstat(file.fileno())
                 is_new = state.st_ino != self._inode or state.st_size < self._offset
                 if is_new:

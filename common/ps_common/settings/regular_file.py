@@ -12,7 +12,8 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
-MOST_BYTES = 2**24  # of a file of settings, of a run folder's small files
+MOST_BYTES = 2**24  # of a run folder's small files
+MOST_TOML_BYTES = 2**18  # read at about a megabyte a second
 MOST_FILE_BYTES = 5 * 2**30  # of a checkpoint: weights, target and two slots of the largest schema, and the record
 
 
@@ -36,7 +37,7 @@ def content_of(path: Path, *, most_bytes: int = MOST_BYTES) -> bytes:
 def toml_in(path: Path) -> dict[str, Any]:
     """The content of a TOML file. Raises OSError, or ValueError when it is no TOML."""
     try:
-        return tomllib.loads(content_of(path).decode("utf-8-sig"))
+        return tomllib.loads(content_of(path, most_bytes=MOST_TOML_BYTES).decode("utf-8-sig"))
     except RecursionError as error:
         raise ValueError("nested too deep") from error
 
