@@ -158,13 +158,17 @@ class Connections:
             self._by_descriptor.values(),
             vector_bytes=self._vector_bytes(),
             budget_bytes=self._budget_bytes,
-            is_short=used > self._start_bytes + BUDGETS * self._budget_bytes + VECTORS * self._run_bytes(),
+            is_short=used > self._start_bytes + self._expected_bytes(),
             is_known=self._is_known,
             now=now,
         )
         if cut:
             self._cut(cut, "memory")
             self._give_back_at = now + 2 * FULL_LOOK_SECONDS
+
+    def _expected_bytes(self) -> int:
+        """What the process may take beyond its start. The first vector may be as long as the protocol allows."""
+        return BUDGETS * self._budget_bytes + VECTORS * self._run_bytes() + self._vector_bytes()
 
     def _keep_reserve(self, *, now: float) -> None:
         """Keep some descriptors free for the server itself."""

@@ -2,11 +2,15 @@
 
 import os
 import socket
+from functools import partial
 
+import pytest
 import zmq
 
+from ps_server.shell import connections as connections_module
 from ps_server.shell.connections import Connections
 from tests.ps_client.loopback_server import wait_until
+from tests.zmtp import connected, frame, message
 
 
 def open_here() -> int:
@@ -41,3 +45,46 @@ def test_connections_that_end_before_they_are_looked_at_harm_neither_the_server_
             os.close(file)  # fails where somebody else has closed it
     finally:
         context.destroy(linger=0)
+
+
+def test_first_weights_as_long_as_the_protocol_allows_are_received_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They take longer than a second, and more memory than twice the push budget."""
+    longest, part = 2**26, 2**22
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    router = context.socket(zmq.ROUTER)
+    used = 0
+    monkeypatch.setattr(connections_module, "bytes_in_use", lambda: used)
+    try:
+        connections = Connections(
+            context,
+            router,
+            vector_bytes=lambda: longest,
+            run_bytes=lambda: 0,
+            is_known=lambda peer: True,
+            budget_bytes=2**20,
+            is_locked=False,
+        )
+        worker = connected(f"127.0.0.1:{router.bind_to_random_port('tcp://127.0.0.1')}")
+        worker.sendall(message([b"hello"]))
+        connections.delivered(router.recv_multipart(copy=False), now=1.0)
+        worker.setblocking(True)
+        sent = 0
+        while sent < longest:
+            worker.sendall(frame(bytes(part), more=sent + part < longest))
+            sent = used = sent + part
+            if sent < longest:
+                wait_until(partial(_has_arrived, connections, sent), "so much has arrived")
+            connections.drained()
+            connections.look(now=2.0 + sent / part)
+        assert sum(len(one) for one in router.recv_multipart()[1:]) == longest
+        worker.close()
+        connections.close()
+    finally:
+        context.destroy(linger=0)
+
+
+def _has_arrived(connections: Connections, size: int) -> bool:
+    """All of this size, and read by ZeroMQ."""
+    (descriptor,) = connections._sockets
+    borrowed = connections._sockets[descriptor]
+    return connections_module._received(borrowed) >= size and not connections_module._unread(descriptor)
