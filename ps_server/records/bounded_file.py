@@ -17,6 +17,7 @@ import msgspec
 
 from ps_common.run_folder.paths import replacement_of
 from ps_common.run_folder.run_rows import EpisodeRow, EventRow, played_once, rows_of
+from ps_common.settings.regular_file import opened, opened_to_write
 
 log = logging.getLogger("ps-server")
 
@@ -71,7 +72,7 @@ class BoundedLinesFile:
         self._file.close()
 
     def _open(self) -> None:
-        file = self._path.open("a+b")
+        file = opened_to_write(self._path)
         _end_line(file)
         self._bytes = file.seek(0, os.SEEK_END)
         # A file that thinning cannot shrink is not thinned again for each line.
@@ -82,7 +83,7 @@ class BoundedLinesFile:
         """Replace the file by a thinned one, atomically: a reader sees the one or the other."""
         beside = replacement_of(self._path)
         try:
-            with self._path.open("rb") as old, beside.open("wb") as new:
+            with opened(self._path) as old, opened_to_write(beside, anew=True) as new:
                 new.writelines(self._thin(_lines_until(old, self._bytes // 2)))
                 shutil.copyfileobj(old, new)
             beside.replace(self._path)

@@ -21,7 +21,7 @@ from ps_common.protocol.record import Record
 from ps_common.run_folder.checkpoint_file import read_checkpoint
 from ps_common.run_folder.checkpoint_folder import checkpoints_of, first_sound, newest_first, why_none
 from ps_common.run_folder.paths import ASIDE, LINEAGE, replacement_of
-from ps_common.settings.regular_file import content_of
+from ps_common.settings.regular_file import content_of, opened_to_write
 
 log = logging.getLogger("ps-server")
 
@@ -49,7 +49,7 @@ def write_lineage(folder: Path, lineage: Lineage) -> None:
     path = folder / LINEAGE
     beside = replacement_of(path)
     try:
-        with beside.open("wb") as file:
+        with opened_to_write(beside, anew=True) as file:
             file.write(msgspec.json.format(msgspec.json.encode(lineage), indent=2) + b"\n")
             file.flush()
             os.fsync(file.fileno())

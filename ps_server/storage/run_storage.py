@@ -12,7 +12,7 @@ from pathlib import Path
 from ps_common.errors import SettingsError
 from ps_common.protocol.lineage import Lineage
 from ps_common.run_folder.folder_lock import FolderLocks
-from ps_common.run_folder.paths import CHECKPOINTS, LINEAGE, REPLACED, SHARD_NAME, STORE
+from ps_common.run_folder.paths import CHECKPOINTS, LINEAGE, REPLACED, SHARD_NAME, STORE, write_whole
 from ps_common.settings.regular_file import content_of
 from ps_server.storage.checkpoint_store import CheckpointStore
 from ps_server.storage.earlier_life import check_unused, write_lineage
@@ -77,7 +77,7 @@ class RunStorage:
     def remember_store(self) -> None:
         """Write down where the checkpoints are kept too: no later life may forget that. Raises OSError."""
         if self.store is not None:
-            (self.folder / STORE).write_text(f"{self.store_url}\n", encoding="utf-8")
+            write_whole(self.folder / STORE, f"{self.store_url}\n")
 
     @property
     def store_url(self) -> str:

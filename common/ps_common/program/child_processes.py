@@ -17,6 +17,7 @@ from ps_common.errors import PsRlError, SettingsError
 from ps_common.program.fork_server import ONE_THREAD, Fork, fork
 from ps_common.program.reasons import LAUNCHED, Reason, heard
 from ps_common.program.start import places_beside_installed
+from ps_common.settings.regular_file import opened_to_write
 
 KILLED_SECONDS = 5.0  # for a killed child to be gone
 OUTPUT_SECONDS = 1.0  # for the rest of the output of all children that have ended
@@ -47,7 +48,7 @@ class Child:
         self.log = log
         self._variables = variables or {}
         try:
-            output = log.open("ab")
+            output = opened_to_write(log)
         except OSError as error:
             raise SettingsError(f"{log}: cannot be written: {error.strerror}") from error
         with output:

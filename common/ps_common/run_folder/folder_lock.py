@@ -17,6 +17,7 @@ from pathlib import Path
 
 from ps_common.errors import SettingsError
 from ps_common.run_folder.paths import LOCK
+from ps_common.settings.regular_file import UNHURT
 
 UNSUPPORTED = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 MOST_TEXT_BYTES = 1000
@@ -56,7 +57,7 @@ class FolderLocks:
 def check_unlocked(folder: Path) -> None:
     """Raises SettingsError when a server keeps a run in this folder, which may be read only."""
     with contextlib.suppress(OSError):  # without a lock file no server was there
-        descriptor = os.open(folder / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(folder / LOCK, os.O_RDONLY | UNHURT)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -68,7 +69,7 @@ def check_unlocked(folder: Path) -> None:
 def _locked(folder: Path) -> int:
     """The descriptor of the folder's lock file, which is locked as long as it is open."""
     try:
-        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | UNHURT, 0o644)
     except OSError as error:
         raise SettingsError(f"{folder}: cannot be written to: {error.strerror}") from error
     try:

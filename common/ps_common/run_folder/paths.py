@@ -12,11 +12,11 @@ import re
 import shlex
 import time
 from collections.abc import Callable, Iterable
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 
 from ps_common.errors import Fenced, SettingsError
+from ps_common.settings.regular_file import opened_to_write
 from ps_common.settings.run_files import SETTINGS
 
 SHARD_FOLDERS = "shard-*-of-*"  # pattern of the folders, in that of the run, that its shards keep
@@ -77,8 +77,8 @@ def replacement_of(path: Path) -> Path:
 def write_whole(path: Path, content: str, *, mode: int = 0o666) -> None:
     """A reader finds the file as it was, or with all of this content; `mode` is that of a new one. Raises OSError."""
     beside = replacement_of(path)
-    with open(beside, "w", encoding="utf-8", opener=partial(os.open, mode=mode)) as file:
-        file.write(content)
+    with opened_to_write(beside, anew=True, mode=mode) as file:
+        file.write(content.encode())
     beside.replace(path)
 
 

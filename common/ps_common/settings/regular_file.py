@@ -1,5 +1,6 @@
 """
-Files that somebody else may have put there: only regular ones are opened, and no more than so many bytes are read.
+Files that somebody else may have put there: only regular ones are opened, and no more than so many bytes are read. What
+is written goes to no link: in the folder of a run that came from elsewhere, it may lead to any file of the user.
 
 A FIFO would block for ever, and a link to /dev/zero has no end. Errors are OSErrors: `strerror` says what is wrong.
 """
@@ -8,12 +9,13 @@ import errno
 import os
 import stat
 import tomllib
-from io import BufferedReader
+from io import BufferedRandom, BufferedReader
 from pathlib import Path
 from typing import Any
 
 MOST_BYTES = 2**24  # of a run folder's small files
 MOST_TOML_BYTES = 2**18  # read at about a megabyte a second
+UNHURT = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # flags with which nothing waits, and no link is followed
 MOST_FILE_BYTES = 5 * 2**30  # of a checkpoint: weights, target and two slots of the largest schema, and the record
 
 
@@ -23,6 +25,25 @@ def opened(path: Path, *, most_bytes: int | None = None) -> BufferedReader:
     try:
         _check(os.fstat(descriptor), path, most_bytes)
         return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def opened_to_write(path: Path, *, anew: bool = False, mode: int = 0o666) -> BufferedRandom:
+    """The file, made with this mode if it is missing, to be appended to; `anew`: in place of one that is there."""
+    if anew:
+        path.unlink(missing_ok=True)
+    flags = os.O_EXCL if anew else os.O_APPEND
+    try:
+        descriptor = os.open(path, flags | os.O_RDWR | os.O_CREAT | UNHURT, mode)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(errno.ELOOP, "is a link, to which nothing is written", str(path)) from error
+        raise
+    try:
+        _check(os.fstat(descriptor), path, None)
+        return os.fdopen(descriptor, "w+b" if anew else "a+b")
     except BaseException:
         os.close(descriptor)
         raise

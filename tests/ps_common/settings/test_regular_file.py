@@ -1,5 +1,6 @@
 """Whatever lies where a file is expected: it is read, or refused at once with a reason. Nothing waits."""
 
+import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -9,19 +10,22 @@ import pytest
 from ps_common.errors import CheckpointError, PsRlError, ReceiptError, SettingsError
 from ps_common.run_folder.checkpoint_file import read_checkpoint
 from ps_common.run_folder.checkpoint_folder import first_sound
-from ps_common.run_folder.endpoint_file import read_endpoint
+from ps_common.run_folder.endpoint_file import read_endpoint, write_endpoint
+from ps_common.run_folder.folder_lock import FolderLocks
 from ps_common.run_folder.run_rows import LONGEST_LINE, EpisodeRow, MetricsRow, RowsTail, rows_in
 from ps_common.run_folder.trained import trained_in
-from ps_common.settings.regular_file import MOST_BYTES, content_of, opened
+from ps_common.settings.regular_file import MOST_BYTES, content_of, opened, opened_to_write
 from ps_common.settings.run_files import load_config, settings_as_written
 from ps_common.sockets.curve import read_public
 from ps_ctl.plots import read_run
 from ps_rl.run import Run
-from ps_server.storage.earlier_life import read_lineage
+from ps_server.records.bounded_file import BoundedLinesFile
+from ps_server.storage.earlier_life import read_lineage, write_lineage
 from ps_track.feed import Feed
 from rl_eval.policy import load_policy
 from rl_eval.policy_folder import read_model
 from rl_eval.receipt import read_receipt
+from tests.records import LINEAGE
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -86,6 +90,29 @@ def test_files_of_a_run_folder_that_are_none_count_as_missing(make: Callable[[Pa
     with pytest.raises(PsRlError):
         read_run(tmp_path)
     assert Run(tmp_path).status is None
+
+
+WRITING: dict[str, Callable[[Path], object]] = {
+    "metrics.jsonl": lambda path: BoundedLinesFile(path, most_bytes=100, thin=list).close(),
+    ".endpoint.tmp": lambda path: write_endpoint(path.parent / "endpoint", "x:1"),
+    ".lineage.json.tmp": lambda path: write_lineage(path.parent, LINEAGE),
+    "server.lock": lambda path: FolderLocks([path.parent]).close(),
+    "server.log": lambda path: opened_to_write(path).close(),
+}
+
+
+@pytest.mark.parametrize("name", WRITING)
+def test_nothing_is_written_to_a_file_that_a_link_in_a_run_folder_leads_to(name: str, tmp_path: Path) -> None:
+    """As where a run of somebody else is resumed. Nor is a pipe waited for."""
+    mine = tmp_path / "mine"
+    mine.write_text("my own")
+    for number, make in enumerate([lambda path: path.symlink_to(mine), *KINDS]):
+        folder = tmp_path / f"run-{number}"
+        folder.mkdir()
+        make(folder / name)
+        with contextlib.suppress(OSError, SettingsError):
+            WRITING[name](folder / name)
+        assert mine.read_text() == "my own"
 
 
 def test_a_checkpoint_that_is_none_is_passed_over_for_a_sound_one(tmp_path: Path) -> None:
