@@ -38,3 +38,29 @@ def test_every_link_in_a_page_leads_somewhere() -> None:
                 there = here.parent / path if path else here
                 assert there.exists(), target
                 assert not anchor or anchor in anchors_of(there), target
+
+
+WHO = ["stranger", "worker's key", "another key", "admin's key", "same user", "hostile server", "visitor"]
+WHAT = [
+    "end a run", "spoil it", "slow it", "read it", "hide warnings", "fill a disk", "fill memory", "take all descriptors"
+]  # fmt: skip
+
+
+def test_who_can_do_what_is_said_of_everybody_and_each_no_is_tried_by_a_test() -> None:
+    section = (ROOT / "docs/GUARANTEES.md").read_text().partition("## Who can do what")[2].partition("\n## ")[0]
+    answers: dict[tuple[str, str], str] = {}
+    head: list[str] = []
+    for line in section.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else []
+        if cells[:1] == ["who"]:
+            head = cells
+        elif cells and not cells[0].startswith("-"):
+            answers |= {(cells[0], what): cell for what, cell in zip(head[1:], cells[1:], strict=True)}
+    assert sorted(answers) == sorted((who, what) for who in WHO for what in WHAT)
+    there = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    for place, answer in answers.items():
+        with row(place):
+            assert re.match("no: `test_|yes, because |bound: |not tried$", answer)
+    for name in re.findall(r"`(test_\w+)`", section):
+        with row(name):
+            assert f"def {name}(" in there

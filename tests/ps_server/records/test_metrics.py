@@ -1,6 +1,7 @@
 """The history of a run and of its workers, one line after another."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -128,8 +129,10 @@ def test_a_missing_folder_is_reported_at_once(tmp_path: Path) -> None:
         MetricsFiles(tmp_path / "nowhere")
 
 
-def test_a_full_disk_is_reported_once_and_ends_no_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / METRICS).symlink_to("/dev/full")
+def test_a_full_disk_is_reported_once_and_ends_no_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, full_disk: Callable[[str], None]
+) -> None:
+    full_disk(METRICS)
     add(tmp_path, *[a_status(preset="x" * 500)] * 100)
     (warning,) = caplog.records
     assert "metrics.jsonl: cannot be written, the run goes on without it" in warning.getMessage()

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -137,10 +138,9 @@ def test_a_file_is_replaced_in_one_step(tmp_path: Path) -> None:
 
 
 def test_a_disk_without_room_for_the_smaller_file_keeps_the_larger_with_a_warning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, full_disk: Callable[[str], None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / ".x.jsonl.tmp").symlink_to("/dev/full")
-    monkeypatch.setattr(Path, "unlink", lambda *_, **__: None)
+    full_disk(".x.jsonl.tmp")
     path = tmp_path / "x.jsonl"
     file = BoundedLinesFile(path, most_bytes=8000, thin=evenly_in_time)
     for minute in range(600):

@@ -56,3 +56,11 @@ def test_a_damaged_key_file_does_not_fill_the_log_at_each_handshake(
     lines = [record.getMessage() for record in caplog.records]
     assert 1 <= len(lines) <= 10
     assert "broken.key" in lines[0]
+
+
+def test_keys_that_are_refused_without_end_are_named_ever_more_rarely(
+    door: AccessControl, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(1000):
+        assert not door.callback("", f"{number:040d}".encode())
+    assert len(caplog.records) == 10
