@@ -1,0 +1,35 @@
+"""A run as it is sent: what a release has added is left out where nobody asks for it."""
+
+import pytest
+
+from ps_common.errors import SettingsError
+from ps_common.settings.run_files import load_preset, presets
+from ps_common.settings.run_settings import flat_settings, run_for_peers, run_from_dict, with_settings
+from ps_common.settings.run_spec import RunSpec
+from ps_common.settings.table import TABLE
+from tests.rows import row
+
+ADDED = {name for name, setting in TABLE.items() if setting.kinds.added}
+
+
+def test_every_run_is_the_same_when_it_has_been_sent() -> None:
+    for name in presets():
+        run = load_preset(name)
+        with row(name):
+            sent = run_for_peers(run)
+            assert run_from_dict(sent, source="a peer") == run
+            assert flat_settings(run.to_dict()).keys() - flat_settings(sent).keys() == ADDED
+
+
+def test_what_a_release_has_added_is_sent_where_it_is_asked_for() -> None:
+    custom = {"environment.id": "my_games:Maze", "environment.kwargs": {"size": 5}, "start_from": "runs/first"}
+    run = with_settings(RunSpec(), custom, source="a test")
+    sent = flat_settings(run_for_peers(run))
+    assert {name: sent[name] for name in custom} == custom
+    assert ADDED - sent.keys() == {"network.kwargs"}
+
+
+def test_a_run_with_a_setting_that_this_release_does_not_have_is_refused_by_its_name() -> None:
+    sent = run_for_peers(RunSpec()) | {"temperament": "calm"}
+    with pytest.raises(SettingsError, match="the server at here: object contains unknown field `temperament`"):
+        run_from_dict(sent, source="the server at here")
