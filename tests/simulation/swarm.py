@@ -31,6 +31,7 @@ import torch
 
 from ps_common.protocol.messages import Adjust
 from ps_server.machine.consistency import ConsistencyGate
+from ps_server.machine.phases import Phase
 from ps_server.state.training_run import TrainingRun
 from tests.simulation.cluster import Faults, ones
 from tests.simulation.swarm_cluster import (
@@ -298,7 +299,8 @@ class Played:
         )
         if pair.is_paused:
             pair.go_on()
-            self._pass(3.0)
+        if pair.server_up and self._has_taken_over():
+            self._until(lambda: pair.server.phase is Phase.FENCED, "fenced")
         if self._has_taken_over():
             pair.promote()
         else:

@@ -4,10 +4,12 @@ import hashlib
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 
-from tests.simulation.swarm import PROCESSES, Cluster, Played, World, drawn, failure_of, shrunk
+from tests.simulation.mutants import MUTANTS
+from tests.simulation.swarm import PROCESSES, Cluster, Played, World, drawn, failure_of, search, shrunk
 
 FIXED = range(30)
 DIGEST = "from tests.simulation.test_swarm import digest; print(digest(3))"
@@ -63,3 +65,31 @@ def test_a_world_is_the_same_in_processes_of_different_hash_seeds() -> None:
         for hash_seed in ("1", "2")
     }
     assert digests == {digest(3) + "\n"}
+
+
+QUICK = [
+    "a ledger forgets one sequence",
+    "a standby acknowledges what it has not applied",
+    "a delta leads away from another base",
+]
+
+
+@pytest.mark.parametrize("mutant", QUICK)
+def test_a_world_shows_a_mutant(mutant: str) -> None:
+    with MUTANTS[mutant].patched():
+        assert failure_of(drawn(MUTANTS[mutant].found_at)) != ""
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_the_search_finds_each_mutant(mutant: str) -> None:
+    with MUTANTS[mutant].patched():
+        assert any(failure_of(drawn(seed)) for seed in range(MUTANTS[mutant].within))
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3600)
+def test_minutes_of_search_find_no_failing_world(capsys: pytest.CaptureFixture[str]) -> None:
+    """Other worlds every night."""
+    assert search(minutes=20.0, first=1000 * int(time.time() // 86400)) == 0, capsys.readouterr().out

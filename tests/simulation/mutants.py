@@ -1,0 +1,152 @@
+"""
+Faults that are put into the product on purpose, one function each: the search has to find each within so many worlds.
+
+A mutant that is not found is a hole in what a world checks.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+import msgspec
+
+from ps_client.machine.resend_buffer import ResendBuffer
+from ps_common.protocol.deltas import Base
+from ps_server.machine import parameter_server
+from ps_server.machine.checkpoint_schedule import CheckpointSchedule
+from ps_server.machine.consistency import ConsistencyGate
+from ps_server.machine.flow_control import PushBudget
+from ps_server.machine.membership import Membership
+from ps_server.replication.standby_copy import Repetition
+from ps_server.standby.standby import Standby
+from ps_server.state.ledger import Ledger
+from ps_server.state.training_run import TrainingRun
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """The search from 0 on finds it at the world `found_at`, of those of this commit, and has to find it `within`."""
+
+    patched: Callable[[], AbstractContextManager[Any]]
+    found_at: int
+    within: int
+
+
+def _instead(owner: Any, name: str, made: Callable[..., Any]) -> Callable[[], AbstractContextManager[Any]]:
+    """`made` gets the original as its first argument."""
+    original = getattr(owner, name)
+
+    def mutated(*arguments: Any, **named: Any) -> Any:
+        return made(original, *arguments, **named)
+
+    return lambda: mock.patch.object(owner, name, mutated)
+
+
+def _forgets_one(settle: Any, ledger: Ledger, worker_id: str, sequence: int) -> None:
+    if sequence % 4:
+        settle(ledger, worker_id, sequence)
+
+
+def _acknowledges_first(
+    apply: Any, standby: Standby, repetition: Repetition, update: Any, *rest: Any, **named: Any
+) -> Any:
+    if update.number > standby._number + 1:  # one that is out of order
+        standby._number = update.number
+        return [standby._acknowledge()]
+    return apply(standby, repetition, update, *rest, **named)
+
+
+def _older_ledger(record: Any, run: TrainingRun, *, now: float) -> Any:
+    """The ledger of the last checkpoint beside the weights of this one."""
+    newest = record(run, now=now)
+    before, run.__dict__["ledger_before"] = run.__dict__.get("ledger_before", newest.ledger), newest.ledger
+    return msgspec.structs.replace(newest, ledger=before)
+
+
+def _twice(take_back: Any, budget: PushBudget, peer: Any) -> Any:
+    grant = budget._granted.get(peer)
+    budget._granted_bytes -= grant.size if grant else 0
+    return take_back(budget, peer)
+
+
+def _drops_the_oldest(keep: Any, buffer: ResendBuffer, push: Any, vector: Any) -> None:
+    keep(buffer, push, vector)
+    oldest = buffer.oldest
+    if oldest is not None and len(buffer) > 8 and buffer._kept[oldest].settled:
+        buffer._drop(oldest)
+
+
+def _wrong_base(delta_to: Any, base: Base, newer: Any) -> bytes:
+    encoded = bytearray(base.encoded)
+    encoded[0] ^= 1
+    result: bytes = delta_to(Base(bytes(encoded), base.weights), newer)
+    return result
+
+
+def _half(settle: Any, run: TrainingRun, pushes: Sequence[Any]) -> Any:
+    before = run.weights.flat.clone()
+    settled = settle(run, pushes)
+    if run.weights.version % 16 == 0:
+        half = before.numel() // 2
+        run.weights.flat[:half] = before[:half]
+    return settled
+
+
+def _counts_twice(waits: Any, gate: ConsistencyGate, worker_id: str) -> bool:
+    more = sum(len(pushes) > 1 for worker, pushes in gate._waiting.items() if worker != worker_id)
+    return waits(gate, worker_id) or (gate._settings.rule == "sync" and more > 0)
+
+
+def _durable_at_once(started: Any, schedule: CheckpointSchedule, content: Any, *, now: float) -> None:
+    started(schedule, content, now=now)
+    schedule._unreleased.append(content)
+
+
+def _without_standby(release: Any, schedule: CheckpointSchedule, ledger: Ledger, *, followed: int | None) -> None:
+    release(schedule, ledger, followed=None)
+
+
+def _any_process(open_account: Any, ledger: Ledger, worker_id: str, opened: Any) -> Any:
+    known = ledger.accounts.get(worker_id)
+    if known is not None:
+        known.proof = opened.proof  # the account of the process before
+    return open_account(ledger, worker_id, opened)
+
+
+def _no_slack(next_of_ssp: Any, gate: ConsistencyGate, members: Membership) -> Any:
+    settled = next_of_ssp(gate, members)
+    if settled or not gate._waiting:
+        return settled
+    worker = next(iter(gate._waiting))
+    gate._clocks[worker] += 1
+    return [gate._take(worker)]
+
+
+def _same_epoch(is_fenced: Any, message: Any, run: TrainingRun | None) -> bool:
+    return is_fenced(message, run) or (run is not None and getattr(message, "latest_epoch", -1) == run.epoch)
+
+
+MUTANTS = {
+    "a ledger forgets one sequence": Mutant(_instead(Ledger, "settle", _forgets_one), 1, 10),
+    "a standby acknowledges what it has not applied": Mutant(_instead(Standby, "_apply", _acknowledges_first), 4, 20),
+    "a checkpoint has an older ledger": Mutant(_instead(TrainingRun, "record", _older_ledger), 11, 60),
+    "a credit is returned twice": Mutant(_instead(PushBudget, "_take_back", _twice), 0, 10),
+    "a fence accepts the same epoch": Mutant(_instead(parameter_server, "is_fenced_by", _same_epoch), 16, 60),
+    "nobody fences a server": Mutant(_instead(parameter_server, "is_fenced_by", lambda *_: False), 7, 60),
+    "a resend buffer drops the oldest": Mutant(_instead(ResendBuffer, "keep", _drops_the_oldest), 35, 150),
+    "a delta leads away from another base": Mutant(_instead(Base, "delta_to", _wrong_base), 1, 30),
+    "half a gradient is applied": Mutant(_instead(TrainingRun, "settle", _half), 2, 20),
+    "a lease never ends": Mutant(_instead(Membership, "expire", lambda *_, now: []), 0, 10),
+    "a round counts a member twice": Mutant(_instead(ConsistencyGate, "waits", _counts_twice), 9, 60),
+    "ssp has no slack": Mutant(_instead(ConsistencyGate, "_next_of_ssp", _no_slack), 6, 40),
+    "a push is durable before it is written": Mutant(
+        _instead(CheckpointSchedule, "started", _durable_at_once), 48, 200
+    ),
+    "a push is durable that the standby lacks": Mutant(
+        _instead(CheckpointSchedule, "release", _without_standby), 4, 60
+    ),
+    "a process gets the account of the one before": Mutant(_instead(Ledger, "open", _any_process), 7, 60),
+    "a standby always takes over": Mutant(_instead(Standby, "is_complete", lambda *_, now: True), 16, 60),
+}
