@@ -17,7 +17,7 @@ from ps_common.settings.run_spec import Environment
 from rl_agent.environments.custom_environment import custom_spec, described, in_colour, wrapped
 from rl_agent.environments.gymnasium_spaces import ActionCodec, ObservationReader, shows_masks
 from rl_agent.environments.ids import not_installed, spec_of
-from rl_agent.environments.imports import taking
+from rl_agent.environments.imports import in_users_folder, taking
 from rl_agent.environments.interface import DEFAULT_STEPS_PER_SECOND, Screen, Stepped, close_logged, closed_if_refused
 from rl_agent.environments.process_guard import guard_children
 from rl_agent.environments.spaces import Actions, Observations
@@ -39,7 +39,8 @@ class GymnasiumEnvironments:
     def __init__(self, settings: Environment, count: int, with_screen: bool) -> None:
         if settings.preprocessing not in ("auto", "none"):
             raise SettingsError(f"--preprocessing {settings.preprocessing}: not for {settings.id}; leave it out")
-        games = _games(settings, count, with_screen)
+        with in_users_folder():
+            games = _games(settings, count, with_screen)
         self._first, self._codec, reader = games[0]
         self.count = count
         self.actions, self.observations = self._codec.actions, reader.array_space
@@ -50,24 +51,28 @@ class GymnasiumEnvironments:
         self.description["time limit"] = self._first.spec.max_episode_steps if self._first.spec else None
 
     def reset(self, seed: int) -> Observations:
-        return self._loop.reset(seed)
+        with in_users_folder():
+            return self._loop.reset(seed)
 
     def step(self, actions: Actions) -> Stepped:
-        return self._loop.step(self.actions.native(actions))
+        with in_users_folder(may_change=False):
+            return self._loop.step(self.actions.native(actions))
 
     def screen(self) -> Screen:
         first = self._first
         if first.render_mode is None and "rgb_array" in first.metadata.get("render_modes", ()):
             # Environments read it when they render. Made with it, some would prepare what nobody may ever look at.
             first.unwrapped.render_mode = "rgb_array"
-        rendered = first.render()
+        with in_users_folder():
+            rendered = first.render()
         assert rendered is not None, "this environment renders no rgb_array"
         screen = in_colour(rendered)
         larger = max(1, SMALLEST_SCREEN // len(screen))
         return screen.repeat(larger, axis=0).repeat(larger, axis=1)
 
     def close(self) -> None:
-        self._loop.close()
+        with in_users_folder():
+            self._loop.close()
 
 
 def made_environment(settings: Environment, *, with_screen: bool = False) -> gymnasium.Env[Any, Any]:

@@ -21,7 +21,7 @@ from ps_common.errors import SettingsError
 from ps_common.settings.run_settings import typed
 from ps_common.settings.run_spec import Environment
 from rl_agent.environments.gymnasium_spaces import MASK, ActionCodec, ObservationReader
-from rl_agent.environments.imports import custom_part, taking
+from rl_agent.environments.imports import custom_part, in_users_folder, taking
 from rl_agent.environments.interface import DEFAULT_STEPS_PER_SECOND, Screen, Stepped, checked, closed_if_refused
 from rl_agent.environments.process_guard import guard_children
 from rl_agent.environments.spaces import Actions, Observations, ObservationSpace
@@ -129,8 +129,9 @@ class VectorEnvironments:
         self._metrics = MetricsReader()
         self._ignores_masks = settings.action_mask == "none"
         masks: Literal["none", "key"] = "none" if self._ignores_masks else "key"
-        self._env: Any = made_vectors(settings, count, **screen) if made is None else made
-        with closed_if_refused(self):
+        with in_users_folder():
+            self._env: Any = made_vectors(settings, count, **screen) if made is None else made
+        with closed_if_refused(self), in_users_folder():
             self._env = wrapped(self._env, settings.wrapper, kind=VectorEnv)
             mode = self._env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
             if AutoresetMode(mode) != AutoresetMode.SAME_STEP:
@@ -142,7 +143,8 @@ class VectorEnvironments:
         self.description = described(settings, self.observations, self._env.single_action_space)
 
     def reset(self, seed: int) -> Observations:
-        seen, info = self._env.reset(seed=seed)
+        with in_users_folder():
+            seen, info = self._env.reset(seed=seed)
         if MASK in info and self.observations.mask is None and not self._ignores_masks:
             raise SettingsError(
                 f"--environment {self.description['environment']}: this vector environment gives masks in `info`, and "
@@ -152,7 +154,8 @@ class VectorEnvironments:
         return self._reader.arrays(self._env.observation_space, seen)
 
     def step(self, actions: Actions) -> Stepped:
-        seen, rewards, terminated, truncated, info = self._env.step(self.actions.native(actions))
+        with in_users_folder(may_change=False):
+            seen, rewards, terminated, truncated, info = self._env.step(self.actions.native(actions))
         # `astype` copies: the environment may write the next step into the same arrays.
         rewards = np.asarray(rewards).reshape(self.count).astype(np.float32)
         terminated = np.asarray(terminated).reshape(self.count).astype(np.bool_)
@@ -175,12 +178,14 @@ class VectorEnvironments:
         return checked(stepped, self.observations)
 
     def screen(self) -> Screen:
-        frames = self._env.render()
+        with in_users_folder():
+            frames = self._env.render()
         assert frames is not None, "this vector environment renders no rgb_array"
         return in_colour(frames[0])
 
     def close(self) -> None:
-        self._env.close()
+        with in_users_folder():
+            self._env.close()
 
 
 def _maker(path: str) -> Any:
