@@ -17,7 +17,8 @@ NETWORK = """On both sides the network of Mnih et al. 2015 with 1.69 M parameter
 from four frames of 84×84, with eight games, unrolls of 128 steps, four passes and batches of 256."""
 NOTES = """Networks and settings differ, and so does what a step costs. `pong` plays with three of the six actions, all
 others with all six. *Sticky* is the probability that a frame repeats the last action, which each program takes by a
-flag of its own. A score is the mean of the last hundred training games; *18 after* is when that mean first was 18."""
+flag of its own. A score is the mean of the last hundred training games; *18 after* is when that mean first was 18.
+RLlib, PFRL and Sample Factory were not tried."""
 SAME, RECOMMENDED = "With the same network and settings", "Each as its authors recommend"
 ORDER = (SAME, RECOMMENDED)
 
