@@ -4,7 +4,6 @@ A run at each tracker, read with the tracker's own reader, by the program that `
 Weights & Biases has no reader of its offline files in Python any more: its records are read with its own messages.
 """
 
-import math
 import os
 import socket
 import struct
@@ -58,7 +57,7 @@ def a_run(folder: Path, *, part: int) -> None:
         mean_return_100=score,
         ending="enough" if part else "",
     )
-    records.close(msgspec.structs.replace(status, workers=(a_worker("w", entropy=0.25, loss=1.5, ratio=math.nan),)))
+    records.close(msgspec.structs.replace(status, workers=(a_worker("w", entropy=0.25, loss=1.5),)))
 
 
 def sent(folder: Path, tracker: str, **variables: str) -> str:
