@@ -21,7 +21,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -34,103 +34,14 @@ from ps_server.machine.consistency import ConsistencyGate
 from ps_server.machine.phases import Phase
 from ps_server.state.training_run import TrainingRun
 from tests.simulation.cluster import Faults, ones
-from tests.simulation.swarm_cluster import (
-    PROCESSES,
-    PUSH_BYTES,
-    WORLD_SCHEMA,
-    WorldPair,
-    WorldSingle,
-    WorldWorker,
-    checked_next,
-)
+from tests.simulation.swarm_cluster import PROCESSES, PUSH_BYTES, WorldPair, WorldSingle, WorldWorker, checked_next
+from tests.simulation.swarm_shards import PlayedShards
+from tests.simulation.worlds import World, drawn, drawn_faults, kinds_of
 
-EXACT = {"optimizer": {"name": "sgd"}, "schedule": {"learning_rate": 1.0}}
 LIVE_SECONDS = 180.0  # for a healed world to settle every push
 REJOIN_SECONDS = 20.0  # until nobody leaves: acknowledged pushes that the server has lost are sent again meanwhile
 RESUMED_SECONDS = 30.0  # without a server, after which somebody starts a primary again
 FIRM_SECONDS = 2.0  # for which an exact world stays as it is: late messages change nothing
-
-
-@dataclass(frozen=True, kw_only=True)
-class World:
-    """What is drawn from a seed. Each of `events` is a pause in seconds, and what happens then."""
-
-    seed: int
-    has_standby: bool
-    has_files: bool  # the disk is a folder, and checkpoints are files, which a crash tears
-    workers: int
-    rule: str
-    slack: int
-    quorum: int
-    in_flight: int
-    pulls: bool
-    gradient_codecs: tuple[str, ...]  # of the workers in turn
-    weight_kinds: tuple[str, ...]
-    resend_pushes: int
-    receive_bytes: int
-    checkpoint_seconds: float
-    checkpoint_takes_seconds: float
-    events: tuple[tuple[float, str], ...]
-
-    def events_of(self, kind: str) -> list[float]:
-        """The pauses before each event of this kind."""
-        return [seconds for seconds, event in self.events if event == kind]
-
-
-BOTH = (
-    "restart worker",
-    "worker leaves",
-    "worker stands still",
-    "workers go on",
-    "checkpoint",
-    "join",
-    "network",
-    "link",
-    "pause run",
-    "resume run",
-    "adjust",
-)
-SINGLE = (
-    *BOTH,
-    "kill server",
-    "kill server",
-    "restore server",
-    "restore server",
-    "stop server",
-    "fill disk",
-    "empty disk",
-)
-SINGLE_WITH_FILES = (*SINGLE, "damage disk")
-LAST = ("kill server", "kill server in sync", "pause server in sync", "hand over in sync")  # of a pair
-
-
-def drawn(seed: int) -> World:
-    """The world of this seed."""
-    chance = random.Random(seed)
-    has_standby, has_files = chance.random() < 0.4, chance.random() < 0.3
-    kinds = BOTH if has_standby else SINGLE_WITH_FILES if has_files else SINGLE
-    events = [(chance.choice([0.05, 0.3, 1.0, 3.0]), chance.choice(kinds)) for _ in range(chance.randint(1, 12))]
-    workers = chance.randint(1, 6)
-    return World(
-        seed=seed,
-        has_standby=has_standby,
-        has_files=has_files,
-        workers=workers,
-        rule=chance.choice(["async", "async", "ssp", "paced", "sync"]),
-        slack=chance.randint(1, 4),
-        quorum=chance.choice([0, 0, min(2, workers), workers]),
-        in_flight=chance.randint(1, 6),
-        pulls=chance.random() < 0.7,
-        gradient_codecs=tuple(chance.choice(["float32", "bfloat16", "float16"]) for _ in range(chance.randint(1, 3))),
-        weight_kinds=tuple(
-            chance.choice(["float32", "bfloat16", "float16", "delta"]) for _ in range(chance.randint(1, 3))
-        ),
-        resend_pushes=chance.choice([3, 20, 10_000]),
-        receive_bytes=chance.choice([1, 3, 10**6]) * WORLD_SCHEMA.bytes,
-        checkpoint_seconds=chance.choice([0.5, 2.0, 5.0]),
-        checkpoint_takes_seconds=chance.choice([0.0, 0.3, 1.5]),
-        events=(*events, (1.0, chance.choice(LAST))) if has_standby else tuple(events),
-    )
 
 
 Cluster = WorldSingle | WorldPair
@@ -143,9 +54,6 @@ class Played:
         self.world, self._tamper = world, tamper
         self._chance = random.Random(world.seed + 1)
         self.table: list[str] = []  # one line an event
-        consistency: dict[str, Any] = {"rule": world.rule, "quorum": world.quorum}
-        if world.rule in ("ssp", "paced"):
-            consistency["slack"] = world.slack
         kind = WorldPair if world.has_standby else WorldSingle
         self.cluster: Cluster = kind(
             chance=random.Random(world.seed + 2),
@@ -154,9 +62,9 @@ class Played:
             workers=world.workers,
             updates=10**6,
             seed=world.seed,
-            faults=self._drawn_faults(),
+            faults=drawn_faults(self._chance),
             gradient=ones,
-            settings=EXACT | {"consistency": consistency},
+            settings=world.settings,
             resend_bytes=world.resend_pushes * PUSH_BYTES,
             in_flight=world.in_flight,
             pulls=world.pulls,
@@ -167,17 +75,23 @@ class Played:
         self.began = self.cluster.now
         self._still: list[WorldWorker] = []  # workers that stand still
 
-    def play(self) -> float:
-        """Play it to its end. Returns its simulated seconds; raises AssertionError when a guarantee is broken."""
-        settle = self.cluster.remembering(TrainingRun.settle)
-        with mock.patch.object(ConsistencyGate, "next", checked_next), mock.patch.object(TrainingRun, "settle", settle):
-            if not self.world.has_files:
-                return self._play()
-            with tempfile.TemporaryDirectory() as folder:
-                self.cluster.folder = Path(folder)
-                return self._play()
+    @property
+    def seconds(self) -> float:
+        """How long it has lasted, simulated."""
+        return self.cluster.now - self.began
 
-    def _play(self) -> float:
+    def play(self) -> None:
+        """Play it to its end. Raises AssertionError when a guarantee is broken."""
+        settle = self.cluster.remembering(TrainingRun.settle)
+        with (
+            mock.patch.object(ConsistencyGate, "next", checked_next),
+            mock.patch.object(TrainingRun, "settle", settle),
+            tempfile.TemporaryDirectory() as folder,
+        ):
+            self.cluster.folder = Path(folder) if self.world.has_files else None
+            self._play()
+
+    def _play(self) -> None:
         cluster = self.cluster
         self._until(lambda: cluster.checkpoint is not None, "saved at first")
         if isinstance(cluster, WorldPair):
@@ -189,7 +103,6 @@ class Played:
         self._tamper(cluster)
         self._heal()
         self._until(self._is_exact, "exact")
-        return cluster.now - self.began
 
     def _do(self, event: str) -> None:
         cluster = self.cluster
@@ -228,11 +141,13 @@ class Played:
             case "adjust":
                 self._adjust(checkpoint_seconds=self._chance.choice([0.5, 2.0, 5.0]))
             case "network":
-                cluster.network.faults = self._drawn_faults()
+                cluster.network.faults = drawn_faults(self._chance)
             case "link":
                 peer = self._chance.choice([*(one.worker_id for one in cluster.workers), "standby"])
                 link = f">{peer}" if self._chance.random() < 0.5 else f"{peer}>"
-                cluster.network.faults_of[link] = self._drawn_faults(worst=1.0 if not self.world.has_standby else 0.3)
+                cluster.network.faults_of[link] = drawn_faults(
+                    self._chance, worst=1.0 if not self.world.has_standby else 0.3
+                )
             case _:
                 self._do_to_workers(event)
 
@@ -358,28 +273,26 @@ class Played:
             self.cluster.step()
             self._check_nothing_is_doubled()
 
-    def _drawn_faults(self, *, worst: float = 0.3) -> Faults:
-        chance = self._chance
-        return Faults(
-            drop=chance.choice([0.0, 0.05, worst]),
-            duplicate=chance.choice([0.0, 0.3]),
-            longest_delay_seconds=chance.choice([0.0, 0.4]),
-        )
-
     def _note(self, event: str) -> None:
         cluster = self.cluster
         members = " ".join(f"{worker.worker_id}:{worker.acknowledged}/{worker.made}" for worker in cluster.workers)
         self.table.append(f"{cluster.now - self.began:8.2f} {event:28} {cluster.server!r:60} {members}")
 
 
+def played_of(world: World) -> Played | PlayedShards:
+    """What plays this world."""
+    return PlayedShards(world) if world.shards > 1 else Played(world)
+
+
 def outcome_of(world: World) -> tuple[float, str]:
     """The simulated seconds that it lasted, and how it breaks a guarantee; "" if it does not."""
-    played = Played(world)
+    played = played_of(world)
     try:
-        return played.play(), ""
+        played.play()
     except Exception as error:  # an exception of a machine would end its program
         story = str(error) if isinstance(error, AssertionError) else repr(error)
-        return played.cluster.now - played.began, story or "an assertion of a machine or of a worker"
+        return played.seconds, story or "an assertion of a machine or of a worker"
+    return played.seconds, ""
 
 
 def failure_of(world: World) -> str:
@@ -394,15 +307,6 @@ def shrunk(world: World) -> World:
     for at in range(len(world.events) - world.has_standby):  # the takeover of a pair stays
         smaller.append(World(**values | {"events": world.events[:at] + world.events[at + 1 :]}))
     return next((shrunk(one) for one in smaller if failure_of(one)), world)
-
-
-def kinds_of(world: World) -> set[str]:
-    """What this world has in it."""
-    kinds = {world.rule, "pair" if world.has_standby else "single", *(kind for _, kind in world.events)}
-    kinds |= {f"{codec} gradients" for codec in world.gradient_codecs} | {
-        f"{kind} weights" for kind in world.weight_kinds
-    }
-    return kinds | {kind for kind, has in (("files", world.has_files), ("quorum", world.quorum)) if has}
 
 
 def _searched(seed: int) -> tuple[int, float, str]:
@@ -433,7 +337,7 @@ def search(minutes: float, first: int) -> int:
 def main() -> int:
     if "SEED" not in os.environ:
         return search(float(os.environ.get("MINUTES", 1)), int(os.environ.get("FIRST", 0)))
-    played = Played(drawn(int(os.environ["SEED"])))
+    played = played_of(drawn(int(os.environ["SEED"])))
     print(played.world)
     try:
         played.play()

@@ -1,0 +1,138 @@
+"""
+What is drawn from a seed: a world of a swarm. swarm.py plays it, or swarm_shards.py where its run has shards.
+"""
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+from tests.simulation.cluster import Faults
+from tests.simulation.swarm_cluster import WORLD_SCHEMA
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """What is drawn from a seed. Each of `events` is a pause in seconds, and what happens then."""
+
+    seed: int
+    shards: int  # servers that hold the run together, without standbys; 1: one server, perhaps with a standby
+    has_standby: bool
+    has_files: bool  # the disk is a folder, and checkpoints are files, which a crash tears
+    workers: int
+    rule: str
+    slack: int
+    quorum: int
+    in_flight: int
+    pulls: bool
+    gradient_codecs: tuple[str, ...]  # of the workers in turn
+    weight_kinds: tuple[str, ...]
+    resend_pushes: int
+    receive_bytes: int
+    checkpoint_seconds: float
+    checkpoint_takes_seconds: float
+    events: tuple[tuple[float, str], ...]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Those of the run: with them the weights are exact sums."""
+        consistency: dict[str, Any] = {"rule": self.rule, "quorum": self.quorum}
+        if self.rule in ("ssp", "paced"):
+            consistency["slack"] = self.slack
+        exact = {"optimizer": {"name": "sgd"}, "schedule": {"learning_rate": 1.0}}
+        return exact | {"consistency": consistency}
+
+    def events_of(self, kind: str) -> list[float]:
+        """The pauses before each event of this kind."""
+        return [seconds for seconds, event in self.events if event == kind]
+
+
+BOTH = (
+    "restart worker",
+    "worker leaves",
+    "worker stands still",
+    "workers go on",
+    "checkpoint",
+    "join",
+    "network",
+    "link",
+    "pause run",
+    "resume run",
+    "adjust",
+)
+SINGLE = (
+    *BOTH,
+    "kill server",
+    "kill server",
+    "restore server",
+    "restore server",
+    "stop server",
+    "fill disk",
+    "empty disk",
+)
+SINGLE_WITH_FILES = (*SINGLE, "damage disk")
+SHARDS = (
+    "kill server",
+    "kill server",
+    "checkpoint",
+    "network",
+    "link",
+    "adjust",
+    "pause run",
+    "fill disk",
+    "empty disk",
+)
+LAST = ("kill server", "kill server in sync", "pause server in sync", "hand over in sync")  # of a pair
+
+
+def drawn(seed: int) -> World:
+    """The world of this seed."""
+    chance = random.Random(seed)
+    has_standby, has_files = chance.random() < 0.4, chance.random() < 0.3
+    shards = 1 if has_standby else random.Random(f"shards of {seed}").choice([1, 1, 1, 2, 3])
+    kinds = SHARDS if shards > 1 else BOTH if has_standby else SINGLE_WITH_FILES if has_files else SINGLE
+    events = [(chance.choice([0.05, 0.3, 1.0, 3.0]), chance.choice(kinds)) for _ in range(chance.randint(1, 12))]
+    workers = chance.randint(1, 6)
+    return World(
+        seed=seed,
+        shards=shards,
+        has_standby=has_standby,
+        has_files=has_files,
+        workers=workers,
+        # Workers of shards make their pushes in turn: where one waits for another, nobody would make any.
+        rule=chance.choice(["async", "async", "ssp", "paced", "sync"] if shards == 1 else ["async"]),
+        slack=chance.randint(1, 4),
+        quorum=chance.choice([0, 0, min(2, workers), workers]),
+        in_flight=chance.randint(1, 6),
+        pulls=chance.random() < 0.7,
+        gradient_codecs=tuple(chance.choice(["float32", "bfloat16", "float16"]) for _ in range(chance.randint(1, 3))),
+        weight_kinds=tuple(
+            chance.choice(["float32", "bfloat16", "float16", "delta"]) for _ in range(chance.randint(1, 3))
+        ),
+        resend_pushes=chance.choice([3, 20, 10_000]),
+        receive_bytes=chance.choice([1, 3, 10**6]) * WORLD_SCHEMA.bytes,
+        checkpoint_seconds=chance.choice([0.5, 2.0, 5.0]),
+        checkpoint_takes_seconds=chance.choice([0.0, 0.3, 1.5]),
+        events=(*events, (1.0, chance.choice(LAST))) if has_standby else tuple(events),
+    )
+
+
+def drawn_faults(chance: random.Random, *, worst: float = 0.3) -> Faults:
+    """Those of a network, or of a link."""
+    return Faults(
+        drop=chance.choice([0.0, 0.05, worst]),
+        duplicate=chance.choice([0.0, 0.3]),
+        longest_delay_seconds=chance.choice([0.0, 0.4]),
+    )
+
+
+def kinds_of(world: World) -> set[str]:
+    """What this world has in it."""
+    kinds = {
+        world.rule,
+        "pair" if world.has_standby else "shards" if world.shards > 1 else "single",
+        *(kind for _, kind in world.events),
+    }
+    kinds |= {f"{codec} gradients" for codec in world.gradient_codecs} | {
+        f"{kind} weights" for kind in world.weight_kinds
+    }
+    return kinds | {kind for kind, has in (("files", world.has_files), ("quorum", world.quorum)) if has}
