@@ -21,7 +21,19 @@ from rich.table import Table
 from benchmarks.fleets.fleet_model import Fleet, Prediction, Visit, predicted
 from benchmarks.fleets.measuring import measured_turns
 from benchmarks.fleets.planning import Checked, write_plans
-from benchmarks.fleets.service_times import FLOAT32, Costs, Fit, Measured, ServiceTimes, fitted_costs, medians
+from benchmarks.fleets.service_times import (
+    FLOAT32,
+    SHARING,
+    Costs,
+    Fit,
+    Measured,
+    ServiceTimes,
+    Turn,
+    fitted_costs,
+    fitted_gathering,
+    medians,
+    together,
+)
 from ps_common.protocol.tensors import ELEMENT_BYTES
 
 KEPT = Path(__file__).parent / "fleets" / "service_times.json"
@@ -33,13 +45,14 @@ LONGEST_WAKE = 2e-3  # seconds; longer is no waking
 def local_fleet(costs: Costs, workers: int, parameters: int, codecs: str, *, wake: float) -> Fleet:
     """The measured setting: a server on one core, and one process with all workers on another."""
 
-    def visit(*threads: str, share: float = 1.0, aside: bool = False) -> Visit:
+    def visit(*threads: str, share: float = 1.0, aside: bool = False, shared: float = 0.0) -> Visit:
         found = [costs[thread] for thread in threads]
         return Visit(
             stations=threads,
             seconds=tuple(share * cost.of(parameters=parameters, codecs=codecs) for cost in found),
             waking=tuple(share * cost.waking * cost.wakings_of(parameters) for cost in found),
             aside=aside,
+            shared=shared,
         )
 
     work = visit("worker main", share=0.5)  # before and after, without a pause
@@ -50,8 +63,9 @@ def local_fleet(costs: Costs, workers: int, parameters: int, codecs: str, *, wak
         workers=workers,
         compute_seconds=0.0,
         to_shard=(work, wire, woken),
-        update=visit("server main"),
+        update=visit(SHARING, shared=costs[SHARING].shared_of(parameters)),
         from_shard=(wire, visit("server rest", "worker rest", aside=True), woken, work),
+        together=together(workers),
         processes=1,
         one_core=True,
     )
@@ -77,22 +91,24 @@ def measure() -> ServiceTimes:
         cached_parameters=cached,
         load_average=load_average,
         turns=turns,
-        fit=fit_of(medians([turn.fitted for turn in turns]), cached=cached),
+        fit=fit_of(turns, cached=cached),
     )
 
 
-def fit_of(runs: list[Measured], *, cached: int) -> Fit:
-    """The functions fitted to these runs."""
+def fit_of(turns: list[Turn], *, cached: int) -> Fit:
+    """The functions fitted to the medians of these turns."""
+    runs = medians([turn.fitted for turn in turns])
     costs = fitted_costs(runs, cached=cached)
     few = next(run for run in runs if run.codecs == FLOAT32)  # the fewest workers, the smallest vector
-    return Fit(costs=costs, wake_seconds=fitted_wake(costs, few))
+    gathering = fitted_gathering([turn.gathered for turn in turns])
+    return Fit(costs=costs, wake_seconds=fitted_wake(costs, few), gathering=gathering)
 
 
 def check(times: ServiceTimes) -> list[Checked]:
     """Predict the checked runs of each turn from the fitted ones of that turn; print and return the errors."""
     found: dict[tuple[int, int], list[tuple[float, float]]] = {}
     for turn in times.turns:
-        fit = fit_of(turn.fitted, cached=times.cached_parameters)
+        fit = fit_of([turn], cached=times.cached_parameters)
         for run in turn.checked:
             rate = of_local_run(fit, run.workers, run.parameters).pushes_per_second
             found.setdefault((run.parameters, run.workers), []).append((run.pushes_per_second, rate))

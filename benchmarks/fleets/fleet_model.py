@@ -1,12 +1,14 @@
 """
-A fleet as a closed queueing network, event by event: workers compute, push to every shard, and wait for all replies.
+A fleet as a closed queueing network, event by event: workers compute, push to every shard, and wait for all replies. A
+worker may be a gang: it has computed when the slowest of its members has, and its speaker has gathered the gradients.
 
 Pure: numbers in, numbers out, and the seed decides the rest. simpy keeps the events. Service times come from
 service_times.py; this file must not know where they were measured.
 
 A station serves one job at a time, first come, first served: a thread of a server, its network link in one direction,
 the thread of a process that has many synthetic workers. A thread without a job sleeps, and the next job takes longer by
-what it costs to wake it. Where the threads of a program share one core, each job holds that core as well. A message
+what it costs to wake it. Jobs that queue may share a part of their work, as many as the server takes together: the
+first of them does it. Where the threads of a program share one core, each job holds that core as well. A message
 that one thread sends while another receives it takes both at once.
 """
 
@@ -28,6 +30,7 @@ class Visit:
     seconds: tuple[float, ...]
     stations: tuple[str, ...] = ()
     waking: tuple[float, ...] = ()  # more seconds, by station, where it sleeps when the job comes; () for none
+    shared: float = 0.0  # more seconds at each station for the first of the jobs that it takes together
     aside: bool = False  # the push goes on meanwhile
 
 
@@ -46,6 +49,9 @@ class Fleet:
     update: Visit
     from_shard: tuple[Visit, ...]
     shards: int = 1
+    members: int = 1  # of each worker, which is a gang then: processes that compute at the same time
+    gather_seconds: float = 0.0  # then, until the speaker pushes
+    together: int = 1  # jobs of which the first does what is shared
     processes: int = 0  # 0: each worker has its own
     one_core: bool = False  # for all stations of a shard, and for those of a worker's process; if not, each has its own
     uneven: float = 0.2  # computing takes so much more or less, evenly distributed
@@ -62,7 +68,7 @@ class Prediction:
     round_trip_p99: float
     staleness_mean: float  # versions
     staleness_p99: float
-    worker_share: float  # of the time of a worker in which it computes
+    worker_share: float  # of the time of a worker in which it computes, or the slowest of its members
     busiest: str  # station
     busiest_share: float  # of the time
 
@@ -70,29 +76,37 @@ class Prediction:
 class Station:
     """One server with a queue, first come, first served."""
 
-    def __init__(self, environment: simpy.Environment, core: simpy.Resource | None) -> None:
+    def __init__(self, environment: simpy.Environment, core: simpy.Resource | None, together: int) -> None:
         self._environment, self._core = environment, core
+        self._together, self._left = together, 0  # how many of the next jobs need not do what is shared
         self._free_at = -1.0  # it sleeps since then, unless that is yet to come
         self._turn = simpy.Resource(environment) if core is not None else None
         self.busy_seconds = 0.0
 
-    def serve(self, seconds: float, waking: float) -> simpy.Event:
+    def serve(self, seconds: float, waking: float, shared: float) -> simpy.Event:
         """An event at the end of this job, where it may have to wait for a core."""
-        return self._environment.process(self._serve_on_a_core(seconds, waking))
+        return self._environment.process(self._serve_on_a_core(seconds, waking, shared))
 
-    def end_of(self, seconds: float, waking: float) -> float:
+    def end_of(self, seconds: float, waking: float, shared: float) -> float:
         """When this job will end, where no core is missing: that is known when it comes."""
         now = self._environment.now
-        took = seconds + (waking if self._free_at < now else 0.0)
+        took = self._whole(seconds, waking, shared, sleeps=self._free_at < now)
         self.busy_seconds += took
         self._free_at = max(now, self._free_at) + took
         return self._free_at
 
-    def _serve_on_a_core(self, seconds: float, waking: float) -> Process:
+    def _whole(self, seconds: float, waking: float, shared: float, *, sleeps: bool) -> float:
+        if sleeps or not self._left:
+            self._left = self._together
+            seconds += shared
+        self._left -= 1
+        return seconds + (waking if sleeps else 0.0)
+
+    def _serve_on_a_core(self, seconds: float, waking: float, shared: float) -> Process:
         assert self._turn is not None
         assert self._core is not None
         sleeps = self._turn.count == 0 and self._free_at < self._environment.now
-        took = seconds + (waking if sleeps else 0.0)
+        took = self._whole(seconds, waking, shared, sleeps=sleeps)
         with self._turn.request() as turn:
             yield turn
             with self._core.request() as core:
@@ -159,6 +173,8 @@ class Simulation:
                 seconds = self._drawn_seconds()
                 yield environment.timeout(seconds)
                 self._computed += seconds
+            if fleet.gather_seconds:
+                yield environment.timeout(fleet.gather_seconds)
             began = environment.now
             if fleet.shards == 1:
                 yield from self._push(worker, 0, versions)
@@ -173,6 +189,10 @@ class Simulation:
                 self._over.succeed()
 
     def _drawn_seconds(self) -> float:
+        """The time of computing: of the slowest member."""
+        return max(self._drawn_once() for _ in range(self._fleet.members))
+
+    def _drawn_once(self) -> float:
         mean, uneven = self._fleet.compute_seconds, self._fleet.uneven
         if self._fleet.exponential:
             return self._random.expovariate(1 / mean)
@@ -205,11 +225,11 @@ class Simulation:
             key = (name, process if name.startswith("worker") else shard)
             station = self._stations.get(key)
             if station is None:
-                station = self._stations[key] = Station(self._environment, self._core_of(*key))
+                station = self._stations[key] = Station(self._environment, self._core_of(*key), self._fleet.together)
             jobs.append((station, seconds, more))
         if self._fleet.one_core:
-            return self._environment.all_of([station.serve(seconds, more) for station, seconds, more in jobs])
-        end = max(station.end_of(seconds, more) for station, seconds, more in jobs)
+            return self._environment.all_of([one.serve(seconds, more, visit.shared) for one, seconds, more in jobs])
+        end = max(station.end_of(seconds, more, visit.shared) for station, seconds, more in jobs)
         return self._environment.timeout(end - self._environment.now)
 
     def _core_of(self, station: str, number: int) -> simpy.Resource | None:

@@ -10,12 +10,15 @@ that no other program takes their place in its caches.
 import os
 import resource
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.fleets.service_times import CODECS, FLOAT32, THREADS, Measured, Turn
+import msgspec
+
+from benchmarks.fleets.service_times import CODECS, FLOAT32, THREADS, Gathered, Measured, Turn
 from benchmarks.servers import serving
 from ps_bench.processes import LoadProcesses, Workload
 from ps_bench.settings import PRESET
@@ -27,11 +30,11 @@ from ps_common.sockets.request import status_of
 SECONDS = 0.5  # of one run
 WARM_SECONDS = 0.2  # before it: memory is touched for the first time
 TURNS = 3
-SIZES = (30_000, 100_000, 300_000, 700_000, 1_700_000)
+SIZES = (3_000, 30_000, 100_000, 300_000, 700_000, 1_700_000)
 FITTED_WORKERS = (1, 2, 32)
 CODEC_SIZE, CODEC_WORKERS = 700_000, (2, 32)
-MANY_WORKERS = (256, 1000)  # does a push cost more where there are many?
-CHECKED_SIZES = (20_000, 150_000)  # none of those that are fitted
+MANY_SIZE, MANY_WORKERS = 30_000, (256, 1000)  # does a push cost more where there are many?
+CHECKED_SIZES = (1_000, 150_000)  # none of those that are fitted
 CHECKED_WORKERS = (1, 4, 8, 16, 64)
 MEASURED_PRIORITY = 3  # real-time; that of what spins is lower
 MOST_SPIN_SECONDS = 10  # however this process ends
@@ -48,7 +51,7 @@ def measured_turns() -> list[Turn]:
     """
     fitted: list[Setting] = [(size, count, FLOAT32) for size in SIZES for count in FITTED_WORKERS]
     fitted += [(CODEC_SIZE, count, codecs) for codecs in CODECS[1:] for count in CODEC_WORKERS]
-    fitted += [(SIZES[0], count, FLOAT32) for count in MANY_WORKERS]
+    fitted += [(MANY_SIZE, count, FLOAT32) for count in MANY_WORKERS]
     checked: list[Setting] = [(size, count, FLOAT32) for size in CHECKED_SIZES for count in CHECKED_WORKERS]
     turns = []
     for turn in range(TURNS):
@@ -58,8 +61,17 @@ def measured_turns() -> list[Turn]:
                 for setting in (one for one in fitted + checked if one[0] == size):
                     found[setting] = _measured(server, pid, setting)
                     print(f"turn {turn + 1}: {_line(found[setting])}", flush=True)
-        turns.append(Turn(fitted=[found[one] for one in fitted], checked=[found[one] for one in checked]))
+        gathered = _gathered()
+        print(*(f"{run.members} gather {run.parameters:,}: {1e6 * run.seconds:,.0f} µs" for run in gathered), sep="\n")
+        turns.append(
+            Turn(fitted=[found[one] for one in fitted], checked=[found[one] for one in checked], gathered=gathered)
+        )
     return turns
+
+
+def _gathered() -> list[Gathered]:
+    command = [sys.executable, "-m", "benchmarks.fleets.gathering"]
+    return msgspec.json.decode(subprocess.run(command, check=True, capture_output=True).stdout, type=list[Gathered])
 
 
 @contextmanager

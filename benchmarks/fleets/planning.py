@@ -1,15 +1,17 @@
 """
-The needs of a fleet, by the simulator: for so many workers with so large a network, which codec, how many shards, and
-how much work between two pushes. Writes the table of docs/PLANNING.md and its pictures.
+The needs of a fleet, by the simulator: for so many cores on so many hosts with so large a network, workers of one core
+or gangs, which codec, how many shards, and how much work between two pushes. Writes the table of docs/PLANNING.md and
+its pictures.
 
-The servers are like the one that was measured, with a core for each of their threads. Workers have a core each, and a
-link as fast as a shard's.
+The servers are like the one that was measured, with a core for each of their threads. Workers, and members of gangs,
+have a core each. Those of a host share a link as fast as a shard's.
 """
 
 import re
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 
 from matplotlib import pyplot
@@ -17,16 +19,18 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.fleets.fleet_model import Fleet, Prediction, Visit, predicted
-from benchmarks.fleets.service_times import CODECS, FLOAT32, ServiceTimes
+from benchmarks.fleets.service_times import CODECS, FLOAT32, SHARING, ServiceTimes, together
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "PLANNING.md"
 IMAGES = ROOT / "docs" / "images"
 BYTES = {"float32": 4.0, "bfloat16": 2.0, "int8": 1 + 4 / 256, "topk": 1 / 8 + (1 + 4 / 256) / 4}  # of an element
 SIZES = {"0.15 M": 150_000, "1.7 M": 1_700_000, "10 M": 10_000_000}
-# Between two pushes of a worker with one core; that of pong-a3c is measured, larger networks take longer.
+# Between two pushes of a worker with one core, or of a gang; that of pong-a3c is measured, larger networks take longer.
 USUAL_SECONDS = {150_000: 0.1, 1_700_000: 0.25, 10_000_000: 1.0}
-FLEETS = (16, 64, 256, 1_000, 4_000, 15_000)
+FLEETS = (16, 64, 256, 1_000, 4_000, 15_000)  # workers of the pictures
+HOSTS = ((1, 16), (1, 64), (4, 64), (16, 64), (64, 64), (240, 64))  # hosts, and cores of each
+SPLITS = (1, 2, 4, 8)  # gangs of a host, of which each has its part of the cores
 SHARDS = (1, 2, 4, 8, 16)
 LINKS = (1e9, 10e9)  # bits a second
 HOP_SECONDS = 200e-6  # one way, in one building
@@ -45,6 +49,8 @@ class Deployment:
     workers: int
     parameters: int
     link: float  # bits a second
+    members: int = 1  # processes of each worker, with a core each
+    hosts: int = 0  # which the workers share evenly; 0: each has its own
     codecs: str = FLOAT32
     shards: int = 1
     compute_seconds: float = 0.0  # between two pushes of a worker
@@ -93,35 +99,67 @@ def fleet_of(times: ServiceTimes, deployment: Deployment) -> Fleet:
     pieces = (up_bytes + down_bytes) / 8  # parameters of as many bytes
     waking = {thread: cost.waking * cost.wakings_of(pieces) for thread, cost in times.fit.costs.items()}
     io = seconds["server io"] / (up + down)  # its time goes with the bytes
-    io_waking = (0.0, waking["server io"] / 2)
+    io_waking = (0.0, 0.0, waking["server io"] / 2)
     # The worker's own work, which it does for each shard, and the way.
     own = shards * sum(seconds[thread] + waking[thread] for thread in ("worker main", "worker io")) / 2
     way = Visit(seconds=(own + HOP_SECONDS + times.fit.wake_seconds,))
     return Fleet(
         workers=deployment.workers,
         compute_seconds=deployment.compute_seconds,
-        to_shard=(way, Visit(stations=("link in", "server io"), seconds=(up, io * up), waking=io_waking)),
-        update=Visit(stations=("server main",), seconds=(seconds["server main"],), waking=(waking["server main"],)),
-        from_shard=(Visit(stations=("link out", "server io"), seconds=(down, io * down), waking=io_waking), way),
+        to_shard=(
+            way,
+            Visit(
+                stations=("worker link out", "link in", "server io"),
+                seconds=(shards * up, up, io * up),
+                waking=io_waking,
+            ),
+        ),
+        update=Visit(
+            stations=(SHARING,),
+            seconds=(seconds[SHARING],),
+            waking=(waking[SHARING],),
+            shared=times.fit.costs[SHARING].shared_of(part),
+        ),
+        from_shard=(
+            Visit(
+                stations=("worker link in", "link out", "server io"),
+                seconds=(shards * down, down, io * down),
+                waking=io_waking,
+            ),
+            way,
+        ),
         shards=SIMULATED_SHARDS,
+        processes=deployment.hosts,
+        members=deployment.members,
+        gather_seconds=times.fit.gathering.of(members=deployment.members, parameters=deployment.parameters),
+        together=together(deployment.workers),
     )
 
 
-def best_plan(times: ServiceTimes, workers: int, parameters: int, link: float) -> Plan:
+def best_plan(times: ServiceTimes, hosts: int, cores: int, parameters: int, link: float, *, gangs: bool) -> Plan:
     """
-    The fewest shards, then the least lossy codecs, with which workers may push as often as they usually do; where none
-    do, those that are not worth replacing. Simulated.
+    The fewest shards, then the least lossy codecs, then the largest gangs, with which workers may push as often as they
+    usually do; where none do, those that are not worth replacing. Simulated.
     """
     chosen: Deployment | None = None  # with the least time between two pushes that it allows
     usual = USUAL_SECONDS[parameters]
-    for shards in SHARDS:
-        for codecs in CODECS:
-            asked = Deployment(workers=workers, parameters=parameters, link=link, codecs=codecs, shards=shards)
-            least = _least_compute(fleet_of(times, asked))
-            if chosen is None or (
-                chosen.compute_seconds > usual and (least <= usual or least * WORTH < chosen.compute_seconds)
-            ):
-                chosen = replace(asked, compute_seconds=least)
+    sizes = [cores // split for split in SPLITS] if gangs else [1]
+    for shards, codecs, members in product(SHARDS, CODECS, sizes):
+        workers = hosts * cores // members
+        asked = Deployment(
+            workers=workers,
+            parameters=parameters,
+            link=link,
+            codecs=codecs,
+            shards=shards,
+            members=members,
+            hosts=hosts,
+        )
+        least = _least_compute(fleet_of(times, asked))
+        if chosen is None or (
+            chosen.compute_seconds > usual and (least <= usual or least * WORTH < chosen.compute_seconds)
+        ):
+            chosen = replace(asked, compute_seconds=least)
     assert chosen is not None
     chosen = replace(chosen, compute_seconds=max(chosen.compute_seconds, usual))
     while (found := _predicted(times, chosen)).worker_share < WORKER_SHARE:
@@ -136,13 +174,15 @@ def _predicted(times: ServiceTimes, deployment: Deployment) -> Prediction:
 def _least_compute(fleet: Fleet) -> float:
     """A lower bound of the seconds between pushes: no station is too busy, and a round trip takes its time."""
     busy: dict[str, float] = {}
-    alone = 0.0
+    alone = fleet.gather_seconds
     for visit in (*fleet.to_shard, fleet.update, *fleet.from_shard):
         waking = visit.waking or (0.0,) * len(visit.seconds)
-        alone += max(seconds + more for seconds, more in zip(visit.seconds, waking, strict=True))
+        alone += visit.shared + max(seconds + more for seconds, more in zip(visit.seconds, waking, strict=True))
         for name, seconds in zip(visit.stations, visit.seconds, strict=False):
-            busy[name] = busy.get(name, 0.0) + seconds
-    waits = fleet.workers * max(busy.values()) / MOST_BUSY - alone
+            busy[name] = busy.get(name, 0.0) + seconds + visit.shared
+    of_host = fleet.workers / (fleet.processes or fleet.workers)
+    jobs = (seconds * (of_host if name.startswith("worker") else fleet.workers) for name, seconds in busy.items())
+    waits = max(jobs) / MOST_BUSY - alone
     return max(waits, alone * WORKER_SHARE / (1 - WORKER_SHARE))
 
 
@@ -154,10 +194,10 @@ def write_plans(
     _plot_check(checked, of_local_run)
     _plot_fleets(times)
     plans = [
-        best_plan(times, workers, parameters, link)
+        (hosts, cores, *(best_plan(times, hosts, cores, parameters, link, gangs=gangs) for gangs in (False, True)))
         for parameters in SIZES.values()
         for link in LINKS
-        for workers in FLEETS
+        for hosts, cores in HOSTS
     ]
     lines = list(_table_of(plans))
     table = Table(*(cell.strip() for cell in lines[0].strip("|").split("|")))
@@ -169,21 +209,35 @@ def write_plans(
     _replace("costs", _cost_table(times))
 
 
-def _table_of(plans: Iterable[Plan]) -> Iterable[str]:
-    yield "| parameters | link | workers | use | a push each … | pushes/s | round trip p50, p99 | busiest |"
-    yield "|---|---|---|---|---|---|---|---|"
+def _table_of(plans: Iterable[tuple[int, int, Plan, Plan]]) -> Iterable[str]:
+    yield (
+        "| parameters | link | hosts × cores | workers of a core: use | a push each … | gangs: use | a push each … | "
+        "pushes/s | round trip p50, p99 | busiest |"
+    )
+    yield "|---|---|---|---|---|---|---|---|---|---|"
     names = {size: name for name, size in SIZES.items()}
-    for plan in plans:
-        fleet, found = plan.deployment, plan.prediction
-        gradient, weights = fleet.codecs.split("/")
-        codecs = gradient if gradient == weights else f"{gradient}, weights {weights}"
-        servers = "1 server" if fleet.shards == 1 else f"{fleet.shards} shards"
+    for hosts, cores, alone, gangs in plans:
+        fleet, found = gangs.deployment, gangs.prediction
         trip = f"{1e3 * found.round_trip_p50:,.1f}, {1e3 * found.round_trip_p99:,.1f} ms"
         yield (
-            f"| {names[fleet.parameters]} | {fleet.link / 1e9:g} Gbit/s | {fleet.workers:,} | {servers}, {codecs} | "
-            f"{_seconds(fleet.compute_seconds)} | {found.pushes_per_second:,.0f} | {trip} | "
-            f"{found.busiest}, {found.busiest_share:.0%} |"
+            f"| {names[fleet.parameters]} | {fleet.link / 1e9:g} Gbit/s | {hosts} × {cores} | {_use(alone)} | "
+            f"{_seconds(_interval(alone))} | {_use(gangs)} | {_seconds(_interval(gangs))} | "
+            f"{found.pushes_per_second:,.0f} | {trip} | {found.busiest}, {found.busiest_share:.0%} |"
         )
+
+
+def _use(plan: Plan) -> str:
+    fleet = plan.deployment
+    gradient, weights = fleet.codecs.split("/")
+    codecs = gradient if gradient == weights else f"{gradient}, weights {weights}"
+    servers = "1 server" if fleet.shards == 1 else f"{fleet.shards} shards"
+    gangs = f"{fleet.workers:,} of {fleet.members}: " if fleet.members > 1 else ""
+    return f"{gangs}{servers}, {codecs}"
+
+
+def _interval(plan: Plan) -> float:
+    """Seconds between two pushes of a worker or gang, with all that it waits for."""
+    return plan.deployment.workers / plan.prediction.pushes_per_second
 
 
 def _check_table(times: ServiceTimes, checked: Sequence[Checked]) -> Iterable[str]:
@@ -202,15 +256,28 @@ def _check_table(times: ServiceTimes, checked: Sequence[Checked]) -> Iterable[st
 
 def _cost_table(times: ServiceTimes) -> Iterable[str]:
     millions = " | ".join(CODECS)
-    yield f"| thread | a push costs, µs | more where it sleeps, µs | and for a million parameters: {millions} |"
-    yield "|---|---|---|" + "---|" * len(CODECS)
+    yield (
+        "| thread | a push costs, µs | more that replies share which leave together, µs | more where it sleeps, µs | "
+        f"and for a million parameters: {millions} |"
+    )
+    yield "|---|---|---|---|" + "---|" * len(CODECS)
     for thread, cost in times.fit.costs.items():
         each = cost.of(parameters=0, codecs=FLOAT32)
         million = (1e6 * (cost.of(parameters=1e6, codecs=codecs) - each) for codecs in CODECS)
         elements = " | ".join(f"{microseconds:,.0f}" for microseconds in million)
         asleep = [1e6 * cost.waking * cost.wakings_of(parameters) for parameters in (0, 1e6)]
         more = f"{asleep[0]:,.0f}, with a million parameters {asleep[1]:,.0f}"
-        yield f"| {thread} | {1e6 * each:,.0f} | {more} | {elements} |"
+        shares = [1e6 * cost.shared_of(parameters) for parameters in (0, 1e6)]
+        shared = f"{shares[0]:,.0f}, with a million parameters {shares[1]:,.0f}" if any(shares) else "0"
+        yield f"| {thread} | {1e6 * each:,.0f} | {shared} | {more} | {elements} |"
+    yield ""
+    gathering = times.fit.gathering
+    yield f"The speaker of a gang works {1e6 * gathering.each:,.0f} µs for the gradient of each other member, and"
+    yield f"{1e9 * gathering.element:.2f} ns more for each of its parameters; {1e9 * gathering.once:.2f} ns for each"
+    yield "parameter of the weights that it gives them. A gang of 16 with 0.15 M parameters gathers in"
+    yield f"{1e3 * gathering.of(members=16, parameters=150_000):.1f} ms, one of 64 in"
+    yield f"{1e3 * gathering.of(members=64, parameters=150_000):.1f} ms, and with 1.7 M parameters one of 64 in"
+    yield f"{1e3 * gathering.of(members=64, parameters=1_700_000):.0f} ms."
 
 
 def _replace(name: str, lines: Iterable[str]) -> None:

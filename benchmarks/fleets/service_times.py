@@ -5,10 +5,18 @@ A push visits three threads of the worker's process and three of the server's: t
 rest, above all the one in which pyzmq releases what was sent. Each takes, for a push,
 
     seconds = each + element · parameters + beyond · (parameters − cached) + waking · wakings
+              + (shared + shared_element · parameters) / together
 
 where `cached` parameters fit into a core's cache, and the third term is for larger vectors alone. `element` depends on
 the codecs. A thread without other work is woken `wakings` times, the more often the larger the vector, which comes in
 pieces. A thread that still has work when a message comes need not be woken, so a push costs less where there are many.
+`together` replies share the newest weights, which the server's main thread copies and encodes once for them: as many as
+its send queue holds back (ps_server/shell/send_queue.py).
+
+The speaker of a gang takes, for a push of N processes,
+
+    seconds = (each + element · parameters) · (N − 1) + once · parameters
+
 Pure.
 """
 
@@ -17,7 +25,10 @@ from statistics import median
 import msgspec
 import numpy as np
 
-THREADS = ("server main", "server io", "server rest", "worker main", "worker io", "worker rest")
+from ps_server.shell.send_queue import MOST_HELD, WORKERS_A_HELD
+
+SHARING = "server main"  # thread
+THREADS = (SHARING, "server io", "server rest", "worker main", "worker io", "worker rest")
 FLOAT32 = "float32/float32"
 CODECS = (FLOAT32, "bfloat16/bfloat16", "int8/bfloat16", "topk/bfloat16")  # of gradients and of weights
 
@@ -33,11 +44,31 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     sleeps: dict[str, float]  # how often a thread waited for work, for each push
 
 
+class Gathered(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of a gang whose members compute nothing, with a server that does nothing."""
+
+    members: int  # with the speaker
+    parameters: int
+    seconds: float  # of the processor, for each push, of the speaker
+
+
+class Gathering(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds that the speaker of a gang works for one push, beside its own gradient."""
+
+    each: float  # for each other member
+    element: float  # more, for each parameter
+    once: float  # for each parameter
+
+    def of(self, *, members: int, parameters: float) -> float:
+        return (self.each + self.element * parameters) * (members - 1) + self.once * parameters * (members > 1)
+
+
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
     """One experiment: the same runs in each turn."""
 
     fitted: list[Measured]
     checked: list[Measured]
+    gathered: list[Gathered]
 
 
 class Cost(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,10 +81,16 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
     waking: float  # once
     wakings: float  # for a push whose thread has no other work
     wakings_element: float  # more, for each parameter
+    shared: float = 0.0  # for the first of the pushes whose replies leave together
+    shared_element: float = 0.0  # more, for each parameter
 
     def of(self, *, parameters: float, codecs: str) -> float:
-        """Where the thread has work all the time."""
+        """Where the thread has work all the time; without what is shared."""
         return self.each + self.element[codecs] * parameters + self.beyond * max(0.0, parameters - self.cached)
+
+    def shared_of(self, parameters: float) -> float:
+        """The seconds that pushes share whose replies leave together."""
+        return self.shared + self.shared_element * parameters
 
     def wakings_of(self, parameters: float) -> float:
         """How often a push wakes a thread that has no other work, where a parameter has four bytes."""
@@ -68,6 +105,7 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
 
     costs: Costs
     wake_seconds: float  # until a thread of ZeroMQ that waits runs
+    gathering: Gathering
 
 
 class ServiceTimes(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,6 +133,22 @@ def medians(turns: list[list[Measured]]) -> list[Measured]:
     ]
 
 
+def together(workers: int) -> int:
+    """How many replies leave together, among so many workers that push all the time."""
+    return max(1, min(workers // WORKERS_A_HELD, MOST_HELD))
+
+
+def fitted_gathering(turns: list[list[Gathered]]) -> Gathering:
+    """By least squares of relative errors, from the medians of the same runs in several turns."""
+    others = [
+        (runs[0].members - 1, runs[0].parameters, median(run.seconds for run in runs))
+        for runs in zip(*turns, strict=True)
+    ]
+    rows = np.array([(count / spent, count * size / spent, size / spent) for count, size, spent in others])
+    each, element, once = _no_negative_solution(rows)
+    return Gathering(each=each, element=element, once=once)
+
+
 def fitted_costs(runs: list[Measured], *, cached: int) -> Costs:
     """Costs by least squares of relative errors; the codecs besides float32 differ in `element` alone."""
     return {thread: _fitted(thread, runs, cached) for thread in THREADS}
@@ -103,12 +157,14 @@ def fitted_costs(runs: list[Measured], *, cached: int) -> Costs:
 def _fitted(thread: str, runs: list[Measured], cached: int) -> Cost:
     runs = [run for run in runs if run.seconds[thread]]  # pyzmq's releasing thread need not have been there
     columns = {codecs: at for at, codecs in enumerate(CODECS, start=3)}
-    rows = np.zeros((len(runs), 3 + len(CODECS)))
+    rows = np.zeros((len(runs), 5 + len(CODECS)))
     for row, run in zip(rows, runs, strict=True):
         row[0], row[1], row[2] = 1, run.sleeps[thread], max(0, run.parameters - cached)
         row[columns[run.codecs]] = run.parameters
+        if thread == SHARING:
+            row[-2], row[-1] = 1 / together(run.workers), run.parameters / together(run.workers)
         row /= run.seconds[thread]
-    each, waking, beyond, *elements = _no_negative_solution(rows)
+    each, waking, beyond, *elements, shared, shared_element = _no_negative_solution(rows)
     alone = [run for run in runs if run.workers == 1]
     counts = np.array([(1 / run.sleeps[thread], run.parameters / run.sleeps[thread]) for run in alone])
     wakings, wakings_element = _no_negative_solution(counts)
@@ -120,6 +176,8 @@ def _fitted(thread: str, runs: list[Measured], cached: int) -> Cost:
         waking=waking,
         wakings=wakings,
         wakings_element=wakings_element,
+        shared=shared,
+        shared_element=shared_element,
     )
 
 

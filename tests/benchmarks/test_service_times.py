@@ -11,14 +11,19 @@ from benchmarks.fleets.planning import best_plan
 from benchmarks.fleets.service_times import (
     CODECS,
     FLOAT32,
+    SHARING,
     THREADS,
     Cost,
     Fit,
+    Gathered,
+    Gathering,
     Measured,
     ServiceTimes,
     Turn,
     fitted_costs,
+    fitted_gathering,
     medians,
+    together,
 )
 from benchmarks.simulate import fit_of, local_fleet, of_local_run
 
@@ -36,9 +41,12 @@ def cost(times: int) -> Cost:
         waking=times * 5e-6,
         wakings=1.0,
         wakings_element=1e-5,
+        shared=20e-6 if THREADS[times - 1] == SHARING else 0.0,
+        shared_element=0.2e-9 if THREADS[times - 1] == SHARING else 0.0,
     )
 
 
+GATHERING = Gathering(each=100e-6, element=0.5e-9, once=0.3e-9)
 KNOWN = {thread: cost(times) for times, thread in enumerate(THREADS, start=1)}
 
 
@@ -46,7 +54,12 @@ def run(workers: int, parameters: int, codecs: str, *, wrong: float = 1.0, rate:
     """Threads sleep the less the more workers there are."""
     sleeps = {thread: cost.wakings_of(parameters) / workers for thread, cost in KNOWN.items()}
     seconds = {
-        thread: wrong * (cost.of(parameters=parameters, codecs=codecs) + cost.waking * sleeps[thread])
+        thread: wrong
+        * (
+            cost.of(parameters=parameters, codecs=codecs)
+            + cost.waking * sleeps[thread]
+            + cost.shared_of(parameters) / together(workers)
+        )
         for thread, cost in KNOWN.items()
     }
     return Measured(
@@ -66,8 +79,20 @@ def runs(wrong: float = 0.0) -> list[Measured]:
     return [run(*one, wrong=1 + drawn.uniform(-wrong, wrong)) for one in asked]
 
 
+def gathered() -> list[Gathered]:
+    asked = [(members, size) for members in (2, 4, 8) for size in (1_000, 150_000)]
+    return [
+        Gathered(members=members, parameters=size, seconds=GATHERING.of(members=members, parameters=size))
+        for members, size in asked
+    ]
+
+
+def turn(checked: list[Measured]) -> Turn:
+    return Turn(fitted=runs(), checked=checked, gathered=gathered())
+
+
 def times_of(turns: list[Turn]) -> ServiceTimes:
-    fit = Fit(costs=KNOWN, wake_seconds=2e-5)
+    fit = Fit(costs=KNOWN, wake_seconds=2e-5, gathering=GATHERING)
     return ServiceTimes(machine="", cached_parameters=CACHED, load_average=0.0, turns=turns, fit=fit)
 
 
@@ -79,6 +104,19 @@ def test_costs_are_found_again_with_and_without_noise(wrong: float, within: floa
             asked = {"parameters": size, "codecs": codecs}
             assert found[thread].of(**asked) == pytest.approx(cost.of(**asked), rel=within)
         assert found[thread].wakings_of(150_000) == pytest.approx(cost.wakings_of(150_000))
+
+
+def test_the_time_of_gathering_is_found_again_from_the_medians_of_turns() -> None:
+    late = [msgspec.structs.replace(run, seconds=9.0) for run in gathered()]
+    found = fitted_gathering([gathered(), late, gathered()])
+    for members, size in ((2, 1_000), (64, 1_700_000)):
+        asked = {"members": members, "parameters": size}
+        assert found.of(**asked) == pytest.approx(GATHERING.of(**asked))
+    assert GATHERING.of(members=1, parameters=1_700_000) == 0
+
+
+def test_replies_leave_together_among_sixteen_workers_or_more() -> None:
+    assert [together(workers) for workers in (1, 8, 15, 16, 64, 1000)] == [1, 1, 1, 2, 8, 8]
 
 
 def test_no_cost_is_negative() -> None:
@@ -101,13 +139,23 @@ def test_the_measured_setting_has_the_server_on_one_core_and_all_workers_on_anot
 
 def test_a_plan_computes_for_nine_tenths_of_the_time_with_more_shards_or_rarer_pushes_for_more_workers() -> None:
     times = times_of([])
-    few, more, many = (best_plan(times, workers, 150_000, 10e9) for workers in (16, 256, 2000))
-    assert min(plan.prediction.worker_share for plan in (few, more, many)) >= 0.9
-    few, more, many = few.deployment, more.deployment, many.deployment
+    plans = [best_plan(times, hosts, 16, 150_000, 10e9, gangs=False) for hosts in (1, 16, 125)]
+    assert min(plan.prediction.worker_share for plan in plans) >= 0.9
+    few, more, many = (plan.deployment for plan in plans)
     assert few.shards < more.shards <= many.shards
     assert few.compute_seconds == more.compute_seconds < many.compute_seconds
     assert few.codecs == FLOAT32, "nothing is gained by a lossy codec"
-    assert best_plan(times, 64, 10_000_000, 1e9).deployment.shards > 1, "the link of one server is too narrow"
+    assert best_plan(times, 64, 1, 10_000_000, 1e9, gangs=False).deployment.shards > 1, "one link is too narrow"
+    gangs = best_plan(times, 125, 16, 150_000, 10e9, gangs=True).deployment
+    assert (gangs.members, gangs.workers, gangs.compute_seconds) == (16, 125, few.compute_seconds)
+    assert gangs.shards < many.shards, "a sixteenth of the pushes"
+
+
+def test_gangs_are_smaller_where_one_of_a_whole_host_would_gather_for_too_long() -> None:
+    times = times_of([])
+    slow = msgspec.structs.replace(times.fit, gathering=Gathering(each=5e-4, element=0.0, once=0.0))
+    plan = best_plan(msgspec.structs.replace(times, fit=slow), 1, 64, 150_000, 10e9, gangs=True).deployment
+    assert (plan.members, plan.workers) == (16, 4)
 
 
 def test_the_median_of_turns_counts_for_each_run() -> None:
@@ -124,8 +172,8 @@ def test_the_check_fails_when_the_median_error_of_the_turns_is_beyond_its_limit(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(simulate, "fitted_wake", lambda costs, run: 2e-5)  # dozens of simulations
-    exact = of_local_run(fit_of(runs(), cached=CACHED), 8, 20_000).pushes_per_second
-    turns = [Turn(fitted=runs(), checked=[run(8, 20_000, FLOAT32, rate=exact / times)]) for times in too_many]
+    exact = of_local_run(fit_of([turn([])], cached=CACHED), 8, 20_000).pushes_per_second
+    turns = [turn([run(8, 20_000, FLOAT32, rate=exact / times)]) for times in too_many]
     kept = tmp_path / "service_times.json"
     kept.write_bytes(msgspec.json.encode(times_of(turns)))
     monkeypatch.setattr(simulate, "KEPT", kept)
