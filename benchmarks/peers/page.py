@@ -14,11 +14,13 @@ HEAD = """# How does ps-rl compare with what one would pick instead?
 
 """
 NETWORK = """On both sides the network of Mnih et al. 2015 with 1.69 M parameters learns Pong without sticky actions
-from four frames of 84×84, with eight games, unrolls of 128 steps, four passes and batches of 256."""
+from four frames of 84×84, with eight games, unrolls of 128 steps, four passes and batches of 256. The lines below the
+table are what users type; here the peers' settings stand in programs of ours (`benchmarks/peers`)."""
 NOTES = """Networks and settings differ, and so does what a step costs. `pong` plays with three of the six actions, all
 others with all six. *Sticky* is the probability that a frame repeats the last action, which each program takes by a
 flag of its own. A score is the mean of the last hundred training games; *18 after* is when that mean first was 18.
-RLlib, PFRL and Sample Factory were not tried."""
+The first column has what users type; here the peers' settings stand in programs of ours (`benchmarks/peers`). RLlib,
+PFRL and Sample Factory were not tried."""
 SAME, RECOMMENDED = "With the same network and settings", "Each as its authors recommend"
 ORDER = (SAME, RECOMMENDED)
 
@@ -70,7 +72,7 @@ def same_network(turns: Mapping[Runner, Sequence[Figures | None]], under: str) -
         quickest = max(medians, key=lambda runner: medians[runner])
         answer = f"ps-rl makes {medians[quickest][1]:.2f} times the steps/s of the quickest, {quickest.name}."
     typed = [f"- {runner.name}: `{runner.typed}`" for runner in turns]
-    return "\n".join([f"**{answer}** {NETWORK}", "", under, "", *lines, "", *typed])
+    return "\n".join([f"**{answer}**\n{NETWORK}", "", under, "", *lines, "", *typed])
 
 
 def as_recommended(found: Mapping[tuple[Runner, float], Figures | None], minutes: float, under: str) -> str:

@@ -43,7 +43,7 @@ def peers(venvs: Path) -> dict[str, Runner]:
     def peer(name: str, typed: str, venv: str, program: str, algorithm: str) -> Runner:
         return Runner(name, typed, (str(venvs / venv / "bin" / "python"), str(PROGRAMS / program), algorithm))
 
-    zoo = "python -m rl_zoo3.train --env PongNoFrameskip-v4 --algo"
+    zoo = "rl_zoo3 train --env PongNoFrameskip-v4 --algo"
     cleanrl = "python cleanrl/ppo_atari_envpool.py --env-id Pong-v5"
     return {
         "a2c": peer("Stable-Baselines3 A2C, 16 games", f"{zoo} a2c", "sb3", "sb3_atari.py", "a2c"),
