@@ -3,9 +3,11 @@
 import asyncio
 import contextlib
 import logging
+import math
 import re
 import time
 from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib import resources
 from pathlib import Path
@@ -39,6 +41,8 @@ from ps_web.run import WatchedRun
 from ps_web.viewers import TooManyViewers, Viewers, encoded
 
 ANSWER_SECONDS = 5.0
+SHARED_SECONDS = 1.0  # for which a status is not asked for anew
+MOST_ASKED = 16  # runs at a time
 SAVE_SECONDS = 60.0  # until a checkpoint is on disk
 STUCK_SECONDS = 30.0  # for which a page may read nothing before it is disconnected
 LOOK_SECONDS = 4.0  # between two looks for runs
@@ -88,6 +92,10 @@ class Page:
         self._looked = 0.0  # when folders were looked for
         self._lines = b"[]"
         self._tasks: list[asyncio.Task[None]] = []
+        # When the status of each run was asked for last, and the reply. These requests have threads of their own, so
+        # that the owner's find one, however many runs are silent.
+        self._statuses: dict[int, tuple[float, asyncio.Future[Status | None]]] = {}
+        self._askers = ThreadPoolExecutor(MOST_ASKED, thread_name_prefix="status")
 
     async def follow_runs(self, _: web.Application) -> AsyncIterator[None]:
         """Each run has a task while the program runs."""
@@ -96,6 +104,7 @@ class Page:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._askers.shutdown(wait=False, cancel_futures=True)
 
     def _follow(self, runs: Sequence[WatchedRun]) -> None:
         self._tasks += [asyncio.create_task(run.watch()) for run in runs]
@@ -175,12 +184,12 @@ class Page:
         return _json({})
 
     async def metrics(self, request: web.Request) -> web.Response:
-        """Asks each server anew, so that a scrape needs no open page. A silent server does not outlast the scrape."""
+        """Asks each server, so that a scrape needs no open page. A silent server does not outlast the scrape."""
         limit = request.headers.get("X-Prometheus-Scrape-Timeout-Seconds", "")
         is_number = re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,6})?", limit)
         seconds = min(ANSWER_SECONDS, float(limit) / 4) if is_number else ANSWER_SECONDS
         runs = await asyncio.to_thread(self._index.newest)
-        found = await asyncio.gather(*(self._status(run, seconds) for run in runs))
+        found = await asyncio.gather(*(self._status_within(run, seconds) for run in runs))
         text = exposition(zip((run.name for run in runs), found, strict=True))
         return web.Response(body=text, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
@@ -190,7 +199,7 @@ class Page:
     async def readyz(self, _: web.Request) -> web.Response:
         """Whether each run can be shown: its folder is there, or its server answers."""
         for run in await asyncio.to_thread(self._index.newest):
-            if (run.folder is None or not run.folder.is_dir()) and await self._status(run) is None:
+            if (run.folder is None or not run.folder.is_dir()) and await asyncio.shield(self._status(run)) is None:
                 raise web.HTTPServiceUnavailable(text=f"{run.name}: no server answers\n")
         return web.Response(text="ok\n")
 
@@ -209,20 +218,37 @@ class Page:
             raise web.HTTPBadRequest(text=f"runs: {len(ids)} are more than one page shows ({MOST_SHOWN})\n")
         return [run for run in self._index.runs if run.id in ids]
 
-    async def _status(self, run: WatchedRun, seconds: float = ANSWER_SECONDS) -> Status | None:
+    async def _status_within(self, run: WatchedRun, seconds: float) -> Status | None:
+        """The status, or None where none comes within so many seconds; whoever else waits for it goes on waiting."""
+        with contextlib.suppress(TimeoutError):
+            return await asyncio.wait_for(asyncio.shield(self._status(run)), seconds)
+        return None
+
+    def _status(self, run: WatchedRun) -> "asyncio.Future[Status | None]":
+        """The status of a run whose server answers. One request is in flight, and all share its reply for a while."""
+        asked, known = self._statuses.get(run.number, (-math.inf, None))
+        if known is None or (known.done() and time.monotonic() - asked > SHARED_SECONDS):
+            known = asyncio.ensure_future(self._ask_for_status(run))
+            self._statuses[run.number] = time.monotonic(), known
+        return known
+
+    async def _ask_for_status(self, run: WatchedRun) -> Status | None:
         with contextlib.suppress(web.HTTPException):
-            reply = await self._ask(run, StatusRequest(request=1), seconds)
+            reply = await self._ask(run, StatusRequest(request=1), ANSWER_SECONDS, self._askers)
             if isinstance(reply, StatusReply) and reply.status.phase not in SERVED_ELSEWHERE:
                 return reply.status
         return None
 
-    async def _ask(self, run: WatchedRun, message: ToServer, seconds: float) -> ToWorker:
+    async def _ask(
+        self, run: WatchedRun, message: ToServer, seconds: float, threads: ThreadPoolExecutor | None = None
+    ) -> ToWorker:
         """The reply of the run's server. Raises web.HTTPException with the sentence that it says."""
         if not (addresses := run.addresses()):
             raise web.HTTPBadGateway(text=f"{run.name}: no server is known\n")
         asked = partial(ask_run, timeout_seconds=seconds, keys=run.keys)
         try:
-            return (await asyncio.to_thread(asked, ",".join(addresses), message))[0]
+            asking = asyncio.get_running_loop().run_in_executor(threads, asked, ",".join(addresses), message)
+            return (await asking)[0]
         except RequestRefused as refused:
             is_there = refused.code not in SERVED_ELSEWHERE
             raise (web.HTTPConflict if is_there else web.HTTPBadGateway)(text=f"{refused}\n") from refused

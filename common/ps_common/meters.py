@@ -1,6 +1,7 @@
 """Numbers over time: means, rates, a limit and a schedule. `now` is seconds of any monotonic clock."""
 
-from collections import deque
+from collections import OrderedDict, deque
+from collections.abc import Hashable
 
 
 class RollingMean:
@@ -55,6 +56,22 @@ class RateLimit:
             return False
         self._left -= 1
         return True
+
+
+class RateLimits:
+    """A RateLimit for each of the latest so many: peers come without end."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._limits: OrderedDict[Hashable, RateLimit] = OrderedDict()  # the latest last
+
+    def allows(self, who: Hashable, *, at_once: int, per_second: float, now: float) -> bool:
+        """As RateLimit, for this one."""
+        limit = self._limits.pop(who, None) or RateLimit(at_once=at_once, per_second=per_second)
+        self._limits[who] = limit
+        if len(self._limits) > self._most:
+            self._limits.popitem(last=False)
+        return limit.allows(now=now)
 
 
 def linear(global_steps: int, *, initial: float, final: float, over: int, start: int = 0) -> float:

@@ -8,12 +8,14 @@ place and supersede it. Where keys are asked for, a worker id stays with the fir
 """
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from ps_common.errors import SettingsError
+from ps_common.meters import RateLimits
 from ps_common.protocol.codecs import CODEC_NAMES
 from ps_common.protocol.lineage import Lineage
 from ps_common.protocol.messages import PROTOCOL_VERSION, Hello, Opened, Welcome
@@ -29,8 +31,11 @@ from ps_server.state.effects import Effect, LogLine, PeerId, Send
 from ps_server.state.guards import Denied
 from ps_server.state.training_run import TrainingRun
 
-# Worker ids of one run. A checkpoint holds an account of each, about a hundred bytes, for good.
+# Worker ids of one run with an applied push. A checkpoint holds an account of each, about a hundred bytes, for good.
 MAX_WORKERS = 100_000
+# New names that one connection may bring, at once and a second; and all connections with one key.
+OF_A_CONNECTION, OF_A_KEY = (10, 0.1), (10_000, 1.0)
+MOST_QUOTAS = 10_000  # of the latest connections
 SAME_CODE = "bring the same source to all hosts; after a change on purpose, resume the server with --new-code"
 
 
@@ -56,7 +61,7 @@ def run_for(hello: Hello, run: TrainingRun | None, lineage: Lineage, *, override
         )
     if "float32" not in hello.codecs:
         raise Denied("unknown_codec", f"float32 is required, and the worker speaks only {', '.join(hello.codecs)}")
-    if run and hello.worker_id not in run.ledger.accounts and len(run.ledger.accounts) >= MAX_WORKERS:
+    if run and hello.worker_id not in run.ledger.accounts and run.ledger.kept >= MAX_WORKERS:
         raise Denied("too_many_workers", f"this run has seen {MAX_WORKERS} workers; start one under a name it knows")
     spec = run.spec if run else _decide(hello, overrides)
     adjusted = run.adjustments.settings if run else ()
@@ -120,6 +125,7 @@ class Admission:
     membership: Membership
     replication: Replication
     pushes: PushPipeline
+    new_names: RateLimits = field(default_factory=lambda: RateLimits(MOST_QUOTAS))
 
     def join(self, run: TrainingRun, peer: PeerId, hello: Hello, *, key: str, now: float) -> list[Effect]:
         """Reply WELCOME to a HELLO of this run. Raises Denied when the worker id belongs to another process."""
@@ -129,6 +135,13 @@ class Admission:
             raise Denied("drained", "this run is drained, and admits no worker before ps-ctl resume")
         owner_lives = self.membership.may_live(worker, now=now)
         incarnation = incarnation_of(hello, before, key=key, owner_lives=owner_lives)
+        if before is None and not self._may_bring_a_name(key or peer, now=now):
+            whose = "key has" if key else "connection has"
+            raise Denied("too_many_workers", f"this {whose} brought too many new names; take one that the run knows")
+        forgotten = run.ledger.to_forget(partial(self.membership.may_live, now=now)) if before is None else ()
+        for name in forgotten:
+            self.membership.forget(name)
+            self.pushes.gate.drop(name)
         self.pushes.gate.drop(worker)
         opened = Opened(
             incarnation=incarnation,
@@ -139,6 +152,7 @@ class Admission:
             code=hello.code,
             # Rounds take the pushes in order of these numbers: all shards have to agree on them.
             number=hello.number if run.shard.number > 1 else None,
+            forgotten=forgotten,
         )
         is_proven = run.lineage.proves(hello.latest_epoch, hello.epoch_proof)
         lost = run.ledger.lacking(worker, opened.proof, oldest=hello.oldest, is_proven=is_proven)
@@ -150,7 +164,13 @@ class Admission:
         if lost:
             sentence = f"{worker} has dropped {lost} pushes that this server lacks"
             effects.append(LogLine(sentence, warning=True, worker_id=worker))
+        # The standby has forgotten nothing that is not in its state: it would count other numbers.
+        opened = msgspec.structs.replace(opened, number=account.number)
         return effects + self.replication.forward(worker, opened, now=now)
+
+    def _may_bring_a_name(self, who: str | PeerId, *, now: float) -> bool:
+        at_once, per_second = OF_A_KEY if isinstance(who, str) else OF_A_CONNECTION
+        return self.new_names.allows(who, at_once=at_once, per_second=per_second, now=now)
 
     def _welcome(self, run: TrainingRun, hello: Hello, account: Account) -> Welcome:
         # One vector at first: other workers may join at once, and the first reply brings the even share.

@@ -95,6 +95,11 @@ class Membership:
             self._forget(min(self._by_id.values(), key=lambda one: (one.alive, one.last_heard)))
         return known
 
+    def forget(self, worker_id: str) -> None:
+        """Whoever speaks on the connection of this worker has to send HELLO again."""
+        if (member := self._by_id.get(worker_id)) is not None:
+            self._forget(member)
+
     def may_live(self, worker_id: str, *, now: float) -> bool:
         """Whether the lease of this worker runs, or may run from the server's former epoch."""
         member = self._by_id.get(worker_id)

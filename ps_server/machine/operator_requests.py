@@ -6,9 +6,9 @@ An adjustment is in the next checkpoint, at the standby, and in the log. ps_serv
 that a run lets change, and the effect of each.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from ps_common.meters import RateLimits
 from ps_common.protocol.lineage import Lineage
 from ps_common.protocol.messages import (
     Adjust,
@@ -22,12 +22,12 @@ from ps_common.protocol.messages import (
     Subscribe,
     Watch,
 )
-from ps_common.protocol.status import Adjustment, Status
+from ps_common.protocol.status import Adjustment
 from ps_common.settings.adjustable import shown
 from ps_server.machine.checkpoint_schedule import CheckpointSchedule, Saving
 from ps_server.machine.membership import Membership
 from ps_server.machine.push_pipeline import PushPipeline
-from ps_server.machine.status_report import status_reply
+from ps_server.machine.status_report import SharedStatus, status_reply
 from ps_server.machine.subscriptions import Subscriptions, Watchers
 from ps_server.replication.first_shard import FirstShard, run_reply
 from ps_server.replication.replication import Replication
@@ -35,6 +35,8 @@ from ps_server.state.effects import Effect, LogLine, PeerId, Send
 from ps_server.state.guards import Denied
 from ps_server.state.training_run import TrainingRun
 
+STATUSES_OF_A_CONNECTION = (10, 2.0)  # at once and a second: a reply of many workers is ten thousand times its request
+MOST_LIMITED = 10_000  # connections
 KEY_DIGITS = 8  # the history shows so many digits of an admin's key
 
 
@@ -43,14 +45,15 @@ OperatorRequest = StatusRequest | RunRequest | Subscribe | Watch | Adjust | Chec
 
 @dataclass(frozen=True)
 class OperatorRequests:
-    """One server's replies to operators, and what it sends to those who subscribe. `status` takes `now`."""
+    """One server's replies to operators, and what it sends to those who subscribe."""
 
     membership: Membership
     pushes: PushPipeline
     replication: Replication
     checkpoints: CheckpointSchedule
     saving: Saving
-    status: Callable[..., Status]
+    status: SharedStatus
+    statuses: RateLimits = field(default_factory=lambda: RateLimits(MOST_LIMITED))
     subscriptions: Subscriptions = field(default_factory=Subscriptions)
     watchers: Watchers = field(default_factory=Watchers)
 
@@ -60,6 +63,11 @@ class OperatorRequests:
         """The reply; that to CHECKPOINT_REQUEST comes when it is on disk. `key` is the sender's. Raises Denied."""
         match message:
             case StatusRequest():
+                at_once, per_second = STATUSES_OF_A_CONNECTION
+                if not self.statuses.allows(peer, at_once=at_once, per_second=per_second, now=now):
+                    raise Denied(
+                        "too_often", f"more than {per_second:g} statuses a second are not sent; SUBSCRIBE has one"
+                    )
                 return [status_reply(peer, message, run, self.status(now=now))]
             case RunRequest():
                 return [Send(peer, run_reply(message, run, lineage))]

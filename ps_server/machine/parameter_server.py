@@ -28,7 +28,7 @@ from ps_server.machine.operator_requests import OperatorRequest, OperatorRequest
 from ps_server.machine.phases import ACCEPTS, ANYBODY, Phase, Sender, check_sender
 from ps_server.machine.push_pipeline import PushPipeline
 from ps_server.machine.refusals import Refusals
-from ps_server.machine.status_report import status_of
+from ps_server.machine.status_report import SharedStatus, status_of
 from ps_server.machine.worker_requests import WorkerRequests
 from ps_server.replication.first_shard import FirstShard
 from ps_server.replication.replication import Replication, leading
@@ -84,7 +84,7 @@ class ParameterServer:
         self._admission = Admission(self.membership, self.replication, self.pushes)
         shared = self.membership, self.pushes, self.replication, self.checkpoints, self._saving
         self._requests = WorkerRequests(*shared, start)
-        self._operators = OperatorRequests(*shared, self.status)
+        self._operators = OperatorRequests(*shared, SharedStatus(self.status))
         self.ending = Ending(self.membership, self.pushes, self.replication)
         self.process: dict[str, int] = {}  # fields of the status that the shell measures: memory and connections
 
@@ -176,7 +176,7 @@ class ParameterServer:
             effects += self.pushes.watch_weights()
             if not any(isinstance(effect, Recall) for effect in effects):  # else there is nothing to save
                 effects += self._saving.tick(self.run, now=now)
-        return effects + self.ending.tick(now=now) + self._operators.subscriptions.tick(self.status, now=now)
+        return effects + self.ending.tick(now=now) + self._operators.subscriptions.tick(self._operators.status, now=now)
 
     def logged(self, line: LogLine, *, now: float) -> list[Effect]:
         """A line is in the log; now it becomes an event, for subscribers and the run's records."""

@@ -15,23 +15,38 @@ ledger of the checkpoint knows the durable ones.
 The key of a push is (worker_id, incarnation, sequence). A worker numbers its pushes 1, 2, 3, … and has only a window of
 them unsettled. So an account is one number, "everything up to here", and a small set of sequences beyond a gap.
 admission.py decides which process owns an account.
+
+An account is for good once a push of it was applied: without it the push could be applied again. A name alone costs
+nothing, so of the others, opened in this life of the server, the latest are kept.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import Literal
 
 from ps_common.protocol.messages import Opened
+from ps_common.protocol.names import MOST
 from ps_common.protocol.record import Account
 
 Standing = Literal["new", "settled", "outside window"]
 
+MOST_IDLE = 1000  # accounts without an applied push, whose workers are gone
+LOOKED_AT = 4  # of them, each time that one more is opened
+
 
 class Ledger:
-    """The accounts of all workers that ever joined the run, by worker id."""
+    """The accounts of the workers that joined the run, by worker id."""
 
     def __init__(self, window: int) -> None:
         self.window = window
         self.accounts: dict[str, Account] = {}
+        self._next_number = 0  # above every number that was given
+        self._idle: dict[str, None] = {}  # names of accounts without an applied push, the oldest first
+
+    @property
+    def kept(self) -> int:
+        """How many accounts are for good."""
+        return len(self.accounts) - len(self._idle)
 
     def open(self, worker_id: str, opened: Opened) -> Account:
         """
@@ -39,9 +54,15 @@ class Ledger:
 
         The worker gets the number that was `opened`, or keeps its own; without both it is the next in order of joining.
         """
+        for name in opened.forgotten:
+            self.accounts.pop(name, None)
+            self._idle.pop(name, None)
         account, number = self.accounts.get(worker_id), opened.number
+        if account is None:
+            self._idle[worker_id] = None
         if number is None:
-            number = len(self.accounts) if account is None else account.number
+            number = self._next_number if account is None else account.number
+        self._next_number = max(self._next_number, _above(number))
         if account is None or account.proof != opened.proof:
             account = self.accounts[worker_id] = Account(opened.incarnation, opened.proof, opened.key, number)
         account.number = number
@@ -49,6 +70,17 @@ class Ledger:
         account.environments = opened.environments
         self.forget_before(worker_id, opened.oldest)
         return account
+
+    def applied(self, worker_id: str) -> None:
+        """A push of this worker is applied."""
+        self._idle.pop(worker_id, None)
+
+    def to_forget(self, is_needed: Callable[[str], bool]) -> tuple[str, ...]:
+        """The workers to forget when the next account is opened: those of the oldest idle ones that are not needed."""
+        looked_at = list(islice(self._idle, LOOKED_AT if len(self._idle) >= MOST_IDLE else 0))
+        for name in filter(is_needed, looked_at):
+            self._idle[name] = self._idle.pop(name)  # the others are looked at first
+        return tuple(name for name in looked_at if not is_needed(name))
 
     def lacking(self, worker_id: str, proof: str, *, oldest: int, is_proven: bool) -> int:
         """
@@ -101,6 +133,7 @@ class Ledger:
     def restore(self, accounts: Mapping[str, Account]) -> None:
         """Restore the accounts of a checkpoint: all of them are durable."""
         self.accounts = {worker_id: account.copy() for worker_id, account in accounts.items()}
+        self._next_number = max((_above(account.number) for account in accounts.values()), default=0)
         self.mark_durable(accounts)
 
     def forget_durable(self) -> None:
@@ -114,3 +147,8 @@ class Ledger:
             account = self.accounts.get(worker_id)
             if account is not None and account.proof == saved.proof:
                 account.durable = max(account.durable, saved.through)
+
+
+def _above(number: int) -> int:
+    """The next number; a worker may have stated any at a shard after the first."""
+    return min(number, MOST - 1) + 1

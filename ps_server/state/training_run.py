@@ -191,6 +191,7 @@ class TrainingRun:
             check_steps(push.steps, environments=account.environments, run=self.spec)
             account.unplayed += push.steps  # even if the push is discarded: its steps were played
             gradient, norm = gradient_of(push, vector, self.weights.schema)
+            self.ledger.applied(worker_id)
             return Sound(staleness, push.steps, gradient, norm)
         except Denied as denied:
             return Unsound(staleness, denied)

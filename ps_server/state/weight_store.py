@@ -3,6 +3,7 @@ The weights of one run: one flat vector, its target copy, and the snapshots that
 
 Invariants: `version` grows by one with each update; a snapshot never changes; each version is copied at most once and
 encoded at most once per codec. Deltas lead away from versions that were sent; these are kept within a bound in bytes.
+Each delta is made once, and of a version a few: whoever asks for one from each version kept gets whole weights.
 """
 
 from collections.abc import Callable
@@ -24,6 +25,7 @@ from ps_server.state.copy_on_write import CopyOnWriteVector
 from ps_server.state.optimizers import Optimizer
 
 BUFFERS_KEPT = 8  # for the next copies; the buffers of further slow readers are freed
+MOST_DELTAS = 8  # that lead to one version: a worker asks for one of the version before, or a few before
 BASES_BYTES = 2**26  # 64 MiB of versions that deltas may lead away from; docs/GUARANTEES.md states it
 
 
@@ -112,6 +114,7 @@ class WeightStore:
         self._encoded: dict[tuple[str, bool], Snapshot] = {}  # kept for the next peers that request this encoding
         self._encodings = 0
         self._bases = DeltaBases(schema.weights)
+        self._deltas: dict[int, Snapshot] = {}  # to the newest version that one was asked for, by the base
 
     @property
     def flat(self) -> Tensor:
@@ -171,10 +174,16 @@ class WeightStore:
         if target:
             return whole
         self._bases.keep(whole.version, whole.buffer)
-        if base not in self._bases:
+        if any(delta.version != whole.version for delta in self._deltas.values()):
+            self._deltas.clear()
+        if base in self._deltas:
+            return self._deltas[base]
+        if base not in self._bases or len(self._deltas) >= MOST_DELTAS:
             return whole
         older, newer = self._bases[base], whole.buffer
-        return Snapshot(whole.version, DELTA, lambda _: memoryview(older.delta_to(newer)), target=False, base=base)
+        made = Snapshot(whole.version, DELTA, lambda _: memoryview(older.delta_to(newer)), target=False, base=base)
+        self._deltas[base] = made
+        return made
 
     def _encoding(self, vector: Tensor, snapshot: Snapshot) -> memoryview:
         encoded = CODECS[snapshot.codec].encode(vector, self.schema.statistics).toreadonly()
@@ -207,6 +216,7 @@ class WeightStore:
         """Restore the vectors of a checkpoint. Raises CheckpointError when they lack a slot of the optimizer."""
         self._snapshots.clear()
         self._encoded.clear()
+        self._deltas.clear()
         self._bases = DeltaBases(self.schema.weights)
         self._weights.replace(vectors[WEIGHTS])
         if self._has_target:

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
-from ps_common.protocol.messages import Adjust, StatusReply, StopRequest, Subscribe, ToServer
+from ps_common.protocol.messages import Adjust, StatusReply, StatusRequest, StopRequest, Subscribe, ToServer
 from ps_common.protocol.wire import PROTOCOL_TAG, Buffer, to_frames
 from ps_web import access as access_module
 from ps_web import app as app_module
@@ -229,6 +229,27 @@ def test_a_server_with_an_impossible_status_hides_no_other_run() -> None:
 
     with server(hostile) as first, server(honest) as second:
         asyncio.run(check([first, second]))
+
+
+def test_scrapes_of_a_silent_server_share_one_request() -> None:
+    """Each would hold a thread for seconds, and the owner's requests would wait for one."""
+    asked: list[ToServer] = []
+
+    def silent(message: ToServer) -> list[list[Buffer]]:
+        asked.append(message)
+        return []
+
+    async def check(address: str) -> None:
+        viewers = Viewers()
+        app = make_app(RunIndex((), [address], viewers), viewers, Access(TOKEN, is_open=True, port=1, hosts=set()))
+        async with TestClient(TestServer(app)) as client:
+            headers = {"X-Prometheus-Scrape-Timeout-Seconds": "1"}
+            for response in await asyncio.gather(*(client.get("/metrics", headers=headers) for _ in range(40))):
+                assert (response.status, "ps_rl_up{" in await response.text()) == (200, True)
+
+    with server(silent) as address:
+        asyncio.run(check(address))
+    assert sum(isinstance(one, StatusRequest) for one in asked) == 1
 
 
 def test_a_histogram_of_another_length_in_a_file_is_a_damaged_line(folder: Path) -> None:

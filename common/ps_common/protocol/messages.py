@@ -553,7 +553,7 @@ class State(Struct, frozen=True, kw_only=True, tag="STATE"):
     vectors: tuple[TensorSpec, ...]
 
 
-class Opened(Struct, frozen=True, kw_only=True, tag="OPENED"):
+class Opened(Struct, frozen=True, kw_only=True, tag="OPENED", omit_defaults=True):
     """In UPDATE: a process was admitted as this worker."""
 
     incarnation: Count
@@ -563,6 +563,7 @@ class Opened(Struct, frozen=True, kw_only=True, tag="OPENED"):
     environments: Count
     number: Count | None = None  # that shard 1 gave to this worker; None: in order of joining
     code: dict[Text, Code] = {}  # as in HELLO
+    forgotten: tuple[Name, ...] = ()  # workers whose accounts were dropped before: no push of theirs was applied
 
 
 class HandedOver(Struct, frozen=True, kw_only=True, tag="HANDED_OVER"):

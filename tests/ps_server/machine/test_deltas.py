@@ -8,7 +8,7 @@ from ps_common.protocol.codecs import CODECS
 from ps_common.protocol.deltas import Base
 from ps_common.protocol.lineage import Shard
 from ps_server.state.effects import Send
-from ps_server.state.weight_store import DeltaBases
+from ps_server.state.weight_store import MOST_DELTAS, DeltaBases
 from tests.ps_server.transcripts import EPOCH, SCHEMA, Transcript, a_run
 
 
@@ -127,6 +127,23 @@ def test_each_shard_leads_from_versions_of_its_own() -> None:
     codec, base, delta = read(pull(server, have=1))
     assert (codec, base) == ("delta", 1)
     assert Base(first, schema.weights).restored([delta]) == halves(server)
+
+
+def test_a_delta_is_made_once_and_few_lead_to_a_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A peer asks for one from each version that is kept, again and again: each compression would delay all pushes."""
+    made: list[Base] = []
+    delta_to = Base.delta_to
+    monkeypatch.setattr(Base, "delta_to", lambda base, newer: (made.append(base), delta_to(base, newer))[1])
+    server = Transcript.seeded()
+    for version in range(1, 21):
+        pull(server, have=0)
+        pushed(server, range(version, version + 1))
+    for _ in range(10):
+        codecs = [read(pull(server, have=have))[0] for have in range(1, 21)]
+        assert codecs == ["delta"] * MOST_DELTAS + ["bfloat16"] * (20 - MOST_DELTAS)
+    assert len(made) == MOST_DELTAS
+    pushed(server, range(21, 22))
+    assert read(pull(server, have=20))[:2] == ("delta", 20), "those of before lead to another version"
 
 
 def test_a_gradient_is_no_delta() -> None:

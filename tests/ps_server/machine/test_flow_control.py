@@ -3,7 +3,13 @@
 import pytest
 
 from ps_common.protocol import messages
-from ps_server.machine.flow_control import FIRST_PENALTY_SECONDS, GRANT_SECONDS, LONGEST_PENALTY_SECONDS, PushBudget
+from ps_server.machine.flow_control import (
+    FIRST_GRANT_SECONDS,
+    FIRST_PENALTY_SECONDS,
+    GRANT_SECONDS,
+    LONGEST_PENALTY_SECONDS,
+    PushBudget,
+)
 from ps_server.machine.membership import Member, Membership
 from ps_server.state.effects import PeerId
 from tests.ps_server.transcripts import SCHEMA, Transcript, encoded, sends
@@ -18,6 +24,8 @@ def members(*workers: str) -> Membership:
     for number, worker in enumerate(workers):
         hello = messages.Hello(request=1, worker_id=worker, secret=16 * "s", protocols=(1, 1))
         membership.join(hello, worker.encode(), number=number, now=0.0)
+    for member in membership.alive():
+        member.pushes = 1
     return membership
 
 
@@ -155,6 +163,41 @@ def test_a_new_connection_does_not_forgive() -> None:
         assert grants == ([(peer, 1)] if connection < 2 else [])
     budget.ask(b"b", 2, 10)
     assert budget.next_grants(now=0.0) == [(b"b", 2)]
+
+
+def test_names_that_never_push_delay_a_worker_that_does_by_one_short_grant() -> None:
+    names = [f"name-{number}" for number in range(6)]
+    membership = members("honest", *names)
+    budget, now = PushBudget(10, membership), 0.0
+    for name in names:
+        liar = membership.known_at(name.encode())
+        assert liar is not None
+        liar.pushes = 0
+        budget.ask(name.encode(), 1, 10)
+    assert budget.next_grants(now=now) == [(b"name-0", 1)]
+    for number in range(1, 6):
+        budget.ask(b"honest", number, 10)
+        now += FIRST_GRANT_SECONDS + 0.1
+        assert budget.next_grants(now=now) == [(b"honest", number)]
+        honest = membership.known_at(b"honest")
+        assert honest is not None
+        budget.arrived(honest)
+        assert budget.next_grants(now=now) == [(f"name-{number}".encode(), 1)], "others have their turn, too"
+
+
+def test_another_name_on_the_same_connection_does_not_forgive() -> None:
+    membership = members("b")
+    budget = PushBudget(10, membership)
+    for number, now in enumerate((0.0, 100.0, 140.0)):
+        hello = messages.Hello(request=1, worker_id=f"name-{number}", secret=16 * "s", protocols=(1, 1))
+        membership.join(hello, b"one", number=number, now=0.0)
+        budget.ask(b"one", 1, 10)
+        assert budget.next_grants(now=now) == ([(b"one", 1)] if number < 2 else [])
+        budget.ask(b"b", 2, 10)
+        assert budget.next_grants(now=now + (GRANT_SECONDS + 1 if number < 2 else 0)) == [(b"b", 2)]
+        arrived_at = membership.known_at(b"b")
+        assert arrived_at is not None
+        budget.arrived(arrived_at)
 
 
 def test_credit_for_more_waits_while_pushes_of_the_same_worker_wait_for_the_gate() -> None:

@@ -1,5 +1,6 @@
 """HELLO and SEED, as transcripts: admission, the first worker's proposal, and the first weights."""
 
+from math import nan
 from typing import Any
 
 import pytest
@@ -10,7 +11,10 @@ from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_common.release import release
 from ps_common.settings.run_settings import run_for_peers
 from ps_server.machine import admission
-from ps_server.machine.phases import Phase
+from ps_server.machine.phases import ANYBODY, Phase, Sender
+from ps_server.replication.standby_copy import Repetition
+from ps_server.state import ledger
+from ps_server.state.training_run import TrainingRun
 from tests.ps_server.transcripts import (
     EPOCH,
     LEASE_SECONDS,
@@ -21,7 +25,9 @@ from tests.ps_server.transcripts import (
     a_run,
     encoded,
     notes,
+    sends,
 )
+from tests.rows import row
 
 
 def setting(run: dict[str, Any], section: str, name: str) -> Any:
@@ -192,10 +198,80 @@ def test_a_run_remembers_no_more_workers_than_a_checkpoint_can_hold(
 ) -> None:
     monkeypatch.setattr(admission, "MAX_WORKERS", 3)
     server.hello("c")
+    for worker in ("a", "b", "c"):
+        server.push(worker, 1)
     assert server.refusal("d", server.hello_of("d")).code == "too_many_workers"
     server.goodbye("c")
     server.hello("c", process=2, peer="another")
     assert len(server.run.ledger.accounts) == 3
+
+
+def test_names_without_a_push_take_no_place_of_workers(server: Transcript, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stranger says HELLO under names without end; workers that were there, and the standby, notice nothing."""
+    monkeypatch.setattr(admission, "MAX_WORKERS", 5)
+    monkeypatch.setattr(ledger, "MOST_IDLE", 10)
+    for number in range(3):
+        server.push("a", number + 1)
+        server.push("b", 1 + number, [nan] * 3)  # none is applied, but b is alive
+    first = server.hello("quiet").number
+    saved, told = server.save_and_complete(), []
+    standby = TrainingRun.restored(saved.vectors, saved.record, now=server.now)
+    monkeypatch.setattr(server.machine.replication, "forward", lambda *one, **_: told.append(one) or [])
+    server.now += LEASE_SECONDS + 1
+    for worker in ("a", "b"):
+        server.heartbeat(worker)
+    server.after(0)
+    for number in range(200):
+        peer = f"stranger-{number // 10}"
+        welcomed = server.hello(f"name-{number}", peer=peer, oldest=7)
+        assert welcomed.number == number + 3
+        server.now += 0.01
+    accounts = server.run.ledger.accounts
+    assert len(accounts) <= 2 + 10 + 20, "those that are alive are kept"
+    assert {"a", "b"} <= accounts.keys()
+    assert "quiet" not in accounts
+    assert server.hello("late").number == 203
+    assert server.push("late", 1).verdict == "applied"
+    assert server.refusal("quiet", messages.Heartbeat(request=1)).code == "unknown_worker"
+    assert server.hello("quiet").number > first
+    assert server.push("a", 3).verdict == "duplicate"
+    for number, (worker, message, *vector) in enumerate(told):
+        update = messages.Update(request=1, number=number, worker_id=worker, message=message)
+        Repetition(standby).apply(update, *vector or [()], now=server.now)
+    numbers = [{name: one.number for name, one in run.ledger.accounts.items()} for run in (server.run, standby)]
+    assert numbers[0] == numbers[1]
+
+
+def test_a_name_of_which_a_push_was_applied_is_kept_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else its first process could come back, and its pushes be applied again."""
+    monkeypatch.setattr(ledger, "MOST_IDLE", 0)
+    server = Transcript.seeded(workers=("a",))
+    server.push("a", 1)
+    server.goodbye("a")
+    server.hello("a", process=2, peer="another")
+    server.goodbye("another")
+    for number in range(20):
+        server.hello(f"name-{number}")
+        server.goodbye(f"name-{number}")
+    assert server.refusal("a again", server.hello_of("a", incarnation=1)).code == "superseded"
+
+
+def test_one_connection_or_key_brings_so_many_new_names_and_the_others_join(
+    server: Transcript, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admission, "OF_A_KEY", (30, 1.0))
+    sender = Sender(key="k" * 40, is_admin=False)
+    for who, most in [(ANYBODY, 10), (sender, 30)]:
+        with row(who):
+            codes = []
+            for number in range(most + 1):
+                hello = server.hello_of(f"of-{who.key[:1]}-{number}")
+                peer = b"one" if who is ANYBODY else b"%d" % number
+                told = sends(server.machine.receive(peer, hello, now=server.now, sender=who))
+                codes += [one.message.code for one in told if isinstance(one.message, messages.Refused)]
+            assert codes == ["too_many_workers"]
+    assert server.hello("honest").incarnation == 1
+    server.hello("a", peer="one")  # the run knows it
 
 
 def test_coming_and_going_is_noted(empty: Transcript) -> None:

@@ -6,7 +6,7 @@ import pytest
 from ps_common.protocol import messages
 from ps_common.protocol.status import Status
 from ps_common.release import release
-from ps_server.machine.status_report import MAX_WORKERS, MAX_WORKERS_BYTES
+from ps_server.machine.status_report import FRESH_AT_ONCE, MAX_WORKERS, MAX_WORKERS_BYTES
 from ps_server.state.progress import Progress
 from tests.ps_server.transcripts import CHECKPOINT_SECONDS, EPOCH, RUN_ID, Transcript, a_run, encoded, notes, received
 from tests.rows import row
@@ -14,6 +14,27 @@ from tests.rows import row
 
 def status_of(server: Transcript) -> Status:
     return server.machine.status(now=server.now)
+
+
+def test_a_status_is_made_a_few_times_a_second_for_however_many_requests(
+    server: Transcript, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+    status = server.machine._operators.status._status
+    monkeypatch.setattr(
+        server.machine._operators.status, "_status", lambda *, now: (made.append(now), status(now=now))[1]
+    )
+    codes = []
+    for number in range(100):
+        reply = server.ask("one", messages.StatusRequest(request=number)).message
+        codes.append(reply.code if isinstance(reply, messages.Refused) else "")
+    assert codes == [""] * 10 + ["too_often"] * 90
+    for number in range(100):
+        server.answer(messages.StatusReply, f"peer-{number}", messages.StatusRequest(request=1))
+    assert len(made) == FRESH_AT_ONCE
+    server.now += 1.0
+    server.push("a", 1)
+    assert server.answer(messages.StatusReply, "one", messages.StatusRequest(request=1)).status.updates == 1
 
 
 def test_before_anybody_came_all_is_zero(empty: Transcript) -> None:
