@@ -15,7 +15,10 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+
+import psutil
 
 from benchmarks.trials import figures
 from benchmarks.trials.counting import Swarm, Swarms, broken, rest, whole
@@ -56,6 +59,7 @@ class Chaos:
         self._kinds: dict[str, Callable[[], None]] = {"server": self._kill_server, "swarm": self._kill_swarm}
         self._kinds |= {"member": self._kill_member, "pause": self._pause_member} if are_gangs else {}
         self._kills = dict.fromkeys(self._kinds, 0)
+        self._paused: list[psutil.Process] = []  # members
         self._member_deaths = Counter[Path]()  # of a gang, which gives up after MOST_DEATHS in quick succession
         for _ in range(SWARMS):
             self.swarms.start(self._random.choice(self._proxies).endpoint)
@@ -90,6 +94,9 @@ class Chaos:
             counts["differ_on_two"] = self._differ_on_two()
         for proxy in self._proxies:
             proxy.close()
+        for member in self._paused:
+            with suppress(psutil.NoSuchProcess):
+                member.kill()  # a process that is stopped outlives its killed speaker
         return counts
 
     def _differ_on_two(self) -> int:
@@ -143,16 +150,18 @@ class Chaos:
 
     def _pause_member(self) -> None:
         """Stop one until its gang gives it up, and kills it."""
-        self._signal_member(signal.SIGSTOP)
+        self._paused.append(self._signal_member(signal.SIGSTOP))
 
-    def _signal_member(self, number: signal.Signals) -> None:
+    def _signal_member(self, number: signal.Signals) -> psutil.Process:
         """No checkpoint is waited for: what the member has contributed is in the resend buffer of its speaker."""
         gang = self._random.choice(self.swarms.alive)
         self._member_deaths[gang.counters] += 1
         if self._member_deaths[gang.counters] == MOST_DEATHS:
             gang = self._anew(gang)
         members = wait_for(lambda: children_with(MEMBER, gang.program.process.pid), program=gang.program)
-        self._random.choice(members).send_signal(number)
+        member: psutil.Process = self._random.choice(members)
+        member.send_signal(number)
+        return member
 
     def _save(self) -> None:
         """Wait for a checkpoint that begins now, at each server."""
