@@ -17,7 +17,20 @@ import torch
 from torch import Tensor
 
 from ps_common.errors import CheckpointError
-from ps_common.protocol.messages import Adjusted, Opened, Push, Report, RunReply, RunState, State, Update
+from ps_common.protocol.lineage import Lineage
+from ps_common.protocol.messages import (
+    Adjusted,
+    Fence,
+    Hello,
+    Leading,
+    Opened,
+    Push,
+    Report,
+    RunReply,
+    RunState,
+    State,
+    Update,
+)
 from ps_common.protocol.record import check_vectors, record_from_json, record_to_json
 from ps_common.protocol.tensors import TensorSpec, vector_bytes
 from ps_common.protocol.wire import CHUNK_BYTES, MAX_FRAMES, Buffer
@@ -184,3 +197,40 @@ class Repetition:
                     run.settle(self._group)
                     self._group.clear()
         return []
+
+
+# -- the takeover -----------------------------------------------------------------------------------------------------
+
+
+def lacking(run: TrainingRun, hello: Hello, lineage: Lineage, proof: str, *, is_complete: bool) -> str:
+    """
+    The pushes that a takeover in this epoch would lose, as far as HELLO shows; "" for nothing. `proof` is that of the
+    worker's secret.
+    """
+    if not run.weights.is_sound():
+        return "sound weights: its own hold NaN or Inf"
+    is_of_run = hello.run_id == lineage.run_id and lineage.proves(hello.latest_epoch, hello.epoch_proof)
+    if is_of_run and hello.latest_epoch >= lineage.epoch:
+        return f"what was done in epoch {hello.latest_epoch}"
+    if is_complete:
+        return ""  # a worker without a resend buffer risks the others
+    pushes = run.ledger.lacking(hello.worker_id, proof, oldest=hello.oldest, is_proven=is_of_run)
+    return f"{pushes} pushes that {hello.worker_id} has dropped" if pushes else ""
+
+
+def take_over(run: TrainingRun, lineage: Lineage, primary: str) -> None:
+    """The copy becomes the run that is served. The primary's checkpoints are not on this disk."""
+    run.lineage, run.primary, run.standby = lineage, primary, ""
+    run.ledger.forget_durable()
+    run.progress.best_saved = None
+
+
+def fence_of(lineage: Lineage, *, request: int, address: str) -> Fence:
+    """The message that this server, at the address, has the run since the epoch of the lineage."""
+    epoch, proof = lineage.epoch, lineage.proof
+    return Fence(request=request, run_id=lineage.run_id, latest_epoch=epoch, epoch_proof=proof, address=address)
+
+
+def is_proven(leading: Leading, run: TrainingRun) -> bool:
+    """Whether a server of this run serves it in that epoch: anybody may listen where the primary was."""
+    return leading.run_id == run.lineage.run_id and run.lineage.proves(leading.epoch, leading.epoch_proof)

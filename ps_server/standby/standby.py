@@ -12,7 +12,6 @@ import math
 from collections.abc import Sequence
 
 from ps_common.protocol import messages
-from ps_common.protocol.lineage import Lineage
 from ps_common.protocol.messages import ToServer, ToWorker
 from ps_common.protocol.status import STANDBY_PHASE, Status
 from ps_common.protocol.wire import Buffer
@@ -22,7 +21,7 @@ from ps_server.machine.parameter_server import Limits, ParameterServer
 from ps_server.machine.phases import ANYBODY, Sender
 from ps_server.machine.status_report import status_of, status_reply
 from ps_server.replication.replication import LEASE_SECONDS
-from ps_server.replication.standby_copy import Repetition, run_of
+from ps_server.replication.standby_copy import Repetition, fence_of, is_proven, lacking, run_of, take_over
 from ps_server.state.effects import Effect, Exit, LogLine, PeerId, Send, SendToServer
 from ps_server.state.training_run import TrainingRun
 
@@ -101,7 +100,7 @@ class Standby:
             return [_refused(peer, message.request, "standby", reason)]
         lineage = run.lineage.taken_over(draw=self._draw)
         is_complete = self.is_complete(now=now)
-        self._lacks = self._lacks or self._lacking(run, message, lineage, is_complete=is_complete)
+        self._lacks = self._lacks or lacking(run, message, lineage, proof_of(message.secret), is_complete=is_complete)
         if self._lacks:
             reason = (
                 f"the primary {self.primary} is silent, but it went on without this standby, which lacks "
@@ -112,9 +111,8 @@ class Standby:
             reason = f"this standby of {self.primary} is not in sync, and waits for {EXCLUDING_SECONDS:g} s of silence"
             return [_refused(peer, message.request, "standby", reason)]
         silent = f"{self.primary} has not served the run for {silence_seconds:.1f} s"
-        effects = self._take_over(run, lineage, silent, now=now)
-        assert self.server is not None, "it has taken over"
-        return effects + self.server.receive(peer, message, vector, now=now, sender=sender)
+        server, effects = self._take_over(run, silent, now=now)
+        return effects + server.receive(peer, message, vector, now=now, sender=sender)
 
     def unreadable(self, peer: PeerId, reason: str, *, now: float) -> list[Effect]:
         """A peer has sent bytes that are no message."""
@@ -143,7 +141,7 @@ class Standby:
                 return self._apply(self._repetition, message, vector, now=now)
             case messages.State():
                 return [self._acknowledge()]
-            case messages.Leading(request=beat) if beat in self._beats and self.run and _is_proven(message, self.run):
+            case messages.Leading(request=beat) if beat in self._beats and self.run and is_proven(message, self.run):
                 self._durable_through, self._confirmed = message.durable_through, self._beats[beat]
                 self._primary_died, self._is_bound = math.inf, True
                 self.run.progress.follow_minutes(message.minutes)
@@ -264,36 +262,20 @@ class Standby:
         """The version of the weights; 0 before there is a state."""
         return self.run.store.version if self.run and self.run.store else 0
 
-    def _lacking(self, run: TrainingRun, hello: messages.Hello, lineage: Lineage, *, is_complete: bool) -> str:
-        """The pushes that a takeover in this epoch would lose, as far as HELLO shows; "" for nothing."""
-        if not run.weights.is_sound():
-            return "sound weights: its own hold NaN or Inf"
-        is_proven = hello.run_id == lineage.run_id and lineage.proves(hello.latest_epoch, hello.epoch_proof)
-        if is_proven and hello.latest_epoch >= lineage.epoch:
-            return f"what was done in epoch {hello.latest_epoch}"
-        if is_complete:
-            return ""  # a worker without a resend buffer risks the others
-        lacking = run.ledger.lacking(hello.worker_id, proof_of(hello.secret), oldest=hello.oldest, is_proven=is_proven)
-        return f"{lacking} pushes that {hello.worker_id} has dropped" if lacking else ""
-
     def _take_what_is_handed_over(self, run: TrainingRun, *, now: float) -> list[Effect]:
         """The primary leaves, and this standby has applied its last update."""
         if not run.weights.is_sound():
             return self._warn(f"{self.primary} hands over weights that hold NaN or Inf: not taking over")
-        effects = self._take_over(run, run.lineage.taken_over(draw=self._draw), f"{self.primary} leaves", now=now)
-        assert self.server is not None, "it has taken over"
-        return [*self._fence(self.server, now=now), *effects]  # the primary waits for FENCE
+        server, effects = self._take_over(run, f"{self.primary} leaves", now=now)
+        return [*self._fence(server, now=now), *effects]  # the primary waits for FENCE
 
-    def _take_over(self, run: TrainingRun, lineage: Lineage, why: str, *, now: float) -> list[Effect]:
+    def _take_over(self, run: TrainingRun, why: str, *, now: float) -> tuple[ParameterServer, list[Effect]]:
         """Become the server of the run."""
-        run.lineage, run.primary, run.standby = lineage, self.primary, ""
-        # The primary's checkpoints are not on this disk.
-        run.ledger.forget_durable()
-        run.progress.best_saved = None
-        self.server = ParameterServer(run, lineage=lineage, overrides={}, limits=self._limits, now=now)
-        self.server.checkpoints.saved_version = 0
-        self._due = now
-        return [LogLine(f"{why}: taking over at version {self.version}", warning=True), *self.server.save(now=now)]
+        lineage = run.lineage.taken_over(draw=self._draw)
+        take_over(run, lineage, self.primary)
+        self.server = server = ParameterServer(run, lineage=lineage, overrides={}, limits=self._limits, now=now)
+        server.checkpoints.saved_version, self._due = 0, now
+        return server, [LogLine(f"{why}: taking over at version {self.version}", warning=True), *server.save(now=now)]
 
     def _fence(self, server: ParameterServer, *, now: float) -> list[Effect]:
         """Send FENCE to the old primary: it may have been paused, or cut off."""
@@ -301,25 +283,16 @@ class Standby:
             return []
         self._due = now + FENCE_SECONDS
         self._last_request += 1
-        number, lineage, where = self._last_request, server.lineage, self.address
-        fence = messages.Fence(
-            request=number, run_id=lineage.run_id, latest_epoch=lineage.epoch, epoch_proof=lineage.proof, address=where
-        )
-        return [self._send(fence)]
+        return [self._send(fence_of(server.lineage, request=self._last_request, address=self.address))]
 
     def _receive_from_replaced(self, server: ParameterServer, message: ToWorker, *, now: float) -> list[Effect]:
         """The old primary lives. If it was restarted after the takeover, its epoch is later, and this server stops."""
         if isinstance(message, messages.Update):
             self._due = now  # FENCE was lost
             return self._fence(server, now=now)
-        if not isinstance(message, messages.Leading) or server.run is None or not _is_proven(message, server.run):
+        if not isinstance(message, messages.Leading) or server.run is None or not is_proven(message, server.run):
             return []
         return server.fence(self.primary, epoch=message.epoch, now=now) if message.epoch > server.epoch else []
-
-
-def _is_proven(leading: messages.Leading, run: TrainingRun) -> bool:
-    """Whether a server of this run serves it in that epoch: anybody may listen where the primary was."""
-    return leading.run_id == run.lineage.run_id and run.lineage.proves(leading.epoch, leading.epoch_proof)
 
 
 def _refused(peer: PeerId, request: int, code: str, reason: str) -> Send:
