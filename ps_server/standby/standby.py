@@ -5,7 +5,8 @@ hands the run over, or when the primary is silent and a worker sends HELLO.
 Until then it refuses workers with `standby`. After a takeover the workers send again the pushes that the standby lacks,
 as to a restarted server. A standby is complete while every durable push is here. One that is not complete may lack
 pushes that workers have dropped: a living primary may go on without it, and a bad network hides a primary for a second
-now and then. So it waits for a longer silence, and for ever if a worker shows that it has dropped such pushes.
+now and then. One that was not complete when the silence began waits longer, and for ever if a worker shows that it has
+dropped such pushes.
 """
 
 import math
@@ -107,7 +108,7 @@ class Standby:
                 f"{self._lacks}; start the primary again: ps-server --resume RUN_DIR"
             )
             return [_refused(peer, message.request, "lacking", reason), *self._warn(reason)]
-        if not is_complete and silence_seconds < EXCLUDING_SECONDS:
+        if silence_seconds < EXCLUDING_SECONDS and not self.is_complete(now=self._primary_heard):
             reason = f"this standby of {self.primary} is not in sync, and waits for {EXCLUDING_SECONDS:g} s of silence"
             return [_refused(peer, message.request, "standby", reason)]
         silent = f"{self.primary} has not served the run for {silence_seconds:.1f} s"
@@ -194,7 +195,7 @@ class Standby:
         self._primary_heard = now
 
     def is_complete(self, *, now: float) -> bool:
-        """Whether every durable push is here: the primary has promised that, and could not go back on it since."""
+        """Whether every durable push is here then: the primary has promised that, and could not go back on it."""
         lived_until = min(now, self._primary_died)
         has_all = self._is_bound and 0 < self._durable_through <= self._number
         return has_all and lived_until - self._confirmed < LEASE_SECONDS

@@ -223,7 +223,6 @@ def test_a_standby_that_was_cut_off_does_not_lose_what_the_primary_did_without_i
 def test_it_takes_over_when_the_worker_has_kept_what_it_lacks() -> None:
     server = WithStandby.following()
     went_on_alone(server)
-    server.silence(EXCLUDING_SECONDS)
     server.ask_standby(server.hello_of("a", oldest=1))
     assert server.standby.server is not None
 
