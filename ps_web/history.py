@@ -15,6 +15,7 @@ from ps_common.protocol.status import STALENESS_BOUNDS, Histogram, Status, check
 from ps_common.run_folder.run_rows import Time
 
 MOST_POINTS = 4000  # of a table; it is thinned to half of them
+MOST_COLUMNS = 256  # of a table; a server counts fewer names of meters
 MOST_SENT = 1500  # of a table to a page, where it shows few runs
 ALL_RUNS_SENT = 6000  # of one table of all runs together
 LEAST_SENT = 100
@@ -52,7 +53,7 @@ class MetricsPoint(msgspec.Struct):
         """The numbers that are drawn as curves; of two with the same name, the run's."""
         row = msgspec.structs.asdict(self)
         del row["time"], row["staleness_counts"], row["meters"]
-        return self.meters | row
+        return row | {name: value for name, value in self.meters.items() if name not in row}
 
 
 class EpisodePoint(msgspec.Struct):
@@ -66,24 +67,35 @@ class EpisodePoint(msgspec.Struct):
 
 
 class Table:
-    """Rows in order of T, in columns. A row that goes back replaces the rows beyond it: the run was resumed there."""
+    """
+    Rows in order of T, in columns. A row that goes back replaces the rows beyond it: the run was resumed there.
+
+    The columns are bounded, since a server or a file may name others in each row: the first so many are kept.
+    """
 
     def __init__(self, order: str) -> None:
         self._order = order
         self._rows: list[dict[str, Any]] = []
+        self._names: set[str] = set()  # of columns
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    def add(self, row: dict[str, Any]) -> None:
+    def add(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Add a row; returns what is kept of it."""
+        if not row.keys() <= self._names:
+            self._names.update([name for name in row if name not in self._names][: MOST_COLUMNS - len(self._names)])
+            row = {name: value for name, value in row.items() if name in self._names}
         while self._rows and self._rows[-1][self._order] > row[self._order]:
             self._rows.pop()
         self._rows.append(row)
         if len(self._rows) > MOST_POINTS:
             del self._rows[1:-1:2]
+        return row
 
     def clear(self) -> None:
         self._rows.clear()
+        self._names.clear()
 
     def columns(self, most: int = MOST_SENT) -> dict[str, list[Any]]:
         """At most so many rows spread evenly, the newest among them; a value that a row lacks is None."""

@@ -220,8 +220,7 @@ class WatchedRun:
     def _take(self, table: Table, rows: list[dict[str, Any]], anew: bool, kind: str) -> None:
         if anew:
             table.clear()
-        for row in rows:
-            table.add(row)
+        rows = [table.add(row) for row in rows]
         if anew and rows:
             self._viewers.send("table", {"run": self.number, "table": kind, "columns": table.columns()})
         elif rows:

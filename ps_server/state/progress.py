@@ -11,7 +11,11 @@ from ps_common.protocol.record import EPISODES_IN_MEAN, ProgressRecord
 from ps_common.protocol.status import STALENESS_BOUNDS
 from ps_common.settings.run_spec import Budget
 
-MOST_METER_NAMES = 128  # of all workers, while this server lives
+MOST_METER_NAMES = 128  # of all workers, while this server lives, beside those that each rl-worker may report
+OF_EVERY_WORKER = {
+    "loss", "policy_loss", "value_loss", "entropy", "entropy_weight", "value", "epsilon", "gradient_norm",
+    "weight_norm", "steps_per_second", "dropped_unrolls", "collect_share", "learn_share", "server_share",
+}  # fmt: skip
 MOST_STALENESS = 256  # values between two reports
 # What a checkpoint keeps as it is; it keeps returns, counts of staleness and minutes, too.
 KEPT = ("global_steps", "updates", "episodes", "best_mean", "best_saved", "staleness_sum", "minutes_to_target")
@@ -161,7 +165,8 @@ LATE_SECONDS = 30.0  # without a report, after which the first reporter is taken
 
 class MeterNames:
     """
-    The names of the meters of a run. The first so many count: any worker may report any name, each a curve.
+    The names of the meters of a run. Any worker may report any name, each a curve: those of every worker count, whoever
+    has filled the rest, and the first so many others.
 
     A value that is not finite, or that no sum of such values would leave so, does not count.
     """
@@ -171,10 +176,11 @@ class MeterNames:
 
     def known(self, meters: Mapping[str, float]) -> dict[str, float]:
         """Those of a report that count."""
-        for name in meters:
+        for name in meters.keys() - OF_EVERY_WORKER:
             if len(self._names) < MOST_METER_NAMES:
                 self._names.add(name)
-        return {name: value for name, value in meters.items() if name in self._names and abs(value) <= MOST_NUMBER}
+        names = meters.keys() & (self._names | OF_EVERY_WORKER)
+        return {name: value for name, value in meters.items() if name in names and abs(value) <= MOST_NUMBER}
 
 
 class FirstReporter:

@@ -2,7 +2,7 @@ import itertools
 
 import pytest
 
-from ps_web.history import MOST_POINTS, MOST_SENT, MetricsPoint, Table
+from ps_web.history import MOST_COLUMNS, MOST_POINTS, MOST_SENT, MetricsPoint, Table
 
 
 def test_a_table_is_sent_as_columns_in_which_missing_values_are_none() -> None:
@@ -10,6 +10,20 @@ def test_a_table_is_sent_as_columns_in_which_missing_values_are_none() -> None:
     table.add({"global_steps": 1, "loss": 0.5})
     table.add({"global_steps": 2, "entropy": 0.1})
     assert table.columns() == {"global_steps": [1, 2], "loss": [0.5, None], "entropy": [None, 0.1]}
+
+
+def test_the_columns_of_a_table_are_bounded_and_those_of_the_run_come_first() -> None:
+    table = Table("global_steps")
+    for second in range(1000):
+        point = MetricsPoint(
+            time=1.0, minutes=0.5, global_steps=second, meters={f"{second}/{k}": 1.0 for k in range(32)}
+        )
+        kept = table.add(point.drawn())
+        assert len(kept) <= MOST_COLUMNS
+    assert len(table.columns()) == MOST_COLUMNS
+    assert kept["global_steps"] == 999
+    table.clear()
+    assert table.add({"global_steps": 1, "late": 2.0}) == {"global_steps": 1, "late": 2.0}
 
 
 def test_rows_of_a_resumed_run_replace_those_beyond_its_checkpoint() -> None:
