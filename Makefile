@@ -84,6 +84,9 @@ churn: $(READY)  ## workers come and go, every push counted, then CartPole: SEED
 handover: $(READY)  ## a server with a standby gets SIGTERM under load, five times; seconds, and every push counted: TIMES=… WORKERS=…
 	$(BIN)/python -m benchmarks.trials.handover
 
+upgrade: $(READY)  ## servers and workers replaced by the next release under load, every push counted: WORKERS=… SHARDS=… KILLS=…
+	$(BIN)/python -m benchmarks.trials.upgrade
+
 partition: $(READY)  ## virtual hosts cut off, made silent, gone; every push counted (as root): SEED=… EVENTS=… SWARM=…
 	$(BIN)/python -m benchmarks.trials.partition
 

@@ -20,7 +20,8 @@ from ps_common.protocol.record import check_format
 from ps_common.release import release
 from ps_common.run_folder.trained import Trained
 from ps_common.settings.regular_file import content_of
-from ps_common.settings.run_spec import Environment
+from ps_common.settings.run_settings import run_for_peers
+from ps_common.settings.run_spec import Environment, RunSpec
 from rl_agent.environments.interface import Environments
 from rl_agent.environments.make import closing, make_environments
 from rl_eval.games import Baseline, Game, Replay, Result, shares
@@ -80,6 +81,7 @@ def receipt_of(
 def write_receipt(path: Path, receipt: Receipt) -> None:
     """The receipt with its checksums. Raises ReceiptError."""
     content = msgspec.json.decode(msgspec.json.encode(receipt))
+    content["environment"] = run_for_peers(RunSpec(environment=receipt.environment))["environment"]
     content["checksums"] = checksums(content)
     try:
         path.write_bytes(msgspec.json.encode(content) + b"\n")

@@ -21,7 +21,7 @@ from ps_common.protocol.status import Adjustment
 from ps_common.protocol.tensors import Schema
 from ps_common.protocol.wire import Buffer
 from ps_common.release import release
-from ps_common.settings.run_settings import run_from_dict
+from ps_common.settings.run_settings import run_for_peers, run_from_dict
 from ps_common.settings.run_spec import ActionValuesSettings, CustomAlgorithmSettings, RunSpec
 from ps_server.state.adjustments import NO_ADJUSTMENTS, adjustments_for, applied
 from ps_server.state.effects import RecordReport
@@ -117,7 +117,7 @@ class TrainingRun:
             primary=self.primary,
             version=self.weights.version,
             target_version=self.weights.target_version,
-            run=self.spec.to_dict(),
+            run=run_for_peers(self.spec),
             schema=self.weights.schema.specs,
             ledger=self.ledger.record(),
             progress=self.progress.record(now=now),

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from ps_common.errors import ReceiptError, SettingsError
+from ps_common.release import release
 from ps_common.run_folder.trained import trained_in
 from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import RunSpec
@@ -220,3 +221,12 @@ def test_the_program_ends_with_status_1_and_one_sentence(tmp_path: Path) -> None
 def test_a_verification_writes_no_files(flag: str) -> None:
     with pytest.raises(SettingsError, match=r"^--verify: replays games and writes no files"):
         evaluate(["--verify", "receipt.json", flag, "file"])
+
+
+def test_a_receipt_names_its_release_and_no_setting_that_a_release_has_added_and_nobody_has_set(tmp_path: Path) -> None:
+    """So earlier releases verify it."""
+    path = receipt_in(tmp_path, episodes=1)
+    content = json.loads(path.read_text())
+    assert content["versions"]["ps-rl"] == release()
+    assert "kwargs" not in content["environment"]
+    verified(path)

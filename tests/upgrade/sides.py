@@ -45,8 +45,12 @@ class Side:
         where = ("--host", "127.0.0.1", "--port", "0", *(() if "--resume" in flags else ("--run-dir", str(folder))))
         (folder / "endpoint").unlink(missing_ok=True)
         program = self.start(programs, "ps-server", *where, *flags)
-        wait_for(lambda: "ps-server listens on" in program.output, program=program)
-        return program, (folder / "endpoint").read_text().strip()
+        endpoint = folder / "endpoint"
+
+        def address() -> str:
+            return endpoint.read_text(encoding="utf-8").strip() if endpoint.exists() else ""
+
+        return program, wait_for(address, within_seconds=300, program=program)
 
 
 NEW = Side("new", ROOT)

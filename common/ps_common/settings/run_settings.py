@@ -82,8 +82,8 @@ def _with_reward_clip(settings: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def run_for_peers(run: RunSpec) -> dict[str, Any]:
     """
-    The run as it is sent, and as an exported policy has it: without settings that a release has added and that have
-    their default, so that programs of an earlier release read it. Who reads it gives them their default again.
+    The run as it is sent, and as checkpoints and exported policies have it: without settings that a release has added
+    and that have their default, so that programs of an earlier release read it. Who reads it gives them their default.
     """
     nested = run.to_dict()
     for setting in (name for name, row in TABLE.items() if row.kinds.added):

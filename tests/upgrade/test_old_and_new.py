@@ -1,0 +1,130 @@
+"""
+Programs of the release before this one against those of this release, each way: docs/COMPATIBILITY.md has the table.
+
+Each cell works, or one sentence says why not. No cell has a traceback.
+"""
+
+import re
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+from tests.integration.processes import Program, Programs, programs_in, status_of, wait_for
+from tests.rows import row
+from tests.upgrade.sides import NEW, Side, earlier_release
+
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1800)]
+SECONDS = 300  # for one program under any load of the machine
+UNKNOWN_NORM = "unknown field `norm`; the server is of a release before 0.2.0, and this program of ps-rl "
+RUN_FLAGS = ("--preset", "cartpole-a3c", "--checkpoint-seconds", "5")
+SHORT = ("--preset", "cartpole-a3c", "--workers", "1", "--max-steps", "1500", "--no-web", "--run-dir")
+
+
+@pytest.fixture(scope="module")
+def old(tmp_path_factory: pytest.TempPathFactory) -> Side:
+    return earlier_release(tmp_path_factory.mktemp("old"))
+
+
+def soundly_ended(program: Program) -> int:
+    """The exit status of a program that has left no traceback."""
+    status = program.wait(SECONDS)
+    assert "Traceback" not in program.output, program.output
+    return status
+
+
+def metrics_of(page: Program) -> str:
+    """What Prometheus reads of a page."""
+    found = wait_for(lambda: re.search(r"page: (http://[^/]+)/", page.output), within_seconds=SECONDS, program=page)
+    return str(urlopen(f"{found[1]}/metrics", timeout=60).read().decode())
+
+
+def a_server_serves_all(programs: Programs, server: Side, peers: Side, *, refusal: str, follows: str) -> None:
+    """
+    ps-ctl, ps-web, rl-eval, worker and standby of `peers`. `refusal`: of the worker, or "" where it trains; `follows`:
+    what becomes of the standby.
+    """
+    running, at = server.start_server(programs, programs.folder / "run", *RUN_FLAGS)
+    server.start(programs, "rl-worker", "--server", at, "--name", "own")
+    worker = peers.start(programs, "rl-worker", "--server", at, "--name", "other")
+
+    def pushes() -> bool:
+        return any(one.worker_id == "other" and one.pushes > 3 for one in status_of(at).workers)
+
+    if refusal:
+        assert soundly_ended(worker) == 1
+        assert refusal in worker.output, worker.output
+    else:
+        wait_for(pushes, within_seconds=SECONDS, program=worker)
+    for name, flags, says in [
+        ("ps-ctl", ("status", "--server", at), "cartpole-a3c on CartPole-v1 is serving"),
+        ("ps-ctl", ("checkpoint", "--server", at), "saved as"),
+        ("ps-ctl", ("set", "learning_rate=1e-3", "--server", at), "schedule.learning_rate"),
+        ("rl-eval", ("--server", at, "--episodes", "1"), "CartPole-v1: mean"),
+    ]:
+        with row(name, flags):
+            program = peers.start(programs, name, *flags)
+            assert soundly_ended(program) == 0, program.output
+            assert says in program.output
+    page = peers.start(programs, "ps-web", "--server", at, "--port", "0")
+    wait_for(lambda: "ps_rl_environment_steps_total" in metrics_of(page), within_seconds=SECONDS, program=page)
+    folder = str(programs.folder / "standby")
+    flags = ("--host", "127.0.0.1", "--port", "0", "--standby-of", at, "--run-dir", folder)
+    standby = peers.start(programs, "ps-server", *flags)
+    wait_for(lambda: follows in standby.output + running.output, within_seconds=SECONDS)
+    for program in programs.started:
+        assert "Traceback" not in program.output, program.output
+
+
+def test_a_new_server_serves_old_programs(old: Side, tmp_path: Path) -> None:
+    with programs_in(tmp_path) as programs:
+        a_server_serves_all(programs, NEW, old, refusal="", follows="unknown field `start_from`")
+
+
+def test_an_old_server_serves_new_programs(old: Side, tmp_path: Path) -> None:
+    with programs_in(tmp_path) as programs:
+        a_server_serves_all(programs, old, NEW, refusal=UNKNOWN_NORM, follows="follows as the standby")
+
+
+def written_by(programs: Programs, side: Side) -> tuple[Path, Path, Path]:
+    """A run folder, a policy and a receipt."""
+    places = run, policy, receipt = tuple(programs.folder / name for name in ("run", "policy", "receipt.json"))
+    assert soundly_ended(side.start(programs, "rl-cluster", *SHORT, str(run))) == 0
+    flags = ("--checkpoint", str(run), "--episodes", "2", "--export", str(policy), "--receipt", str(receipt))
+    assert soundly_ended(side.start(programs, "rl-eval", *flags)) == 0
+    return places
+
+
+def test_new_programs_read_old_files(old: Side, tmp_path: Path) -> None:
+    with programs_in(tmp_path) as programs:
+        run, policy, receipt = written_by(programs, old)
+        for name, flags in [
+            ("rl-eval", ("--checkpoint", str(run), "--episodes", "1")),
+            ("rl-eval", ("--checkpoint", str(policy), "--episodes", "1")),
+            ("rl-eval", ("--verify", str(receipt))),
+            ("ps-ctl", ("plot", str(run))),
+        ]:
+            with row(name, flags):
+                program = NEW.start(programs, name, *flags)
+                assert soundly_ended(program) == 0, program.output
+        resumed = ("--host", "127.0.0.1", "--port", "0", "--resume", str(run), "--max-steps", "100000")
+        server = NEW.start(programs, "ps-server", *resumed)
+        wait_for(lambda: "listens on" in server.output, within_seconds=SECONDS, program=server)
+
+
+def test_old_programs_read_new_policies_and_receipts_and_say_that_a_run_is_of_another_format(
+    old: Side, tmp_path: Path
+) -> None:
+    with programs_in(tmp_path) as programs:
+        run, policy, receipt = written_by(programs, NEW)
+        resumed = ("--host", "127.0.0.1", "--port", "0", "--resume", str(run))
+        for name, flags, status, says in [
+            ("rl-eval", ("--checkpoint", str(policy), "--episodes", "1"), 0, "CartPole-v1: mean"),
+            ("rl-eval", ("--verify", str(receipt)), 0, "verified"),
+            ("ps-ctl", ("plot", str(run)), 0, "curve.png"),
+            ("rl-eval", ("--checkpoint", str(run), "--episodes", "1"), 1, "is not a ps-rl checkpoint 2"),
+            ("ps-server", resumed, 1, "unknown field `start_from`"),
+        ]:
+            with row(name, flags):
+                program = old.start(programs, name, *flags)
+                assert (soundly_ended(program), says in program.output) == (status, True), program.output
