@@ -322,7 +322,8 @@ def search(minutes: float, first: int) -> int:
         for seed, seconds, failure in pool.imap(_searched, itertools.count(first)):
             if failure:
                 commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
-                print(f"SEED={seed} at {commit}: {failure}\nshrunk: {shrunk(drawn(seed))}")
+                print(f"SEED={seed} at {commit}: {failure}", flush=True)
+                print(f"shrunk: {shrunk(drawn(seed))}")
                 return 1
             world, worlds, hours = drawn(seed), worlds + 1, hours + seconds / 3600
             kinds.update(kinds_of(world))
