@@ -65,6 +65,9 @@ class RateLimits:
         self._most = most
         self._limits: OrderedDict[Hashable, RateLimit] = OrderedDict()  # the latest last
 
+    def __len__(self) -> int:
+        return len(self._limits)
+
     def allows(self, who: Hashable, *, at_once: int, per_second: float, now: float) -> bool:
         """As RateLimit, for this one."""
         limit = self._limits.pop(who, None) or RateLimit(at_once=at_once, per_second=per_second)

@@ -7,11 +7,10 @@ Nothing is computed while nobody subscribes. The shell's send queue drops messag
 A watcher has a lease, too: it is sent the frames of one worker's game. Replies tell that worker that it is watched.
 """
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable
-from functools import partial
 
-from ps_common.meters import RateLimit
+from ps_common.meters import RateLimit, RateLimits
 from ps_common.protocol.messages import (
     Event,
     EventKind,
@@ -51,21 +50,17 @@ class LineLimit:
 
     def __init__(self, *, at_once: int, per_second: float) -> None:
         self._limits = {warning: RateLimit(at_once=at_once, per_second=per_second) for warning in (False, True)}
-        self._share = partial(RateLimit, at_once=round(SHARE * at_once), per_second=SHARE * per_second)
-        self._shares: OrderedDict[tuple[bool, str], RateLimit] = OrderedDict()  # the latest cause last
+        self._at_once, self._per_second = round(SHARE * at_once), SHARE * per_second  # of one cause
+        self._shares = RateLimits(MOST_CAUSES)
 
     def allows(self, line: LogLine, *, now: float) -> bool:
         """Whether this line may be shown now; if so, it is counted."""
         cause = line.worker_id or line.peer
         if line.warning and not cause:
             return True
-        if cause:
-            share = self._shares.pop((line.warning, cause), None) or self._share()
-            self._shares[line.warning, cause] = share
-            if len(self._shares) > MOST_CAUSES:
-                self._shares.popitem(last=False)
-            if not share.allows(now=now):
-                return False
+        who, at_once, per_second = (line.warning, cause), self._at_once, self._per_second
+        if cause and not self._shares.allows(who, at_once=at_once, per_second=per_second, now=now):
+            return False
         return self._limits[line.warning].allows(now=now)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import msgspec
@@ -79,13 +80,19 @@ def test_the_page_weighs_less_than_150_kilobytes(capsys: pytest.CaptureFixture[s
     assert weight < 150_000
 
 
+async def streamed_run(client: TestClient) -> dict[str, Any]:  # type: ignore[type-arg]
+    """The run that a page gets when it is opened."""
+    async with client.get("/api/stream") as response:
+        seen = b""
+        while b"event: run" not in seen or not seen.endswith(b"\n\n"):
+            seen += await asyncio.wait_for(response.content.readany(), 10)
+    run: dict[str, Any] = json.loads(seen.split(b"event: run\ndata: ")[1].split(b"\n\n")[0])
+    return run
+
+
 def test_a_page_that_is_opened_gets_the_whole_past(folder: Path) -> None:
     async def check(client: TestClient) -> None:  # type: ignore[type-arg]
-        async with client.get("/api/stream") as response:
-            seen = b""
-            while b"event: run" not in seen or not seen.endswith(b"\n\n"):
-                seen += await asyncio.wait_for(response.content.readany(), 10)
-        run = json.loads(seen.split(b"event: run\ndata: ")[1].split(b"\n\n")[0])
+        run = await streamed_run(client)
         assert run["name"] == "a-run"
         assert run["points"]["mean_return_100"] == [12.5]
         assert run["status"] is None
@@ -258,11 +265,7 @@ def test_a_histogram_of_another_length_in_a_file_is_a_damaged_line(folder: Path)
         file.writelines(json.dumps(row) + "\n" for row in counts)
 
     async def check(client: TestClient) -> None:  # type: ignore[type-arg]
-        async with client.get("/api/stream") as response:
-            seen = b""
-            while b"event: run" not in seen or not seen.endswith(b"\n\n"):
-                seen += await asyncio.wait_for(response.content.readany(), 10)
-        run = json.loads(seen.split(b"event: run\ndata: ")[1].split(b"\n\n")[0])
+        run = await streamed_run(client)
         assert run["points"]["global_steps"] == [100, 200]
 
     with_page(folder, check)
