@@ -63,16 +63,18 @@ class ServerLink:
         self._subscriber = Subscriber(retry_seconds=RETRY_SECONDS)
         self._watch_due = 0.0
         self.address = ""  # of the server that answers; "" while none does
+        self.is_asking = True  # no address has answered yet, and not all of them have had the time to
 
     async def run(self) -> None:
         """Until cancelled."""
         context = zmq.asyncio.Context()
-        turn = 0
+        turn, self.is_asking = 0, True
         try:
             while True:
                 places = list(dict.fromkeys(self._addresses())) or [""]
                 await self._subscribe(context, places[turn % len(places)], is_only_one=len(places) == 1)
                 turn += 1
+                self.is_asking = self.is_asking and turn < len(places)
         finally:
             self.address = ""
             context.destroy(linger=0)
@@ -103,7 +105,7 @@ class ServerLink:
                         break
                     await socket.send_multipart(to_frames(StatusRequest(request=message.request)))
                     continue
-                heard, self.address = time.monotonic(), address
+                heard, self.address, self.is_asking = time.monotonic(), address, False
                 self._take(message, heard)
             self.address = ""
 

@@ -146,6 +146,7 @@ class WatchedRun:
         return {
             "run": self.number,
             "address": self.link.address,
+            "asking": self.link.is_asking,
             "status": self.status,
             "checkpoints": checkpoints,
             "best": bool(self.folder and (self.folder / CHECKPOINTS / BEST).exists()),
@@ -187,12 +188,15 @@ class WatchedRun:
             if self.folder is not None:
                 await shown.wait()
             link = asyncio.create_task(self.link.run())
+            self.status, was_silent = None, False
             try:
                 while self.folder is None or shown.is_set():
                     self.read_folder()
-                    if not self.link.address and self.status is not None:
+                    is_silent = not self.link.address and not self.link.is_asking
+                    if is_silent and not was_silent:
                         self.status = None
                         self._viewers.send("now", self._now())
+                    was_silent = is_silent
                     await asyncio.sleep(EVERY_SECONDS)
             finally:
                 link.cancel()

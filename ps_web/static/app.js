@@ -77,7 +77,7 @@ function drawLink(run) {
   const waits = status && status.phase === "serving" && !status.workers_alive;
   const phase = status && (waits ? "waiting for a worker" : PHASES[status.phase] || status.phase);
   const halted = status && (status.drained ? "drained, no worker is admitted" : status.paused ? "paused" : "");
-  const past = run.ended || (gone ? "this is the run as it was seen last" : "no server answers; this is the past");
+  const past = run.ended || (gone ? "this is the run as it was seen last" : run.asking ? "asking its server …" : "no server answers; this is the past");
   const state = !status ? past : halted || status.ending || phase;
   by("link").textContent = `${run.name}: ${game ? game + ", " : ""}${state}${run.address ? " at " + run.address : ""}${gone ? ". " + gone : ""}`;
   by("link").dataset.state = status ? (halted ? "paused" : "live") : "over";

@@ -3,7 +3,7 @@
 
 function stateOf(run) {
   const status = run.status;
-  if (!status) return run.ended ? (run.ended.startsWith("solved") ? "solved" : "over") : gone ? "seen last" : last(run.points.global_steps) === null ? "not begun" : "lost";
+  if (!status) return run.ended ? (run.ended.startsWith("solved") ? "solved" : "over") : gone ? "seen last" : run.asking ? "asking its server" : last(run.points.global_steps) === null ? "not begun" : "lost";
   if (status.drained || status.paused) return status.drained ? "drained" : "paused";
   if (status.ending || status.phase === "draining") return "ending";
   return status.workers_alive ? "live" : "waiting";

@@ -3,11 +3,13 @@
 import asyncio
 import contextlib
 
+import pytest
 import zmq
 import zmq.asyncio
 
 from ps_common.protocol.messages import Frame, Refused, Subscribe, Subscribed, ToWorker, Watch, WatchedFrame, Watching
 from ps_common.protocol.wire import read_to_server, to_frames
+from ps_web import link
 from ps_web.link import ServerLink
 
 SECONDS = 20.0
@@ -38,7 +40,7 @@ def test_a_worker_that_is_not_there_yet_is_asked_for_again_on_the_same_subscript
     async def check() -> None:
         with zmq.asyncio.Context() as context, context.socket(zmq.ROUTER) as router:
             address = f"127.0.0.1:{router.bind_to_random_port('tcp://127.0.0.1')}"
-            link = ServerLink(
+            page_link = ServerLink(
                 lambda: [address],
                 keys=None,
                 take_status=lambda _: None,
@@ -46,7 +48,7 @@ def test_a_worker_that_is_not_there_yet_is_asked_for_again_on_the_same_subscript
                 watched=lambda: "a",
                 take_frame=frames.append,
             )
-            tasks = [asyncio.create_task(serve(router)), asyncio.create_task(link.run())]
+            tasks = [asyncio.create_task(serve(router)), asyncio.create_task(page_link.run())]
             async with asyncio.timeout(SECONDS):
                 while not frames:
                     await asyncio.sleep(0.01)
@@ -59,3 +61,33 @@ def test_a_worker_that_is_not_there_yet_is_asked_for_again_on_the_same_subscript
     assert frames == [FRAME]
     assert watches == ["a", "a"]
     assert len(peers) == 1
+
+
+def test_no_address_is_called_silent_before_each_has_been_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link, "SILENT_SECONDS", 0.01)
+    asked: list[bool] = []
+
+    def addresses() -> list[str]:
+        asked.append(found.is_asking)
+        return ["127.0.0.1:9", "127.0.0.1:10"]
+
+    found = ServerLink(
+        addresses,
+        keys=None,
+        take_status=lambda _: None,
+        take_event=lambda *_: None,
+        watched=str,
+        take_frame=lambda _: None,
+    )
+
+    async def check() -> None:
+        task = asyncio.create_task(found.run())
+        async with asyncio.timeout(SECONDS):
+            while len(asked) < 4:
+                await asyncio.sleep(0.01)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    asyncio.run(check())
+    assert asked[:4] == [True, True, False, False]
