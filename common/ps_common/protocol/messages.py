@@ -154,7 +154,7 @@ class Push(Request, frozen=True, kw_only=True, tag="PUSH"):
     have_version: Count = 0
     have_epoch: Count = 0
     oldest: Sequence = 1  # no push of this incarnation older than this one will be sent again
-    norm: float = 0.0  # of the whole gradient, at each shard that gets a range of it
+    norm: float = 0  # of the whole gradient, at each shard that gets a range of it
     inline: bytes = b""
 
 

@@ -4,6 +4,7 @@ import itertools
 from math import inf
 from typing import Any
 
+import msgpack
 import pytest
 
 from ps_client.machine.effects import Fail, Joined, Phase, Resolve, Transmit
@@ -14,6 +15,7 @@ from ps_common.protocol import messages
 from ps_common.protocol.codecs import CODEC_NAMES
 from ps_common.protocol.messages import Episode
 from ps_common.protocol.tensors import Schema, TensorSpec
+from ps_common.protocol.wire import to_frames
 from ps_common.release import release
 from tests.ps_client.client_transcripts import (
     LEASE_SECONDS,
@@ -199,6 +201,16 @@ def test_a_server_that_does_not_know_releases_is_not_told_one() -> None:
     assert client.receive(refusal, now=1.1) == []
     assert hello_of(client.tick(now=1.1)).release == ""
     assert "release" in str(failure(client.receive(refusal, now=1.2)).error), "it was not said any more"
+
+
+def test_a_push_without_a_norm_has_no_field_that_servers_before_0_2_0_refuse() -> None:
+    client = joined_client()
+    client.seed(SCHEMA, "float32", vector(0, 0), now=0.0)
+    for norm, is_said in [(0.0, False), (-0.0, False), (float("0"), False), (2.5, True), (inf, True)]:
+        call = client.push("float32", vector(1, 1), epoch=1, computed_on=1, steps=20, now=0.0, norm=norm)
+        header = msgpack.unpackb(to_frames(sent(call[1])[0])[1])
+        with row(norm):
+            assert ("norm" in header) is is_said, header
 
 
 @pytest.mark.parametrize(("lease_seconds", "pause"), [(LEASE_SECONDS, 1.0), (2.0, 0.4), (100.0, TIMEOUT_SECONDS / 5)])
