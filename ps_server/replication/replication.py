@@ -30,7 +30,7 @@ from ps_common.protocol.messages import (
 )  # fmt: skip
 from ps_common.protocol.status import StandbyStatus
 from ps_common.protocol.wire import Buffer
-from ps_common.release import of_other
+from ps_common.release import beside, of_other
 from ps_server.replication.standby_copy import WINDOW, Backlog, Lag, state_of
 from ps_server.state.effects import Effect, LogLine, PeerId, Send
 from ps_server.state.guards import Denied
@@ -93,10 +93,12 @@ class Replication:
         return self._standby.address if self._standby is not None and not self._standby.is_dropped else ""
 
     def follow(self, peer: PeerId, follow: Follow, run: TrainingRun, *, now: float) -> list[Effect]:
-        """A peer requests to be the standby. Raises Denied when there is another one."""
+        """A peer requests to be the standby. Raises Denied when there is another one, or it cannot read what it gets."""
         known = self._standby
         if known is not None and known.address != follow.address:
             raise Denied("followed", f"this server has a standby, {known.address}; it may have one")
+        if not follow.release:
+            raise Denied("earlier_release", "it cannot read the run" + beside("the standby", "", here="this server"))
         if known is not None and (known.peer, known.is_dropped) == (peer, False) and follow.request <= known.request:
             known.heard = now
             return []  # a retry: the state is on its way

@@ -17,6 +17,7 @@ from ps_common.protocol import messages
 from ps_common.protocol.messages import Message, ToServer, settlement_of
 from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_common.protocol.wire import Buffer, read_to_worker, to_frames
+from ps_common.release import release
 from ps_common.settings.run_settings import run_from_dict
 from ps_server.machine.parameter_server import Limits, ParameterServer
 from ps_server.replication.standby_copy import OVERHEAD_BYTES, SMALL_WINDOW_BYTES
@@ -151,7 +152,7 @@ def test_updates_for_a_standby_wait_in_order_like_answers(here: Here) -> None:
     """One that is lost would cost the standby the time until it is sent again."""
     worker, standby = here.client(), here.client()
     worker.join("a")
-    standby.ask(messages.Follow(request=1, address="standby:1"))
+    standby.ask(messages.Follow(request=1, address="standby:1", release=release()))
     state, _ = standby.reply()
     assert isinstance(state, messages.State)
     standby.ask(messages.Followed(request=0, follow=1, number=state.number))

@@ -16,7 +16,7 @@ from tests.upgrade.sides import NEW, Side, earlier_release
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1800)]
 SECONDS = 300  # for one program under any load of the machine
-UNKNOWN_NORM = "unknown field `norm`; the server is of a release before 0.2.0, and this program of ps-rl "
+BEFORE = "the server is of a release before 0.2.0, and this program of ps-rl "
 RUN_FLAGS = ("--preset", "cartpole-a3c", "--checkpoint-seconds", "5")
 SHORT = ("--preset", "cartpole-a3c", "--workers", "1", "--max-steps", "1500", "--no-web", "--run-dir")
 
@@ -78,12 +78,12 @@ def a_server_serves_all(programs: Programs, server: Side, peers: Side, *, refusa
 
 def test_a_new_server_serves_old_programs(old: Side, tmp_path: Path) -> None:
     with programs_in(tmp_path) as programs:
-        a_server_serves_all(programs, NEW, old, refusal="", follows="unknown field `start_from`")
+        a_server_serves_all(programs, NEW, old, refusal="", follows="the standby is of a release before 0.2.0")
 
 
 def test_an_old_server_serves_new_programs(old: Side, tmp_path: Path) -> None:
     with programs_in(tmp_path) as programs:
-        a_server_serves_all(programs, old, NEW, refusal=UNKNOWN_NORM, follows="follows as the standby")
+        a_server_serves_all(programs, old, NEW, refusal=BEFORE, follows="follows as the standby")
 
 
 def written_by(programs: Programs, side: Side) -> tuple[Path, Path, Path]:

@@ -11,6 +11,7 @@ from ps_common.protocol import messages
 from ps_common.protocol.messages import Welcome
 from ps_common.protocol.names import MOST
 from ps_common.protocol.record import record_from_json, record_to_json
+from ps_common.release import release
 from ps_server.machine.admission import FURTHEST
 from ps_server.machine.phases import Sender
 from tests.ps_server.transcripts import (
@@ -112,7 +113,7 @@ def test_a_stranger_who_claims_a_name_that_never_was_gets_no_further(server: Tra
 def test_the_secret_is_in_no_checkpoint_no_status_and_no_state(server: Transcript) -> None:
     server.hello("c")
     told = server.answer(messages.StatusReply, "x", messages.StatusRequest(request=1))
-    state = [send for send in sends(server.say("x", messages.Follow(request=1, address="x:1"))) if send.vector]
+    state = [send for send in sends(server.say("x", messages.Follow(request=1, address="x:1", release=release()))) if send.vector]
     kept = b"".join(
         [
             record_to_json(server.run.record(now=server.now)),

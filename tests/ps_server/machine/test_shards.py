@@ -8,6 +8,7 @@ from ps_common.protocol import messages
 from ps_common.protocol.lineage import Lineage, Shard
 from ps_common.protocol.messages import Adjust, RunReply, StopRequest
 from ps_common.protocol.tensors import Schema, TensorSpec
+from ps_common.release import release
 from ps_common.settings.run_settings import run_for_peers
 from ps_server.machine.phases import Sender
 from ps_server.replication.first_shard import END_SECONDS
@@ -287,7 +288,7 @@ def test_a_server_of_shard_1_that_was_replaced_is_not_listened_to() -> None:
 def test_a_reply_that_is_refused_goes_to_no_standby() -> None:
     """The standby repeats what it is sent: it had the settings of the other run then."""
     first, second = a_pair()
-    second.say("standby", messages.Follow(request=1, address="two:2"))
+    second.say("standby", messages.Follow(request=1, address="two:2", release=release()))
     second.say("standby", messages.Followed(request=0, follow=1, number=1))
     other = Transcript(a_run(schedule={"learning_rate": 0.5}), run_id=OTHER_RUN, shard=place(1))
     other.run.first_shard = OTHER_RUN

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from ps_common.protocol import messages
+from ps_common.release import release
 from ps_server.machine.ending import FAREWELL_SECONDS
 from ps_server.machine.phases import ANYBODY, Phase, Sender
 from ps_server.replication.replication import LEASE_SECONDS
@@ -19,7 +20,7 @@ class Primary(Transcript):
     """The test is the standby."""
 
     def follow(self, request: int = 1, address: str = STANDBY, peer: str = "s") -> list[Any]:
-        return self.sent(self.say(peer, messages.Follow(request=request, address=address)), peer)
+        return self.sent(self.say(peer, messages.Follow(request=request, address=address, release=release())), peer)
 
     def followed(self, number: int, *, request: int = 0, follow: int = 1, peer: str = "s") -> list[Any]:
         ack = messages.Followed(request=request, follow=follow, number=number)
@@ -103,6 +104,14 @@ def test_a_standby_that_came_back_on_another_connection_gets_another_state() -> 
     assert isinstance(state, messages.State)
     (refused,) = server.followed(1)
     assert refused.code == "not_following"
+
+
+def test_a_standby_of_a_release_that_says_none_is_told_to_be_updated_and_gets_no_state() -> None:
+    server = Primary.seeded()
+    (refused,) = server.sent(server.say("s", messages.Follow(request=1, address=STANDBY)))
+    assert refused.code == "earlier_release"
+    assert refused.reason.endswith(f"before 0.2.0, and this server of ps-rl {release()}: update the standby")
+    assert server.machine.status(now=server.now).standby is None
 
 
 def test_another_standby_is_refused_until_the_lease_of_the_first_has_ended() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from ps_common.protocol import messages
 from ps_common.protocol.status import StandbyStatus
+from ps_common.release import release
 from ps_server.replication import replication
 from ps_server.replication.replication import (
     FIRST_PAUSE_SECONDS,
@@ -81,7 +82,7 @@ def test_the_status_shows_the_standby_and_its_lag() -> None:
     (state,) = server.follow()
     assert (standby_of(server).address, standby_of(server).phase) == (STANDBY, "state transfer")
     server.followed(state.number)
-    assert standby_of(server) == StandbyStatus(address=STANDBY, phase="in sync")
+    assert standby_of(server) == StandbyStatus(address=STANDBY, phase="in sync", release=release())
     server.push("a", 1)
     pass_time(server, 0.5)
     server.push("a", 2)
@@ -89,7 +90,7 @@ def test_the_status_shows_the_standby_and_its_lag() -> None:
     expected = StandbyStatus(address=STANDBY, phase="in sync", lag_updates=2, lag_bytes=2 * size, lag_seconds=0.5)
     assert standby_of(server) == expected
     server.followed(state.number + 2)
-    assert standby_of(server) == StandbyStatus(address=STANDBY, phase="in sync")
+    assert standby_of(server) == StandbyStatus(address=STANDBY, phase="in sync", release=release())
 
 
 def test_a_standby_that_is_silent_is_shown_as_gone() -> None:
