@@ -150,6 +150,10 @@ trackers: $(READY)  ## the tests of all experiment trackers; installs MLflow, to
 	$(BIN)/pip install -q -c constraints.txt -e ".[wandb,trackio,mlflow]"
 	$(BIN)/pytest -m "nightly or not nightly" tests/ps_track
 
+release: $(READY)  ## check, build, try and tag what the tip of main is, on this machine alone: VERSION=…
+	$(BIN)/pip install -q -c constraints.txt build twine
+	$(BIN)/python -m deploy.release $(or $(VERSION),$(error VERSION=… is the version to release))
+
 docker-test: ENGINE := docker
 docker-test: engine-test  ## the same for ENGINE=docker
 

@@ -93,7 +93,7 @@ class Replication:
         return self._standby.address if self._standby is not None and not self._standby.is_dropped else ""
 
     def follow(self, peer: PeerId, follow: Follow, run: TrainingRun, *, now: float) -> list[Effect]:
-        """A peer requests to be the standby. Raises Denied when there is another one, or it cannot read what it gets."""
+        """A peer requests to be the standby. Raises Denied when there is another one, or this one is too old."""
         known = self._standby
         if known is not None and known.address != follow.address:
             raise Denied("followed", f"this server has a standby, {known.address}; it may have one")

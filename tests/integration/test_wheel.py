@@ -3,17 +3,18 @@ The wheel as pip installs it: built from the source distribution as others get i
 folder outside of the checkout.
 """
 
-import os
 import shutil
-import subprocess
 import sys
 import sysconfig
 import tomllib
 import zipfile
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+
+from deploy.release import missing, notes_of, run, try_in_a_project
+from ps_common.release import BUILT_FROM, VERSION
+from tests.rows import row
 
 ROOT = Path(__file__).parent.parent.parent
 SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
@@ -23,33 +24,12 @@ FOLDERS = {name: ROOT / "common" / name for name in LIBRARIES} | {name: ROOT / n
 NOT_SOURCE = (".*", "build", "dist", "runs", "*.egg-info", "__pycache__", "*.pyc")
 BUILD_SDIST = "from setuptools import build_meta; build_meta.build_sdist('dist')"
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
-PLAY = f"""
+SAY_PLACES = f"""
 import {", ".join(FOLDERS)}
-import numpy as np
-policy = ps_rl.load_policy("policy")
-policy.reset()
-assert policy.act(np.zeros(4, np.float32)) in (0, 1)
 for package in ({", ".join(FOLDERS)}):
     print(package.__file__)
 """
-DEADLINE_SECONDS = 120
-
-
-def run(command: Sequence[str | Path], *, folder: Path, status: int = 0) -> str:
-    """The output of a command, in a folder, without the checkout on its path."""
-    variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        env=variables,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=DEADLINE_SECONDS,
-        check=False,
-    )
-    assert done.returncode == status, done.stdout
-    return done.stdout
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 @pytest.fixture(scope="module")
@@ -57,10 +37,12 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel. A copy of the checkout is built: setuptools would take stale files of build/ into it."""
     copy = tmp_path_factory.mktemp("built") / "ps-rl"
     shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*NOT_SOURCE))
-    run([sys.executable, "-c", BUILD_SDIST], folder=copy)
+    (copy / ".git").mkdir()
+    (copy / ".git" / "HEAD").write_text(COMMIT)
+    run(sys.executable, "-c", BUILD_SDIST, folder=copy)
     (source,) = (copy / "dist").iterdir()
     flags = ("--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir", "wheels")
-    run([*PIP, "wheel", *flags, source], folder=copy)
+    run(*PIP, "wheel", *flags, source, folder=copy)
     (built,) = (copy / "wheels").glob("ps_rl-*.whl")
     return built
 
@@ -69,9 +51,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def programs(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the programs of a fresh environment, where of ps-rl the wheel alone is installed."""
     environment = tmp_path_factory.mktemp("fresh") / "venv"
-    run([sys.executable, "-m", "venv", "--without-pip", environment], folder=wheel.parent)
+    run(sys.executable, "-m", "venv", "--without-pip", environment, folder=wheel.parent)
     python = environment / "bin" / "python"
-    run([*PIP, "--python", python, "install", "--quiet", "--no-deps", "--no-index", wheel], folder=wheel.parent)
+    run(*PIP, "--python", python, "install", "--quiet", "--no-deps", "--no-index", wheel, folder=wheel.parent)
     # The dependencies are those of this interpreter: torch would be downloaded again, a gigabyte. A folder that a .pth
     # file names gets no .pth files of its own read, so an editable installation of the checkout stays unknown.
     (packages,) = environment.glob("lib/python*/site-packages")
@@ -89,7 +71,7 @@ def test_a_wheel_has_every_file_of_the_packages_and_no_other(wheel: Path) -> Non
         for path in folder.rglob("*")
         if path.is_file() and path.suffix != ".pyc" and not any(part.startswith(".") for part in path.parts[-2:])
     }
-    assert names - about == files
+    assert names - about == files | {f"ps_common/{BUILT_FROM}"}
     assert {
         "ps_common/presets/pong.toml",
         "ps_web/static/index.html",
@@ -100,23 +82,44 @@ def test_a_wheel_has_every_file_of_the_packages_and_no_other(wheel: Path) -> Non
 
 def test_every_program_is_installed(programs: Path, tmp_path: Path) -> None:
     loads = "from importlib.metadata import distribution\nfor one in distribution('ps-rl').entry_points: one.load()"
-    run([programs / "python", "-c", loads], folder=tmp_path)
+    run(programs / "python", "-c", loads, folder=tmp_path)
     assert [program for program in SCRIPTS if not (programs / program).exists()] == []
+    assert run(programs / "ps-server", "--version", folder=tmp_path).strip() == f"ps-server {VERSION}+{COMMIT[:9]}"
 
 
 @pytest.mark.nightly
 def test_every_installed_program_prints_its_help(programs: Path, tmp_path: Path) -> None:
     for program in SCRIPTS:
-        assert run([programs / program, "--help"], folder=tmp_path).lstrip().startswith(f"usage: {program}"), program
+        assert run(programs / program, "--help", folder=tmp_path).lstrip().startswith(f"usage: {program}"), program
 
 
-def test_an_installed_run_learns_and_its_policy_is_taken_away(programs: Path, tmp_path: Path) -> None:
-    flags = ("--preset", "cartpole-a3c", "--workers", "1", "--max-steps", "600", "--no-web", "--run-dir", "run")
-    assert "over after" in run([programs / "rl-cluster", *flags], folder=tmp_path)
-    export = [programs / "ps-ctl", "export", "run", "policy", "--episodes", "2"]
-    assert "policy: policy" in run(export, folder=tmp_path)
+def test_beside_packages_of_its_user_an_installed_run_learns_and_its_policy_is_taken_away(
+    programs: Path, tmp_path: Path
+) -> None:
+    try_in_a_project(programs / "python", tmp_path)
     assert {path.name for path in (tmp_path / "policy").iterdir()} == {
         "model.safetensors", "settings.toml", "README.md", "receipt.json"
     }  # fmt: skip
-    printed = run([programs / "python", "-c", PLAY], folder=tmp_path)
+    printed = run(programs / "python", "-c", SAY_PLACES, folder=tmp_path)
     assert all(Path(line).is_relative_to(programs.parent) for line in printed.splitlines()), printed
+
+
+def test_a_release_has_the_section_of_its_version_as_notes() -> None:
+    changelog = "# Changelog\n\n## 1.2.0 (2026-01-02)\n\nText.\n\n### Added\n\n- A.\n\n## 1.1.0\n\n- B.\n\n## 1.0.0\n"
+    for version, notes in [
+        ("1.2.0", "Text.\n\n### Added\n\n- A."),
+        ("1.1.0", "- B."),
+        ("1.0.0", ""),
+        ("1.2", ""),
+        ("1x1.0", ""),
+    ]:
+        with row(version):
+            assert notes_of(version, changelog) == notes
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs a clone")
+def test_a_release_that_is_not_ready_says_all_that_it_lacks() -> None:
+    said = "\n".join(missing("9.9.9"))
+    for what in (f"release.py says {VERSION}", "no section `## 9.9.9", "make_samples tests/upgrade/samples/9.9.9"):
+        with row(what):
+            assert what in said

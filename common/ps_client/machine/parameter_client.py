@@ -104,7 +104,7 @@ class ParameterClient:
             weight_codec=DELTA if isinstance(weight_codec, Base) else weight_codec,
             have_epoch=epoch,
             have_version=computed_on,
-            norm=norm or 0,  # the very object of the default, which alone is left out: servers of 0.1.0 refuse the field
+            norm=norm or 0,  # the object of the default: it alone is left out, and servers of 0.1.0 refuse the field
         )
         return self._request(push, weight_codec, vector=vector, now=now)
 

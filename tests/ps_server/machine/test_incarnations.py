@@ -113,7 +113,8 @@ def test_a_stranger_who_claims_a_name_that_never_was_gets_no_further(server: Tra
 def test_the_secret_is_in_no_checkpoint_no_status_and_no_state(server: Transcript) -> None:
     server.hello("c")
     told = server.answer(messages.StatusReply, "x", messages.StatusRequest(request=1))
-    state = [send for send in sends(server.say("x", messages.Follow(request=1, address="x:1", release=release()))) if send.vector]
+    follow = messages.Follow(request=1, address="x:1", release=release())
+    state = [send for send in sends(server.say("x", follow)) if send.vector]
     kept = b"".join(
         [
             record_to_json(server.run.record(now=server.now)),
