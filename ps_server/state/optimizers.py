@@ -5,6 +5,7 @@ An optimizer has `slots`, named tensors that a checkpoint keeps, and `apply`. Op
 workers share their slots (Mnih et al. 2016, section 4, "Shared RMSProp"), and no update can race another.
 """
 
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
@@ -66,14 +67,14 @@ class RmsProp:
 
     def apply(self, weights: Tensor, gradient: Tensor, learning_rate: float) -> None:
         plus_epsilon = self.slots["mean_square_plus_epsilon"].add_(self._before_decay)
-        fused_adam(
+        adam_step(
             weights, gradient, self._gradient, plus_epsilon, self._steps, learning_rate,
             beta1=0.0, beta2=self._decay, epsilon=0.0,
         )  # fmt: skip
 
 
 class Adam:
-    """Kingma & Ba 2015, algorithm 1, with torch's fused kernel. One step count for all workers."""
+    """Kingma & Ba 2015, algorithm 1. One step count for all workers."""
 
     def __init__(self, size: int, settings: run_spec.AdamSettings) -> None:
         self._settings = settings
@@ -81,7 +82,7 @@ class Adam:
 
     def apply(self, weights: Tensor, gradient: Tensor, learning_rate: float) -> None:
         step = self.slots["step"].add_(1)
-        fused_adam(
+        adam_step(
             weights, gradient, self.slots["mean"], self.slots["mean_square"], step, learning_rate,
             beta1=self._settings.beta1, beta2=self._settings.beta2, epsilon=self._settings.epsilon,
         )  # fmt: skip
@@ -97,6 +98,34 @@ def fused_adam(
         [weights], [gradient], [mean], [mean_square], [], [step],
         lr=learning_rate, beta1=beta1, beta2=beta2, eps=epsilon, weight_decay=0.0, amsgrad=False, maximize=False,
     )  # fmt: skip
+
+
+def plain_adam(
+    weights: Tensor, gradient: Tensor, mean: Tensor, mean_square: Tensor, step: Tensor, learning_rate: float,
+    *, beta1: float, beta2: float, epsilon: float,
+) -> None:  # fmt: skip
+    """The same in several passes, for a torch without that kernel."""
+    steps = step.item()
+    mean.lerp_(gradient, 1 - beta1)
+    mean_square.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+    root = (mean_square / (1 - beta2**steps)).sqrt_().add_(epsilon)
+    weights.addcdiv_(mean, root, value=-learning_rate / (1 - beta1**steps))
+
+
+def sound_step() -> Callable[..., None]:
+    """The fused kernel, which is private to torch, where it is there, takes what it is given here, and is right."""
+    found = []
+    for step in (plain_adam, fused_adam):
+        weights, gradient, mean, square = vectors = torch.tensor([3.0, 2.0, 1.0, 0.5]).reshape(4, 1).unbind()
+        try:
+            step(weights, gradient, mean, square, torch.tensor(2.0), 0.1, beta1=0.9, beta2=0.99, epsilon=0.1)
+        except (AttributeError, TypeError, RuntimeError):
+            return plain_adam
+        found.append(torch.cat(vectors))
+    return fused_adam if (found[0] - found[1]).abs().max() < 1e-6 else plain_adam
+
+
+adam_step = sound_step()
 
 
 def optimizer_for(settings: run_spec.Optimizer, size: int) -> Optimizer:
