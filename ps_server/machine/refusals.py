@@ -16,6 +16,7 @@ from ps_common.protocol.messages import Refused
 from ps_common.protocol.names import as_text
 from ps_server.machine.membership import Membership
 from ps_server.state.effects import Effect, LogLine, PeerId, Send
+from ps_server.state.guards import DAMAGED
 
 NOT_ADMITTED = {
     "other_run", "other_code", "name_taken", "not_yours", "superseded", "contradiction", "protocol", "bad_run",
@@ -66,7 +67,8 @@ class Refusals:
         return peer if member is None else member.worker_id
 
 
-OFFENCES = {"bad_message", "unknown_codec", "wrong_size", "absurd_steps", "bad_schema"}
+# A damaged vector now and then is the fault of the network, and many are not worth the time that they take.
+OFFENCES = {"bad_message", "unknown_codec", "wrong_size", "absurd_steps", "bad_schema", DAMAGED}
 STRIKES = 10  # so many offences in a short time begin a quarantine
 FORGIVEN_SECONDS = 10.0  # after which one offence less counts
 FIRST_SECONDS = 1.0  # the first quarantine; each further one is twice as long

@@ -10,20 +10,22 @@ dropped such pushes.
 """
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 from ps_common.protocol import messages
 from ps_common.protocol.messages import ToServer, ToWorker
 from ps_common.protocol.status import STANDBY_PHASE, Status
-from ps_common.protocol.wire import Buffer
+from ps_common.protocol.wire import Buffer, is_damaged
 from ps_common.release import does_not_know_release, explained, release
 from ps_server.machine.admission import proof_of
 from ps_server.machine.parameter_server import Limits, ParameterServer
 from ps_server.machine.phases import ANYBODY, Sender
 from ps_server.machine.status_report import status_of, status_reply
 from ps_server.replication.replication import LEASE_SECONDS
-from ps_server.replication.standby_copy import Repetition, fence_of, is_proven, lacking, run_of, take_over
+from ps_server.replication.standby_copy import Repetition, check_in, fence_of, is_proven, lacking, run_of, take_over
 from ps_server.state.effects import Effect, Exit, LogLine, PeerId, Send, SendToServer
+from ps_server.state.guards import DAMAGED
 from ps_server.state.training_run import TrainingRun
 
 BEAT_SECONDS = 0.25  # between two FOLLOWED that ask for a reply
@@ -75,9 +77,7 @@ class Standby:
         self._ticked = now
         self._due = now
         self._warned: set[str] = set()
-
-    def __repr__(self) -> str:
-        return f"<Standby of {self.primary} number={self._number} server={self.server}>"
+        self._refused: Counter[str] = Counter()  # messages of the primary, by the code of what is wrong with them
 
     # -- messages of peers --------------------------------------------------------------------------------------------
 
@@ -135,6 +135,8 @@ class Standby:
             self._primary_died, self._is_bound = min(self._primary_died, now), True
         else:
             self._primary_heard, self._lacks = now, ""
+        if is_damaged(vector, check_in(message)):
+            return self._warn(f"{self.primary}: vectors arrive damaged, are not used, and are sent again", DAMAGED)
         match message:
             case messages.State() if message.request == self._follow and self._repetition is None:
                 return self._adopt(message, vector, now=now)
@@ -148,10 +150,8 @@ class Standby:
                 self.run.progress.follow_minutes(message.minutes)
                 self._beats = {number: sent for number, sent in self._beats.items() if number > beat}
             case messages.Refused(code="not_following" | "fell_behind" | "no_weights" as code):
-                if code == "fell_behind":
-                    self._durable_through = 0
-                if code == "not_following":
-                    self._is_bound = False
+                self._durable_through = 0 if code == "fell_behind" else self._durable_through
+                self._is_bound = self._is_bound and code != "not_following"
                 if self._repetition is not None:
                     self._begin_anew()
                     sentence = f"not in sync with {self.primary} any more: {message.reason}"
@@ -196,16 +196,16 @@ class Standby:
 
     def is_complete(self, *, now: float) -> bool:
         """Whether every durable push is here then: the primary has promised that, and could not go back on it."""
-        lived_until = min(now, self._primary_died)
         has_all = self._is_bound and 0 < self._durable_through <= self._number
-        return has_all and lived_until - self._confirmed < LEASE_SECONDS
+        return has_all and min(now, self._primary_died) - self._confirmed < LEASE_SECONDS
 
     def status(self, *, now: float) -> Status:
         """The state of the run, as far as the standby knows it."""
         if self.server is not None:
             return self.server.status(now=now)
         run_id, epoch = (self.run.lineage.run_id, self.run.epoch) if self.run else ("", 0)
-        return status_of(self.run, [], phase=STANDBY_PHASE, run_id=run_id, epoch=epoch, now=now)
+        fields = {"run_id": run_id, "epoch": epoch, "refused": dict(self._refused)}
+        return status_of(self.run, [], phase=STANDBY_PHASE, **fields, now=now)
 
     # -- following ----------------------------------------------------------------------------------------------------
 
@@ -237,8 +237,7 @@ class Standby:
     def _begin_anew(self) -> None:
         """Request another state. The run is kept: it may be all that is left when the primary dies."""
         self._repetition = None
-        self._last_request += 1
-        self._follow = self._last_request
+        self._follow = self._last_request = self._last_request + 1
         self._beats.clear()
 
     def _refused_for_good(self, refused: messages.Refused) -> list[Effect]:
@@ -249,8 +248,9 @@ class Standby:
         why = explained(refused.reason) if refused.code == "bad_message" else refused.reason
         return self._warn(f"{self.primary} does not take a standby: {why} ({refused.code})")
 
-    def _warn(self, text: str) -> list[Effect]:
-        """Log each warning once, and at most so many: any peer can cause some."""
+    def _warn(self, text: str, code: str = "") -> list[Effect]:
+        """Count by the code, if any. Log each warning once, and at most so many: any peer can cause some."""
+        self._refused.update([code] if code else [])
         if text in self._warned or len(self._warned) >= MOST_WARNINGS:
             return []
         self._warned.add(text)

@@ -18,7 +18,7 @@ import msgspec
 
 from ps_client.machine.effects import Transmit
 from ps_common.protocol.deltas import Base
-from ps_common.protocol.messages import NO_LIMIT, CreditRequest, Heartbeat, Push, ToServer
+from ps_common.protocol.messages import NO_LIMIT, CreditRequest, Heartbeat, Push, Settlement, ToServer
 from ps_common.protocol.tensors import vector_bytes
 from ps_common.protocol.wire import Buffer
 
@@ -28,12 +28,15 @@ MOST_PUSHES_IN_FLIGHT = 16  # by sequence from the oldest without a reply; the s
 @dataclass
 class Request:
     """A request without a reply. `base` is the version from which a delta may lead; `order` numbers what was sent on
-    this connection."""
+    this connection. `caller`, if not 0, is the ticket of the call whose reply this request completes, with the
+    settlement that the call's own request has brought."""
 
     message: ToServer
     vector: Sequence[Buffer] = ()
     base: Base | None = None
     order: int = 0
+    caller: int = 0
+    settled: Settlement | None = None
 
 
 class Outbox:
@@ -60,9 +63,9 @@ class Outbox:
         """Bytes of the vectors that were sent and have no reply."""
         return sum(vector_bytes(request.vector) for request in self._in_flight.values())
 
-    def put(self, message: ToServer, vector: Sequence[Buffer] = (), base: Base | None = None) -> None:
+    def put(self, request: Request) -> None:
         """Add a request. It is pending."""
-        self._pending[message.request] = Request(message, vector, base)
+        self._pending[request.message.request] = request
 
     def next(self) -> ToServer | None:
         """The first pending request; None without one, or when enough pushes are in flight."""

@@ -21,7 +21,7 @@ from ps_common.protocol.deltas import DELTA, Base
 from ps_common.protocol.messages import Episode, Run, ToServer, ToWorker, Welcome
 from ps_common.protocol.names import as_text
 from ps_common.protocol.tensors import Schema
-from ps_common.protocol.wire import Buffer
+from ps_common.protocol.wire import Buffer, checksum
 from ps_common.release import explained
 
 ENDED = (Phase.LEFT, Phase.OVER)  # nothing is sent unasked
@@ -43,6 +43,7 @@ class ParameterClient:
         self.error: PsRlError | None = None  # why the conversation is over
         self.is_watched = False  # whether somebody watches this worker's game
         self.is_drained = False  # whether this worker is to leave when its pushes are settled
+        self.checksums = False  # whether gradients and weights travel with them
         self.adjusted_run: Run | None = None  # when its settings have changed since the first WELCOME
         self._identity = identity
         self._handshake = Handshake(addresses=addresses, now=now)
@@ -66,14 +67,17 @@ class ParameterClient:
         if (welcome := self._welcome) and self.phase is Phase.JOINED and welcome.schema == schema.specs:
             seeded = messages.Seeded(request=ticket, accepted=False, version=welcome.version)
             return ticket, [Resolve(ticket, seeded, ())]
-        return self._request(messages.Seed(request=ticket, schema=schema.specs, codec=codec), vector=vector, now=now)
+        check = checksum(vector) if welcome and welcome.release else ""  # servers before 0.2.0 refuse the field
+        seed = messages.Seed(request=ticket, schema=schema.specs, codec=codec, check=check)
+        return self._request(seed, vector=vector, now=now)
 
     def pull(
         self, *, have_epoch: int, have_version: int, now: float, target: bool = False, codec: str | Base = "float32"
     ) -> Call:
         """Request weights newer than these, from a Base as a delta; the reply is Weights, whole, or NotModified."""
         number, have = self._requests.next_ticket(), {"have_epoch": have_epoch, "have_version": have_version}
-        pull = messages.Pull(request=number, **have, target=target, codec=codec if isinstance(codec, str) else DELTA)
+        name = codec if isinstance(codec, str) else DELTA
+        pull = messages.Pull(request=number, **have, target=target, codec=name, checked=self.checksums)
         return self._request(pull, codec, now=now)
 
     def push(
@@ -105,14 +109,15 @@ class ParameterClient:
             have_epoch=epoch,
             have_version=computed_on,
             norm=norm or 0,  # the object of the default: it alone is left out, and servers of 0.1.0 refuse the field
+            check=checksum(vector) if self.checksums else "",
         )
         return self._request(push, weight_codec, vector=vector, now=now)
 
     def report(self, episodes: Sequence[Episode], meters: dict[str, float], *, now: float) -> Call:
         """Report episodes and meters, even when the run is over; the reply is Noted."""
         self._reports += 1
-        ticket, games = self._requests.next_ticket(), tuple(episodes)
-        report = messages.Report(request=ticket, sequence=self._reports, episodes=games, meters=meters)
+        ticket, meters = self._requests.next_ticket(), meters | self._requests.meters
+        report = messages.Report(request=ticket, sequence=self._reports, episodes=tuple(episodes), meters=meters)
         is_over = isinstance(self.error, RunEnded)
         return (ticket, [self._requests.send_now(report)]) if is_over else self._request(report, now=now)
 
@@ -138,7 +143,7 @@ class ParameterClient:
                 return self._end(RunEnded(message.reason))
             case Welcome():
                 return self._welcomed(message, now=now)
-            case messages.Refused(code="unknown_worker" | "no_weights" | "quarantined" | "outside_window"):
+            case messages.Refused(code="unknown_worker" | "no_weights" | "quarantined" | "outside_window" | "damaged"):
                 return self._retry(message, now=now)
             case messages.Refused(code="bad_message"):
                 if self.phase is Phase.JOINING and self._identity.says_less(message.reason):
@@ -191,9 +196,8 @@ class ParameterClient:
         """When `tick` has something to do at the latest, on the shell's clock."""
         if self.phase in ENDED:
             return inf
-        is_joining = self.phase is Phase.JOINING
         heartbeat_due = self._heartbeats.due(wants_checkpoint=self._requests.resend_buffer.wants_checkpoint)
-        return min(self._handshake.due if is_joining else heartbeat_due, self._patience.warning_due)
+        return min(self._handshake.due if self.phase is Phase.JOINING else heartbeat_due, self._patience.warning_due)
 
     def reconnect(self, *, now: float) -> list[Effect]:
         """The link is dead, or the server has moved."""
@@ -255,7 +259,7 @@ class ParameterClient:
             self.adjusted_run = self._identity.run = message.run
             self.is_drained = message.drained
         try:
-            effects = self._requests.received(message, vector, is_joined=self.phase is Phase.JOINED)
+            effects = self._requests.received(message, vector, is_joined=self.phase is Phase.JOINED, now=now)
         except PsRlError as error:
             return self._end(error)
         self.is_watched = self._requests.is_watched

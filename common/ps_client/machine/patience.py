@@ -148,12 +148,12 @@ class RefusalLoop:
             )
 
     def refused(self, code: str, reason: str, *, now: float) -> None:
-        """A request was refused and is sent again. Raises RequestRefused when the worker should end."""
+        """A request was refused, or its reply is damaged: it is sent again. Raises RequestRefused when to end."""
         if self._refusals == 0:
             self._refused_since = now
         self._refusals += 1
         if self._refusals == WARN_AFTER:
-            self._warning = f"the server has refused {WARN_AFTER} times in a row ({code}): {reason}"
+            self._warning = f"refused {WARN_AFTER} times in a row ({code}): {reason}"
         if self._refusals >= MOST_REFUSALS and now - self._refused_since >= REFUSED_SECONDS:
             in_vain = f"{self._refusals} refusals in a row without anything that succeeded"
             raise RequestRefused(code, f"{reason}; {in_vain}: start this worker anew")

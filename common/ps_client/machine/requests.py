@@ -9,16 +9,18 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ps_client.machine.effects import Effect, Fail, Resolve, Transmit
+from ps_client.machine.effects import Effect, Fail, LogLine, Resolve, Transmit
 from ps_client.machine.outbox import Outbox, Request
 from ps_client.machine.patience import RefusalLoop
 from ps_client.machine.resend_buffer import ResendBuffer
 from ps_common.errors import RequestRefused, WireError
 from ps_common.protocol import messages
 from ps_common.protocol.deltas import DELTA, WHOLE, Base
-from ps_common.protocol.messages import ToServer, ToWorker, Weights, Welcome, settlement_of
+from ps_common.protocol.messages import NotModified, ToServer, ToWorker, Weights, Welcome, settlement_of
 from ps_common.protocol.tensors import vector_bytes
-from ps_common.protocol.wire import Buffer
+from ps_common.protocol.wire import Buffer, is_damaged
+
+LOGGED = {10**power for power in range(16)}  # the log has the 1st, 10th, 100th, … weights that arrive damaged
 
 
 class Requests:
@@ -31,6 +33,7 @@ class Requests:
         self._seed: Transmit | None = None  # the SEED with which the run began, until a checkpoint has its weights
         self._settings_version = self._newest_settings = 0  # of the settings here; of those at the server
         self.is_watched = False  # somebody watches this worker's game
+        self.damaged = 0  # weights that arrived damaged
         self._outbox = Outbox(lambda: self.oldest)
         self.resend_buffer = ResendBuffer(resend_bytes)
         self.refusals = RefusalLoop()
@@ -59,13 +62,18 @@ class Requests:
         """Bytes of vectors in flight to the server, and of the weights that may be on their way back."""
         return self._outbox.bytes_in_flight + self._weights_bytes
 
+    @property
+    def meters(self) -> dict[str, float]:
+        """What a report adds to the trainer's meters."""
+        return {"damaged_weights": self.damaged} if self.damaged else {}
+
     def add(self, message: ToServer, vector: Sequence[Buffer], base: Base | None = None) -> None:
         """A new request. It is pending until `send_pending` sends it. A delta in its reply leads away from `base`."""
         if isinstance(message, messages.Push):
             self.resend_buffer.keep(message, vector)
         elif isinstance(message, messages.Seed):
             self._seed = Transmit(msgspec.structs.replace(message, request=0), vector)
-        self._outbox.put(message, vector, base)
+        self._outbox.put(Request(message, vector, base))
 
     def send_now(self, message: ToServer) -> Transmit:
         """Send a new request before all that are pending."""
@@ -98,11 +106,11 @@ class Requests:
         is_lost = self._seed is not None and not welcome.schema and not self._outbox.has(messages.Seed)
         return [self._seed] if self._seed is not None and is_lost else []
 
-    def received(self, message: ToWorker, vector: Sequence[Buffer], *, is_joined: bool) -> list[Effect]:
+    def received(self, message: ToWorker, vector: Sequence[Buffer], *, is_joined: bool, now: float) -> list[Effect]:
         """
         A reply: the requests that it proves lost are sent again, and its call is completed, with whole weights.
 
-        Raises PsRlError when the server settles nothing but duplicates, or sends a delta that cannot be applied.
+        Raises PsRlError when the server settles nothing but duplicates, or all weights arrive damaged.
         """
         self._update_from(message)
         request = self._outbox.take(message.request)
@@ -111,10 +119,6 @@ class Requests:
         # A push that the consistency gate holds has no reply yet, but is not lost.
         is_waiting = isinstance(message, messages.Alive) and message.waiting
         effects: list[Effect] = [*self._outbox.resend_before(request.order)] if is_joined and not is_waiting else []
-        if isinstance(message, Weights) and message.codec == DELTA:
-            message, vector = _whole(message, vector, request)
-        if isinstance(message, Weights) and not getattr(request.message, "target", False):
-            self._weights_bytes = vector_bytes(vector)
         match request.message:
             case messages.Heartbeat() | messages.RunRequest():
                 return effects
@@ -125,17 +129,41 @@ class Requests:
                 refused = isinstance(message, messages.Refused)
                 if not (self.resend_buffer.refused(sequence) if refused else self.resend_buffer.settled(sequence)):
                     return effects  # the caller had the reply of an earlier epoch of the server
+        ticket = request.caller or message.request
         if isinstance(message, messages.Refused):
-            return [*effects, Fail(message.request, RequestRefused(message.code, message.reason))]
-        self.refusals.replied()
+            return [*effects, Fail(ticket, RequestRefused(message.code, message.reason))]
         if (settlement := settlement_of(message)) is not None:
             self.refusals.settled(settlement.verdict)
-        return [*effects, Resolve(message.request, message, vector)]
+        if isinstance(message, Weights):
+            try:
+                message, vector = _whole(message, vector, request)
+            except WireError as error:
+                return [*effects, *self._pull_again(message, request, str(error), now=now)]
+            if not getattr(request.message, "target", False):
+                self._weights_bytes = vector_bytes(vector)
+        self.refusals.replied()
+        if request.caller and isinstance(message, Weights | NotModified):
+            message = msgspec.structs.replace(message, request=ticket, settled=request.settled)
+        return [*effects, Resolve(ticket, message, vector)]
 
     def clear(self) -> None:
         """The conversation is over."""
         self._outbox.clear()
         self.resend_buffer.clear()
+
+    def _pull_again(self, weights: Weights, request: Request, why: str, *, now: float) -> list[Effect]:
+        """Request the newest weights, whole, in place of damaged ones: the call has its reply when these have come."""
+        self.damaged += 1
+        self.refusals.refused("damaged", why, now=now)
+        pull = messages.Pull(
+            request=self.next_ticket(),
+            target=getattr(request.message, "target", False),
+            codec=WHOLE if weights.codec == DELTA else weights.codec,
+            checked=weights.check != "",
+        )
+        caller = request.caller or request.message.request
+        self._outbox.put(Request(pull, caller=caller, settled=weights.settled or request.settled))
+        return [LogLine(f"{why}; requesting the weights again")] if self.damaged in LOGGED else []
 
     def _update_from(self, message: ToWorker) -> None:
         """The durability, credit, settings and watchers in a reply."""
@@ -152,9 +180,13 @@ class Requests:
         self.is_watched = news.watched
 
 
-def _whole(delta: Weights, vector: Sequence[Buffer], request: Request) -> tuple[Weights, Sequence[Buffer]]:
-    """The weights that a delta leads to. Raises WireError."""
-    has = getattr(request.message, "have_version", 0)
-    if request.base is None or delta.base != has:
-        raise WireError(f"the server sent a delta from version {delta.base}; the worker asked for one from {has}")
-    return msgspec.structs.replace(delta, codec=WHOLE, base=0), [request.base.restored(vector)]
+def _whole(weights: Weights, vector: Sequence[Buffer], request: Request) -> tuple[Weights, Sequence[Buffer]]:
+    """The weights with their bytes, or with those that a delta leads to. Raises WireError where either is damaged."""
+    if weights.codec == DELTA:
+        has = getattr(request.message, "have_version", 0)
+        if request.base is None or weights.base != has:
+            raise WireError(f"the server sent a delta from version {weights.base}; the worker asked for one from {has}")
+        weights, vector = msgspec.structs.replace(weights, codec=WHOLE, base=0), [request.base.restored(vector)]
+    if is_damaged(vector, weights.check):
+        raise WireError(f"the weights of version {weights.version} do not have their checksum")
+    return weights, vector

@@ -125,6 +125,7 @@ class Seed(Request, frozen=True, kw_only=True, tag="SEED"):
 
     schema: tuple[TensorSpec, ...]
     codec: Name = "float32"
+    check: Text = ""  # the checksum of the vector's bytes
     inline: bytes = b""
 
 
@@ -135,6 +136,7 @@ class Pull(Request, frozen=True, kw_only=True, tag="PULL"):
     have_epoch: Count = 0
     target: bool = False  # the target weights instead; versions are theirs
     codec: Name = "float32"
+    checked: bool = False  # send the checksum of the weights with them
 
 
 class Push(Request, frozen=True, kw_only=True, tag="PUSH"):
@@ -155,6 +157,7 @@ class Push(Request, frozen=True, kw_only=True, tag="PUSH"):
     have_epoch: Count = 0
     oldest: Sequence = 1  # no push of this incarnation older than this one will be sent again
     norm: float = 0  # of the whole gradient, at each shard that gets a range of it
+    check: Text = ""  # the checksum of the vector's bytes; with it, the weights in the reply have theirs too
     inline: bytes = b""
 
 
@@ -367,6 +370,9 @@ class Weights(Reply, frozen=True, kw_only=True, tag="WEIGHTS"):
     settled: Settlement | None = None
     codec: Name = "float32"
     base: Count = 0  # the version that a delta leads away from: `have_version` of the request
+    check: Text = (
+        ""  # the checksum of the bytes of the vector, or of those that a delta leads to; "": none was asked for
+    )
     inline: bytes = b""
 
 
@@ -551,6 +557,7 @@ class State(Struct, frozen=True, kw_only=True, tag="STATE"):
     number: Count  # of the last update that is in it
     record_bytes: Count
     vectors: tuple[TensorSpec, ...]
+    check: Text = ""  # the checksum of the record and the vectors
 
 
 class Opened(Struct, frozen=True, kw_only=True, tag="OPENED", omit_defaults=True):

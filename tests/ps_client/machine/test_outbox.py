@@ -1,7 +1,7 @@
 """Requests without a reply: their order, how many pushes are in flight, and what later replies prove."""
 
 from ps_client.machine.effects import Transmit
-from ps_client.machine.outbox import MOST_PUSHES_IN_FLIGHT, Outbox
+from ps_client.machine.outbox import MOST_PUSHES_IN_FLIGHT, Outbox, Request
 from ps_common.protocol import messages
 from ps_common.protocol.messages import ToServer
 from tests.ps_client.client_transcripts import vector
@@ -29,7 +29,7 @@ def send_all(outbox: Outbox) -> list[ToServer]:
 def outbox_of(*messages: ToServer) -> Outbox:
     outbox = Outbox(lambda: 1)
     for message in messages:
-        outbox.put(message)
+        outbox.put(Request(message))
     return outbox
 
 
@@ -40,7 +40,7 @@ def test_requests_go_out_in_order() -> None:
 
 def test_a_vector_travels_with_its_request() -> None:
     outbox = Outbox(lambda: 1)
-    outbox.put(push(1), vector(1, 2))
+    outbox.put(Request(push(1), vector(1, 2)))
     assert outbox.next() == push(1)
     assert outbox.send_next() == Transmit(push(1), vector(1, 2))
     assert outbox.bytes_in_flight == 8
@@ -92,7 +92,7 @@ def test_a_reply_proves_that_what_was_sent_before_its_request_is_lost() -> None:
 def test_a_lost_heartbeat_is_not_sent_again() -> None:
     outbox = Outbox(lambda: 1)
     outbox.send_now(messages.Heartbeat(request=1))
-    outbox.put(pull(2))
+    outbox.put(Request(pull(2)))
     send_all(outbox)
     request = outbox.take(2)
     assert request is not None
@@ -110,7 +110,7 @@ def test_on_another_connection_everything_but_heartbeats_is_sent_again_in_order(
     outbox = outbox_of(push(3), pull(31), push(4))
     send_all(outbox)
     outbox.send_now(messages.Heartbeat(request=41))
-    outbox.put(push(5))
+    outbox.put(Request(push(5)))
     outbox.start_over([(push(1), vector(1)), (push(2), vector(2))])
     assert send_all(outbox) == [push(1), push(2), push(3), pull(31), push(4), push(5)]
 
@@ -136,7 +136,7 @@ def test_pushes_wait_when_the_credit_is_used_up() -> None:
     outbox = Outbox(lambda: 1)
     outbox.credit = 20
     for sequence in (1, 2, 3):
-        outbox.put(push(sequence), vector(1, 2))
+        outbox.put(Request(push(sequence), vector(1, 2)))
     for _ in range(2):
         assert outbox.has_credit()
         outbox.send_next()
@@ -149,8 +149,8 @@ def test_pushes_wait_when_the_credit_is_used_up() -> None:
 def test_credit_for_a_larger_push_is_requested_once_and_granted() -> None:
     outbox = Outbox(lambda: 1)
     outbox.credit = 0
-    outbox.put(push(1), vector(1, 2))
-    outbox.put(push(2), vector(3, 4))
+    outbox.put(Request(push(1), vector(1, 2)))
+    outbox.put(Request(push(2), vector(3, 4)))
     assert not outbox.has_credit()
     assert outbox.credit_to_request() == 8
     outbox.send_now(messages.CreditRequest(request=99, bytes=8))
@@ -172,7 +172,7 @@ def test_a_request_without_a_vector_needs_no_credit() -> None:
 def test_a_grant_of_a_former_connection_is_void() -> None:
     outbox = Outbox(lambda: 1)
     outbox.credit = 0
-    outbox.put(push(1), vector(1, 2))
+    outbox.put(Request(push(1), vector(1, 2)))
     outbox.credit_granted(8)
     outbox.send_now(messages.CreditRequest(request=99, bytes=8))
     outbox.start_over(())
@@ -185,7 +185,7 @@ def test_a_push_names_whenever_it_is_sent_the_oldest_that_may_still_come() -> No
     oldest = 1
     outbox = Outbox(lambda: oldest)
     for sequence in (1, 2):
-        outbox.put(push(sequence))
+        outbox.put(Request(push(sequence)))
     first = outbox.send_next().message
     assert isinstance(first, messages.Push)
     oldest = 2

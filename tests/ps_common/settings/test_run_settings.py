@@ -26,7 +26,7 @@ def test_what_a_release_has_added_is_sent_where_it_is_asked_for() -> None:
     run = with_settings(RunSpec(), custom, source="a test")
     sent = flat_settings(run_for_peers(run))
     assert {name: sent[name] for name in custom} == custom
-    assert ADDED - sent.keys() == {"network.kwargs"}
+    assert ADDED - sent.keys() == {"network.kwargs", "wire.checksums"}
 
 
 def test_a_run_with_a_setting_that_this_release_does_not_have_is_refused_by_its_name() -> None:
