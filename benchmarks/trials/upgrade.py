@@ -167,6 +167,7 @@ class Upgrade:
     def _hand_over(self, server: Server, *, kill: bool) -> None:
         """The standby takes over, and the former server comes back as its standby, of the next release."""
         leaving = server.programs[0]
+        soon(server.is_in_sync, program=server.programs[1])
         if kill:
             leaving.kill()
         else:

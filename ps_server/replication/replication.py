@@ -1,8 +1,8 @@
 """
 The replication of a run to one standby: the state transfer, then every change, numbered and in order.
 
-A standby is in sync when it has acknowledged everything but what is younger than a second. From then on no push is
-durable without it: so it can take over at any moment.
+When a standby has acknowledged everything but what is younger than a second, no push is durable without it any more.
+It is in sync when it has been told so, and has all that was durable before: then it can take over at any moment.
 
 No worker waits for a standby. One that is not in sync yet delays nothing. A standby in sync that lags while a resend
 buffer fills up is dropped; so is one whose backlog takes too much memory. A dropped or silent standby may still take
@@ -12,6 +12,7 @@ pause, which doubles with each drop.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 
 from ps_common.protocol.lineage import Lineage
 from ps_common.protocol.messages import (
@@ -53,8 +54,9 @@ class _Standby:
     backlog: Backlog
     heard: float
     release: str = ""  # of its program
-    durable_through: int = 0  # the number up to which pushes may be durable without it; 0 until it is in sync
-    in_sync_since: float = 0.0
+    durable_through: int = 0  # the number up to which pushes may be durable without it; 0: any may be
+    is_told: bool = False  # what `durable_through` is
+    in_sync_since: float = inf
     is_dropped: bool = False
     pause_seconds: float = 0.0  # before it gets the state again; 0 where it was not dropped
     again_at: float = 0.0
@@ -127,14 +129,17 @@ class Replication:
         standby.heard = now
         standby.backlog.acknowledge(ack.number, now=now)
         effects: list[Effect] = []
-        in_sync = standby.backlog.acknowledged and standby.backlog.lag(now=now).seconds <= IN_SYNC_SECONDS
-        if in_sync and not standby.durable_through:
-            standby.durable_through, standby.in_sync_since = self.number, now
-            effects.append(LogLine(f"{standby.address} follows as the standby", peer="standby"))
+        keeps_up = standby.backlog.acknowledged and standby.backlog.lag(now=now).seconds <= IN_SYNC_SECONDS
+        if keeps_up and not standby.durable_through:
+            standby.durable_through = self.number
         effects += self._send_waiting(now=now)
         if ack.request:
             through, minutes = standby.durable_through, run.progress.minutes(now=now)
             effects.append(Send(peer, leading(ack.request, run.lineage, durable_through=through, minutes=minutes)))
+            standby.is_told = through > 0
+        if standby.is_told and standby.in_sync_since == inf and standby.backlog.acknowledged >= standby.durable_through:
+            standby.in_sync_since = now
+            effects.append(LogLine(f"{standby.address} follows as the standby", peer="standby"))
         return effects
 
     def forward(
@@ -189,7 +194,7 @@ class Replication:
         standby, former = self._standby, self._former
         if standby is not None and not standby.is_dropped:
             phase = "catching up" if standby.backlog.acknowledged else "state transfer"
-            phase = "in sync" if standby.durable_through else phase
+            phase = "in sync" if standby.in_sync_since < inf else phase
             return _status(standby, phase, standby.backlog.lag(now=now), self._drops)
         if former is None:
             return None
@@ -211,7 +216,7 @@ class Replication:
     def _drop(self, standby: _Standby, why: str, *, now: float) -> list[Effect]:
         """Send it nothing more but the reason. `durable_through` holds for the rest of its lease."""
         lag, pause = standby.backlog.lag(now=now), FIRST_PAUSE_SECONDS
-        kept_up = standby.durable_through and now - standby.in_sync_since > FORGIVEN_SECONDS
+        kept_up = now - standby.in_sync_since > FORGIVEN_SECONDS
         if self._former is not None and self._former.pause_seconds and not kept_up:
             pause = min(2 * self._former.pause_seconds, LONGEST_PAUSE_SECONDS)
         standby.is_dropped, standby.pause_seconds, standby.again_at = True, pause, now + pause

@@ -52,7 +52,7 @@ def followed_server() -> Primary:
     server.followed(state.number)
     server.after(1.0)
     server.machine.checkpoint_saved("with the standby's address")
-    server.followed(state.number)
+    server.followed(state.number, request=1)
     return server
 
 

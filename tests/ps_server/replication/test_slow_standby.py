@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from ps_common.protocol import messages
 from ps_common.protocol.status import StandbyStatus
@@ -81,16 +82,16 @@ def test_the_status_shows_the_standby_and_its_lag() -> None:
     assert isinstance(server, Primary)
     (state,) = server.follow()
     assert (standby_of(server).address, standby_of(server).phase) == (STANDBY, "state transfer")
-    server.followed(state.number)
-    assert standby_of(server) == StandbyStatus(address=STANDBY, phase="in sync", release=release())
+    server.followed(state.number, request=1)
+    in_sync = StandbyStatus(address=STANDBY, phase="in sync", release=release())
+    assert standby_of(server) == in_sync
     server.push("a", 1)
     pass_time(server, 0.5)
     server.push("a", 2)
     size = 3 * 4 + OVERHEAD_BYTES
-    expected = StandbyStatus(address=STANDBY, phase="in sync", lag_updates=2, lag_bytes=2 * size, lag_seconds=0.5)
-    assert standby_of(server) == expected
+    assert standby_of(server) == structs.replace(in_sync, lag_updates=2, lag_bytes=2 * size, lag_seconds=0.5)
     server.followed(state.number + 2)
-    assert standby_of(server) == StandbyStatus(address=STANDBY, phase="in sync", release=release())
+    assert standby_of(server) == in_sync
 
 
 def test_a_standby_that_is_silent_is_shown_as_gone() -> None:
@@ -147,12 +148,18 @@ def test_a_standby_that_has_the_state_and_lags_holds_nothing_back_until_it_has_c
     server.push("a", 2)
     save_anew(server)
     server.followed(state.number + 1)
-    assert standby_of(server).phase == "in sync"
     server.push("a", 3)
     save_anew(server)
     assert server.durable() == 2
-    (leading,) = server.followed(state.number + 3, request=7)
-    assert leading.durable_through >= state.number + 2
+    assert standby_of(server).phase == "catching up", "it does not know that it may take over"
+    (leading,) = server.followed(state.number + 1, request=7)
+    assert leading.durable_through == state.number + 2
+    assert standby_of(server).phase == "catching up", "it lacks what may be durable without it"
+    assert notes(server.effects) == []
+    server.followed(state.number + 2)
+    assert standby_of(server).phase == "in sync"
+    assert notes(server.effects) == [f"{STANDBY} follows as the standby"]
+    server.followed(state.number + 3)
     assert server.durable() == 3
 
 
@@ -263,7 +270,7 @@ def state_after_pause(server: Primary, request: int, pause: float) -> None:
     server.after(0.75)
     (state,) = server.follow(request=request)
     assert isinstance(state, messages.State)
-    server.followed(state.number, follow=request)
+    server.followed(state.number, request=1, follow=request)
     assert standby_of(server).phase == "in sync"
 
 

@@ -237,6 +237,20 @@ def not_in_sync() -> WithStandby:
     return server
 
 
+def test_the_status_says_in_sync_once_a_killed_primary_is_replaced_at_once() -> None:
+    server = WithStandby.seeded(workers=("a", "b"))
+    assert isinstance(server, WithStandby)
+    server.from_standby(server.standby.tick(now=server.now))
+    phases = []
+    while (phase := server.machine.status(now=server.now).standby.phase) != "in sync":  # type: ignore[union-attr]
+        phases.append(phase)
+        server.pass_time(0.25)
+    assert phases == ["catching up"], "the reply to the next beat brings what the standby has to know"
+    server.silence(1.0)
+    server.ask_standby(server.hello_of("a", oldest=1))
+    assert server.standby.server is not None
+
+
 def test_a_standby_that_was_dropped_waits_for_a_silence_that_excludes_a_living_primary() -> None:
     server = not_in_sync()
     told = refusal(server.ask_standby(server.hello_of("newcomer"), peer="newcomer"))
