@@ -28,7 +28,7 @@ SCHEMA = Schema([TensorSpec("sum", (PARAMETERS,))])
 
 
 def joined(
-    server: str, name: str, schema: Schema, *, keys: ClientKeys | None = None, **sections: Any
+    server: str, name: str, schema: Schema, *, keys: ClientKeys | None = None, wire: Wire | None = None, **sections: Any
 ) -> tuple[Parameters, Newest]:
     """
     A worker of a run whose weights begin with 0 and move by just what is pushed; and its first pull.
@@ -38,7 +38,7 @@ def joined(
     proposed = {"optimizer": {"name": "sgd"}, "schedule": {"learning_rate": 1.0}} | sections
     connections = ShardConnections(name, server, proposed_run=proposed, patience_seconds=120, resend_mib=16, keys=keys)
     connections.join()
-    parameters = connections.parameters(schema, Wire())
+    parameters = connections.parameters(schema, wire or Wire())
     parameters.seed(torch.zeros(schema.size))
     return parameters, parameters.pull()
 

@@ -270,14 +270,14 @@ class ParameterClient:
         return [*sent, *self._send_pending(now=now), *others]
 
     def _retry(self, refused: messages.Refused, *, now: float) -> list[Effect]:
-        """A refusal that is not final: the request is sent again, after `outside_window` in its window."""
+        """A refusal that is not final: the request is sent again, a damaged one at once, or in its window."""
         try:
             self._requests.refusals.refused(refused.code, refused.reason, now=now)
         except PsRlError as error:
             return self._end(error)
         if refused.code in ("unknown_worker", "no_weights"):  # or a server was restored without weights; SEED was lost
             self._join_again(now=now)
-        return []
+        return self._requests.resend(refused.request) if (refused.code, self.phase) == ("damaged", Phase.JOINED) else []
 
     def _send_pending(self, *, now: float) -> list[Effect]:
         effects = self._requests.send_pending() if self.phase is Phase.JOINED else []

@@ -106,6 +106,10 @@ class Requests:
         is_lost = self._seed is not None and not welcome.schema and not self._outbox.has(messages.Seed)
         return [self._seed] if self._seed is not None and is_lost else []
 
+    def resend(self, number: int) -> list[Transmit]:
+        """Send a request again that arrived damaged."""
+        return self._outbox.resend(number)
+
     def received(self, message: ToWorker, vector: Sequence[Buffer], *, is_joined: bool, now: float) -> list[Effect]:
         """
         A reply: the requests that it proves lost are sent again, and its call is completed, with whole weights.
