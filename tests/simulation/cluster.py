@@ -76,12 +76,14 @@ class Network:
     def __init__(self, faults: Faults, seed: int) -> None:
         self.faults = faults
         self.faults_of: dict[str, Faults] = {}  # of links that have their own
+        self.carried = 0  # messages
         self._random = random.Random(seed)
         self._order = itertools.count()
         self._under_way: list[tuple[float, int, Callable[[], None]]] = []
 
     def carry(self, deliver: Callable[[], None], *, link: str = "", now: float) -> None:
         """Deliver later, perhaps twice, perhaps never."""
+        self.carried += 1
         faults = self.faults_of.get(link, self.faults)
         if self._random.random() < faults.drop:
             return

@@ -8,6 +8,7 @@ ZmqClient would.
 import math
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,7 +25,8 @@ from ps_common.protocol.tensors import Schema
 from ps_common.settings.run_spec import Wire
 from tests.simulation.cluster import SimulatedCluster, SimulatedWorker
 
-Drive = Callable[[Future[Any], float | None], None]
+Drive = Callable[[float, Future[Any], float | None], None]
+REPLY_SECONDS = 600.0  # for the reply of a call
 
 
 class Connection:
@@ -40,7 +42,7 @@ class Connection:
 
     def call(self, method: Callable[..., Any]) -> ReplyFuture[Any]:
         ticket, effects = method(now=self._cluster.now)
-        reply = self._pending[ticket] = ReplyFuture(self._drive)
+        reply = self._pending[ticket] = ReplyFuture(partial(self._drive, self._cluster.now + REPLY_SECONDS))
         self._cluster._do_worker(self.worker, effects)
         return reply
 
@@ -159,9 +161,9 @@ class SimulatedShards:
         ]
         return ShardedParameters(parts, self.schema) if shards > 1 else parts[0]
 
-    def _drive(self, future: Future[Any], timeout: float | None) -> None:
+    def _drive(self, deadline: float, future: Future[Any], timeout: float | None) -> None:
+        """A caller that waits in turns of a timeout each has the one deadline of its call."""
         end = self.clusters[0].now + (math.inf if timeout is None else timeout)
-        deadline = self.clusters[0].now + 600.0
         while not future.done() and self.clusters[0].now < end:
-            assert self.clusters[0].now < deadline, "no reply within 600 simulated seconds"
+            assert self.clusters[0].now < deadline, f"no reply within {REPLY_SECONDS} simulated seconds"
             self.step()

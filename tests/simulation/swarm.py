@@ -36,7 +36,7 @@ from ps_server.state.training_run import TrainingRun
 from tests.simulation.cluster import Faults, ones
 from tests.simulation.swarm_cluster import PROCESSES, PUSH_BYTES, WorldPair, WorldSingle, WorldWorker, checked_next
 from tests.simulation.swarm_shards import PlayedShards
-from tests.simulation.worlds import World, drawn, drawn_faults, kinds_of
+from tests.simulation.worlds import World, check_bounds, drawn, drawn_faults, kinds_of
 
 LIVE_SECONDS = 180.0  # for a healed world to settle every push
 REJOIN_SECONDS = 20.0  # until nobody leaves: acknowledged pushes that the server has lost are sent again meanwhile
@@ -201,7 +201,7 @@ class Played:
             worker.updates = worker.made
         joined_by = cluster.now + REJOIN_SECONDS
         while cluster.now < joined_by and not self._is_exact():
-            cluster.step()
+            self._step()
         self._pass(FIRM_SECONDS)
         self._until(self._all_have_left, "live")
         assert [worker.error for worker in cluster.workers] == [None] * len(cluster.workers)
@@ -267,10 +267,14 @@ class Played:
         self.cluster.run_until(condition, within_seconds=LIVE_SECONDS)
         self._note(what)
 
+    def _step(self) -> None:
+        check_bounds(self.seconds, self.cluster.network.carried)
+        self.cluster.step()
+
     def _pass(self, seconds: float) -> None:
         end = self.cluster.now + seconds
         while self.cluster.now < end:
-            self.cluster.step()
+            self._step()
             self._check_nothing_is_doubled()
 
     def _note(self, event: str) -> None:
@@ -318,7 +322,7 @@ def search(minutes: float, first: int) -> int:
     torch.set_num_threads(1)
     logging.disable()
     begun, worlds, hours, kinds = time.monotonic(), 0, 0.0, Counter[str]()
-    with multiprocessing.Pool() as pool:
+    with multiprocessing.Pool(len(os.sched_getaffinity(0))) as pool:
         for seed, seconds, failure in pool.imap(_searched, itertools.count(first)):
             if failure:
                 commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()

@@ -12,7 +12,7 @@ from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_common.settings.run_spec import Wire
 from tests.simulation.cluster import Faults
 from tests.simulation.shards import SimulatedShards
-from tests.simulation.worlds import World, drawn_faults
+from tests.simulation.worlds import World, check_bounds, drawn_faults
 
 SCHEMA = Schema([TensorSpec("weights", (9,)), TensorSpec("sums", (6,), role="statistic")])  # sums by worker
 DOWN_SECONDS = (0.05, 0.5, 3.0)  # of a shard that was killed
@@ -69,7 +69,11 @@ class PlayedShards(SimulatedShards):
 
     def step(self) -> None:
         super().step()
-        now = self.clusters[0].now
+        now, first = self.clusters[0].now, self.clusters[0]
+        check_bounds(self.seconds, sum(shard.network.carried for shard in self.clusters))
+        is_paused = first.server_up and first.server.run is not None and first.server.run.adjustments.paused
+        if is_paused and "resume run" not in (event for _, event in self._due):
+            self._due.insert(0, (now + 1.0, "resume run"))  # a kill has taken back that it was resumed
         for at, until in list(self._down.items()):
             if now >= until:
                 self.clusters[at].restore_server()

@@ -9,6 +9,8 @@ from typing import Any
 from tests.simulation.cluster import Faults
 from tests.simulation.swarm_cluster import WORLD_SCHEMA
 
+MOST_SECONDS, MOST_MESSAGES = 600.0, 200_000  # of one world, simulated
+
 
 @dataclass(frozen=True, kw_only=True)
 class World:
@@ -123,6 +125,12 @@ def drawn_faults(chance: random.Random, *, worst: float = 0.3) -> Faults:
         duplicate=chance.choice([0.0, 0.3]),
         longest_delay_seconds=chance.choice([0.0, 0.4]),
     )
+
+
+def check_bounds(seconds: float, messages: int) -> None:
+    """A world ends: what has lasted so long, or sent so much, has a part that is stuck or that asks without end."""
+    assert seconds < MOST_SECONDS, f"it has not ended within {MOST_SECONDS} simulated seconds"
+    assert messages < MOST_MESSAGES, f"it has not ended within {MOST_MESSAGES} messages"
 
 
 def kinds_of(world: World) -> set[str]:
