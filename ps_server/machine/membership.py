@@ -35,6 +35,7 @@ class Member:
     alive: bool = True
     left: bool = False  # the worker has said GOODBYE
     stalled: bool = False  # its heartbeat says that its trainer makes no step
+    waits_elsewhere: bool = False  # its heartbeat says that it has nothing to push before another shard replies
     pushes: int = 0  # applied
     discarded: int = 0
     refused: Counter[str] = field(default_factory=Counter)  # by code; discarded pushes too
@@ -48,6 +49,11 @@ class Member:
 
     watchers: dict[PeerId, float] = field(default_factory=dict)  # who watches its game, and the end of each lease
     frames: RateLimit = field(default_factory=lambda: RateLimit(at_once=FRAMES_AT_ONCE, per_second=FRAMES_PER_SECOND))
+
+    @property
+    def moves(self) -> bool:
+        """Whether it may push soon, as long as it lives."""
+        return not (self.stalled or self.waits_elsewhere)
 
     def watched_by(self, *, now: float) -> list[PeerId]:
         """The peers that watch its game."""
@@ -155,8 +161,8 @@ class Membership:
         return len(self._living)
 
     def moving(self) -> list[Member]:
-        """The living members whose trainers are not stalled: pushes of others may wait for theirs."""
-        return [member for member in self._living.values() if not member.stalled]
+        """The living members that may push soon: pushes of others may wait for theirs."""
+        return [member for member in self._living.values() if member.moves]
 
     def living(self, worker_id: str) -> Member | None:
         """The member of this id, if its lease runs."""
@@ -169,7 +175,7 @@ class Membership:
     def is_moving(self, worker_id: str) -> bool:
         """Whether this worker is one of `moving`."""
         member = self._living.get(worker_id)
-        return member is not None and not member.stalled
+        return member is not None and member.moves
 
     def all(self) -> list[Member]:
         """Every member, the living first, each part in order of joining."""

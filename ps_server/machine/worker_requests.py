@@ -53,7 +53,7 @@ class WorkerRequests:
             case Seed():
                 return self._seed(run, member, request, vector, now=now)
             case Push():
-                moves = self._mark_stalled(member, False)
+                moves, member.waits_elsewhere = self._mark_stalled(member, False), False
                 return [*moves, *self.pushes.receive(member, request, vector, now=now)]
             case CreditRequest():
                 return self.pushes.ask_for_credit(member, request, now=now)
@@ -101,7 +101,7 @@ class WorkerRequests:
 
     def _heartbeat(self, run: TrainingRun, member: Member, heartbeat: Heartbeat, *, now: float) -> list[Effect]:
         """A worker whose resend buffer fills up hurries the next checkpoint, and a standby that lags is dropped."""
-        account = run.ledger.accounts[member.worker_id]
+        account, member.waits_elsewhere = run.ledger.accounts[member.worker_id], heartbeat.waits_elsewhere
         self.checkpoints.spare_memory_of(account, vector_bytes=self.pushes.vector_bytes)
         effects: list[Effect] = []
         if heartbeat.save_soon:

@@ -230,7 +230,7 @@ class SimulatedCluster:
         addresses: int = 1,
         shard: Shard = WHOLE,
         code: Mapping[str, dict[str, messages.Code]] | None = None,
-        worker: type[SimulatedWorker] = SimulatedWorker,
+        worker: Callable[..., SimulatedWorker] = SimulatedWorker,
     ) -> None:
         self._code = code or {}  # of the run's own parts, that workers state, by worker id
         self._worker = worker
@@ -242,7 +242,7 @@ class SimulatedCluster:
         )
         self.network = Network(faults, seed)
         self.first_shard: SimulatedCluster | None = None
-        self.others: dict[bytes, SimulatedCluster] = {}  # shards that follow this one
+        self.others: dict[bytes, Callable[[ToWorker], None]] = {}  # servers of other shards, which follow this one
         self.disk_full = False
         self.resend_bytes = resend_bytes
         self._in_flight, self._pulls, self._addresses = in_flight, pulls, addresses
@@ -286,6 +286,10 @@ class SimulatedCluster:
         """As kill −9: updates outside of checkpoints are gone."""
         self.server_up = False
         self._writing = None
+
+    def ask_to_leave(self) -> None:
+        """As SIGTERM to the server."""
+        self._do_server(self.server.leave(now=self.now))
 
     def save(self) -> None:
         """Somebody wants a checkpoint."""
@@ -378,9 +382,8 @@ class SimulatedCluster:
                 case SaveCheckpoint():
                     self._writing = (self.now + self._checkpoint_takes_seconds, effect)
                     self._finish_writing()
-                case SendToServer() if self.first_shard is not None:
-                    peer, frames = self._other_peer, [bytes(frame) for frame in to_frames(effect.message)]
-                    self.network.carry(partial(self.first_shard._to_server, peer, frames), now=self.now)
+                case SendToServer():
+                    self._ask_shard_1(effect, self._other_peer)
                 case Exit():
                     self.exited = True
 
@@ -439,15 +442,30 @@ class SimulatedCluster:
         assert isinstance(message, ToServer)
         self._do_server(self.server.receive(peer, message, vector, now=self.now))
 
-    def follow(self, first_shard: "SimulatedCluster") -> None:
+    def follow_shard_1(self, first_shard: "SimulatedCluster") -> None:
         """From now on this shard is in touch with shard 1."""
         self.first_shard = first_shard
-        self._other_peer = f"{self.lineage.shard}".encode()
-        first_shard.others[self._other_peer] = self
+        first_shard.others[self._other_peer] = self._hear_shard_1
+
+    @property
+    def _other_peer(self) -> bytes:
+        return f"{self.lineage.shard}".encode()
+
+    def _ask_shard_1(self, effect: SendToServer, peer: bytes) -> None:
+        assert self.first_shard is not None
+        frames = [bytes(frame) for frame in to_frames(effect.message)]
+        self.network.carry(partial(self.first_shard._from_shard, peer, frames), now=self.now)
+
+    def _from_shard(self, peer: bytes, frames: list[bytes]) -> None:
+        self._to_server(peer, frames)
+
+    def _hear_shard_1(self, reply: ToWorker) -> None:
+        if self.server_up:
+            self._do_server(self.server.receive_from_first_shard(reply, now=self.now))
 
     def _to_worker(self, peer: bytes, frames: list[bytes]) -> None:
-        if peer in self.others and (other := self.others[peer]).server_up:
-            other._do_server(other.server.receive_from_first_shard(read_to_worker(frames)[0], now=other.now))
+        if peer in self.others:
+            self.others[peer](read_to_worker(frames)[0])
         for worker in self.workers:
             if worker.peer == peer and worker.alive:
                 self._hear(worker, frames)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from ps_common.protocol.messages import ToWorker
 from ps_common.protocol.wire import read_to_server, read_to_worker, to_frames
 from ps_server.machine.parameter_server import Limits, ParameterServer
 from ps_server.standby.standby import Standby
@@ -63,10 +64,6 @@ class SimulatedPair(SimulatedCluster):
         for deliver in inbox:
             deliver()
 
-    def ask_to_leave(self) -> None:
-        """As SIGTERM to the primary."""
-        self._do_server(self.server.leave(now=self.now))
-
     def promote(self) -> None:
         """The successor is what a test looks at from now on; the primary is gone for good."""
         self.kill_server()
@@ -95,6 +92,19 @@ class SimulatedPair(SimulatedCluster):
             message, vector = read_to_server(frames)
             self._do_standby(self.standby.receive(peer, message, vector, now=self.now))
 
+    def follow_shard_1(self, first_shard: SimulatedCluster) -> None:
+        super().follow_shard_1(first_shard)
+        first_shard.others[self._other_peer + PEER] = self._hear_shard_1_at_standby
+
+    def _from_shard(self, peer: bytes, frames: list[bytes]) -> None:
+        """Other shards send to both, as one serves."""
+        SimulatedCluster._to_server(self, peer, frames)
+        self._do_standby(self.standby.receive(peer, *read_to_server(frames), now=self.now))
+
+    def _hear_shard_1_at_standby(self, reply: ToWorker) -> None:
+        if self.standby.server is not None:
+            self._do_standby(self.standby.server.receive_from_first_shard(reply, now=self.now))
+
     def _to_worker(self, peer: bytes, frames: list[bytes]) -> None:
         if peer != PEER:
             super()._to_worker(peer, frames)
@@ -118,6 +128,8 @@ class SimulatedPair(SimulatedCluster):
     def _do_standby(self, effects: list[Any]) -> None:
         for effect in effects:
             match effect:
+                case SendToServer(flag="--shards"):
+                    self._ask_shard_1(effect, self._other_peer + PEER)
                 case SendToServer() if not self.link_is_cut:
                     frames = [bytes(frame) for frame in to_frames(effect.message)]
                     self.network.carry(partial(self._to_server, PEER, frames), link="standby>", now=self.now)

@@ -84,7 +84,7 @@ class SimulatedShards:
             for number in range(shards)
         ]
         for cluster in self.clusters[1:]:
-            cluster.follow(self.clusters[0])
+            cluster.follow_shard_1(self.clusters[0])
         self._wire = wire or Wire(prefetch=prefetch)
         self.connections: list[list[Connection]] = []  # of each worker
         self.workers = [self._parameters(number) for number in range(workers)]

@@ -9,6 +9,7 @@ import itertools
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from ps_common.errors import CheckpointError
 from ps_common.protocol import messages
 from ps_common.protocol.codecs import CODECS
 from ps_common.protocol.deltas import Base
+from ps_common.protocol.lineage import Shard
 from ps_common.protocol.messages import ToWorker
 from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_common.protocol.wire import Buffer
@@ -36,36 +38,58 @@ from tests.simulation.cluster import SimulatedCluster, SimulatedWorker
 from tests.simulation.pair import SimulatedPair
 
 PROCESSES = 24  # the most that may be in a world
-# Where several pushes are one update, weights get the mean of their gradients, and statistics the sum.
-WORLD_SCHEMA = Schema(
-    [TensorSpec("weights", (PROCESSES,)), TensorSpec("sums", (PROCESSES,), role="statistic")]
-)  # one element of both for each process
-PUSH_BYTES = WORLD_SCHEMA.bytes + 1024
+VECTOR_BYTES = 8 * PROCESSES  # of a whole gradient
+PUSH_BYTES = VECTOR_BYTES + 1024
 VALUES = (1, 2, 4, 8, 16)  # of the pushes of each process, again and again
 KEPT_CHECKPOINTS = 3
 
-Versions = dict[tuple[int, int], Tensor]  # the weights by epoch and version
+Versions = dict[tuple[int, int, int], Tensor]  # the weights by shard, epoch and version
+
+
+def schema_of(shard: int, shards: int) -> Schema:
+    """
+    One weight at each shard, and at the last one statistic, for each process.
+
+    Where several pushes are one update, weights get the mean of their gradients, and statistics the sum.
+    """
+    weights, sums = TensorSpec("weights", (PROCESSES * shards,)), TensorSpec("sums", (PROCESSES,), role="statistic")
+    return Schema([weights, sums]).of_shard(shard, shards)
 
 
 @dataclass(repr=False)
 class WorldWorker(SimulatedWorker):
-    """It pushes into the weight `own`, and compares weights that it gets with those of the server at that version."""
+    """
+    A worker process, or the part of it that talks to one of several shards: each push goes to all of them.
 
-    schema: Schema = WORLD_SCHEMA
+    It pushes into the weight `own`, and compares weights that it gets with those of the server at that version.
+    """
+
     own: int = 0
     weight_kind: str = "float32"  # float32, bfloat16, or delta: away from the newest bfloat16
     versions: Versions = field(default_factory=dict)  # of the world
     base: Base | None = None
+    stands_still: bool = False  # it is not alive, and will be again
+    parts: list["WorldWorker"] = field(default_factory=list)  # of the same process, this one among them
 
     def __post_init__(self) -> None:
         super().__post_init__()
         values, ones = itertools.cycle(VALUES), np.eye(PROCESSES, dtype=np.float32)
-        self.gradient = lambda weights: np.tile(ones[self.own], 2) * next(values)
+        self.gradient = lambda weights: np.tile(ones[self.own], self.schema.size // PROCESSES) * next(values)
+
+    def push(self, *, now: float) -> list[Effect]:
+        return super().push(now=now) if self.may_push else []
+
+    @property
+    def may_push(self) -> bool:
+        """Whether fewer than `in_flight` of its pushes wait for the reply of any shard."""
+        slowest = min(part.acknowledged for part in self.parts)
+        return self.made < min(self.updates, slowest + self.in_flight) and all(part.seen for part in self.parts)
 
     def next_call(self, reply: ToWorker | None, vector: Any, *, now: float) -> list[Effect]:
         if isinstance(reply, messages.Weights):
-            if (served := self.versions.get((reply.epoch, reply.version))) is not None:
-                assert _is_served(reply.codec, vector, served), f"{self.worker_id} got other weights than were served"
+            if (served := self.versions.get((self.schema.shard, reply.epoch, reply.version))) is not None:
+                is_served = _is_served(reply.codec, vector, served, self.schema)
+                assert is_served, f"{self.worker_id} got other weights than were served"
             if reply.codec == "bfloat16":
                 self.base = Base(b"".join(vector), self.schema.weights)
         return super().next_call(reply, vector, now=now)
@@ -86,10 +110,22 @@ class WorldWorker(SimulatedWorker):
         return self.machine._requests.resend_buffer._durable
 
 
-def _is_served(codec: str, told: Sequence[Buffer], served: Tensor) -> bool:
-    size, statistics = WORLD_SCHEMA.size, WORLD_SCHEMA.statistics
-    again = CODECS[codec].decode([CODECS[codec].encode(served, statistics)], size, statistics)
-    return bool(CODECS[codec].decode(told, size, statistics).equal(again))
+def _is_served(codec: str, told: Sequence[Buffer], served: Tensor, schema: Schema) -> bool:
+    again = CODECS[codec].decode([CODECS[codec].encode(served, schema.statistics)], schema.size, schema.statistics)
+    return bool(CODECS[codec].decode(told, schema.size, schema.statistics).equal(again))
+
+
+def remembering(settle: Callable[..., Any], versions: Versions) -> Callable[..., Any]:
+    """TrainingRun.settle, and the weights after it: the standby has the same as the primary."""
+
+    def remember(run: TrainingRun, pushes: Any) -> Any:
+        settled = settle(run, pushes)
+        weights, version = run.weights.flat.clone(), run.weights.version
+        known = versions.setdefault((run.lineage.shard.number, run.epoch, version), weights)
+        assert known.equal(weights), f"two servers differ in version {version} of {run.epoch}"
+        return settled
+
+    return remember
 
 
 class Watched:
@@ -103,18 +139,26 @@ class Watched:
     is_damaged = False  # what was durable may be gone from the disk
 
     def __init__(
-        self, *, chance: random.Random, gradient_codecs: Sequence[str], weight_kinds: Sequence[str], **options: Any
+        self,
+        *,
+        chance: random.Random,
+        versions: Versions,
+        gradient_codecs: Sequence[str],
+        weight_kinds: Sequence[str],
+        shard: Shard,
+        **options: Any,
     ) -> None:
-        """Processes take the codecs of their gradients and weights in turn."""
+        """Processes take the codecs of their gradients and weights in turn. `versions` are those of the world."""
         self.chance, self._gradient_codecs, self._weight_kinds = chance, gradient_codecs, weight_kinds
-        self.versions: Versions = {}
+        self._versions = versions
+        self.schema = schema_of(shard.number, shard.of)
         self.processes: list[WorldWorker] = []
         self._newest: dict[ParameterServer, int] = {}  # the newest version of each
-        super().__init__(worker=WorldWorker, **options)
+        super().__init__(worker=partial(WorldWorker, schema=self.schema), shard=shard, **options)
 
     def _new_worker(self, worker_id: str, *, process: int) -> WorldWorker:
         worker: WorldWorker = super()._new_worker(worker_id, process=process)
-        worker.own, worker.versions = len(self.processes), self.versions
+        worker.own, worker.versions = len(self.processes), self._versions
         worker.weight_kind = self._weight_kinds[worker.own % len(self._weight_kinds)]
         worker.codec = self._gradient_codecs[worker.own % len(self._gradient_codecs)]
         self.processes.append(worker)
@@ -129,20 +173,35 @@ class Watched:
 
     def step(self) -> None:
         super().step()
+        for worker in self.workers:
+            while worker.alive and worker.may_push:  # another shard has replied
+                self._do_worker(worker, worker.push(now=self.now))
         for server in self.servers():
             check(server, self._newest, now=self.now)
 
-    def remembering(self, settle: Callable[..., Any]) -> Callable[..., Any]:
-        """TrainingRun.settle, and the weights after it: the standby has the same as the primary."""
+    def applied(self) -> np.ndarray:
+        """The sum of each process's pushes, from the statistics; from the weights too where pushes have no mean."""
+        assert self.server.run is not None
+        flat, has_mean = self.weights(), self.run.consistency.rule in ("paced", "sync")
+        weights, sums = -flat[:PROCESSES], flat[PROCESSES:]
+        if self.schema.statistics:
+            assert has_mean or np.array_equal(weights, sums), f"{weights} and {sums} differ"
+            return sums
+        return self._settled() if has_mean else weights
 
-        def remember(run: TrainingRun, pushes: Any) -> Any:
-            settled = settle(run, pushes)
-            weights = run.weights.flat.clone()
-            known = self.versions.setdefault((run.epoch, run.weights.version), weights)
-            assert known.equal(weights), f"two servers differ in version {run.weights.version} of {run.epoch}"
-            return settled
+    def _settled(self) -> np.ndarray:
+        """The sum of each process's pushes that the ledger knows; of those before, nothing is known."""
+        assert self.server.run is not None
+        sums = np.zeros(PROCESSES)
+        for one in self.processes:
+            account = self.server.run.ledger.accounts.get(one.worker_id)
+            is_known = account is not None and account.proof == one.proof
+            sums[one.own] = one.made_through(account.through if account and is_known else one.durable)
+        return sums
 
-        return remember
+    def restore_server(self) -> None:
+        super().restore_server()
+        self.exited = False
 
     # -- the disk -----------------------------------------------------------------------------------------------------
 
@@ -160,18 +219,29 @@ class Watched:
             torn.write_bytes(content[: self.chance.randrange(len(content))])
         super().kill_server()
 
-    def damage(self) -> None:
-        """The newest of several checkpoints is gone, or a bit of it flips."""
+    def stop_server(self) -> None:
+        """As the shell does after Exit: nobody is served while the last checkpoint is written."""
+        assert self.exited
+        if not self.server.ending.fenced and self._writing is None:
+            self.save()
+        if self._writing is not None:
+            self._writing = (self.now, self._writing[1])
+            self._finish_writing()
+        self.kill_server()
+
+    def damage(self) -> bool:
+        """The newest of several checkpoints is gone, or a bit of it flips. False where there are not several."""
         paths = [path for path in newest_first(self.folder) if _is_sound(path)] if self.folder is not None else []
         if len(paths) < 2 or self.is_damaged:
-            return
+            return False
         self.is_damaged = True
         if self.chance.random() < 0.5:
             paths[0].unlink()
-            return
+            return True
         content = bytearray(paths[0].read_bytes())
         content[self.chance.randrange(len(content))] ^= 1 << self.chance.randrange(8)
         paths[0].write_bytes(content)
+        return True
 
     def _store(self, checkpoint: SaveCheckpoint) -> None:
         super()._store(checkpoint)
@@ -195,6 +265,18 @@ class WorldSingle(Watched, SimulatedCluster):
 
 class WorldPair(Watched, SimulatedPair):
     """A primary and its standby."""
+
+    last = ""  # the event that has ended the primary
+
+    @property
+    def has_taken_over(self) -> bool:
+        """A standby that hears nothing of its primary for a second does so: a bad network suffices."""
+        return self.standby.server is not None
+
+    @property
+    def keeps_durable(self) -> bool:
+        """Whether what was durable is here: a standby out of sync may lack some of it."""
+        return self.last.endswith("in sync") or not (self.last or self.has_taken_over)
 
 
 def _is_sound(path: Path) -> bool:

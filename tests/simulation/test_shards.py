@@ -1,6 +1,7 @@
 """A run whose vector several servers hold: equal to that of one server, and nothing lost or doubled at any of them."""
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_common.settings.run_spec import Wire
 from tests.simulation.cluster import Faults
 from tests.simulation.shards import SimulatedShards
+from tests.simulation.swarm import Played
+from tests.simulation.worlds import drawn
 
 EXACT = {"optimizer": {"name": "sgd"}, "schedule": {"learning_rate": 1.0}}
 SMALL = Schema([TensorSpec("a", (3, 2)), TensorSpec("b", (5,)), TensorSpec("seen", (2,), role="statistic")])
@@ -353,3 +356,21 @@ TestShardHistories = ShardHistories.TestCase
 TestShardHistories.settings = histories(4)
 TestFurtherShardHistories = pytest.mark.nightly(FurtherShardHistories.TestCase)
 TestFurtherShardHistories.settings = histories(60)
+
+
+@pytest.mark.parametrize("in_flight", [1, 3])
+def test_workers_that_are_ahead_at_different_shards_go_on(in_flight: int) -> None:
+    """A lease ends at one shard, and that of another worker at the other: each worker is a round ahead somewhere."""
+    rounds_of_two = {"standbys": (False, False), "workers": 2, "rule": "sync", "quorum": 0, "in_flight": in_flight}
+    world = Played(replace(drawn(0), **rounds_of_two))
+    with world.prepared():
+        world.calm()
+        workers = world.clusters[0].workers
+        world.until(lambda: all(worker.acknowledged > 3 for worker in workers), "begun")
+        for cluster, worker in zip(world.clusters, workers, strict=True):
+            cluster.network.faults_of[f"{worker.worker_id}>"] = Faults(drop=1.0)
+        world.until(lambda: all(cluster.server.membership.ended_leases for cluster in world.clusters), "leases ended")
+        world.calm()
+        world.until(lambda: all(cluster.server.membership.count_alive() == 2 for cluster in world.clusters), "back")
+        made = [worker.made for worker in workers]
+        world.until(lambda: all(one.made > 20 + before for one, before in zip(workers, made, strict=True)), "on")

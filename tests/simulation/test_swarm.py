@@ -5,16 +5,18 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 import torch
 
 from tests.simulation.mutants import MUTANTS
-from tests.simulation.swarm import Cluster, Played, failure_of, played_of, search, shrunk
+from tests.simulation.swarm import Cluster, Played, failure_of, search, shrunk
 from tests.simulation.swarm_cluster import PROCESSES
 from tests.simulation.worlds import World, drawn
 
-FIXED = range(30)
+FIXED = range(20)
+EVENTS = ((1.0, "checkpoint"),)
 DIGEST = "from tests.simulation.test_swarm import digest; print(digest(3))"
 
 
@@ -33,11 +35,20 @@ def apply_a_push_twice(cluster: Cluster) -> None:
 
 def test_the_oracle_finds_a_push_that_is_applied_twice() -> None:
     lives_on = {"kill server", "stop server", "restart worker", "worker leaves"}.isdisjoint
-    singles = [world for world in map(drawn, range(200)) if not world.has_standby and world.shards == 1]
+    singles = [world for world in map(drawn, range(200)) if world.standbys == (False,)]
     world = next(one for one in singles if lives_on(event for _, event in one.events))
     assert failure_of(world) == ""
     with pytest.raises(AssertionError, match=r"(?s)applied .* made"):
         Played(world, tamper=apply_a_push_twice).play()
+
+
+@pytest.mark.parametrize("standbys", [(False,), (True,), (False, True)])
+def test_a_world_that_is_stuck_is_a_failing_one_with_a_reason(
+    standbys: tuple[bool, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.simulation.worlds.MOST_SECONDS", 30.0)
+    monkeypatch.setattr("tests.simulation.swarm.checked_next", lambda *_, **named: [])
+    assert "has not ended within 30.0 simulated seconds" in failure_of(replace(drawn(0), standbys=standbys, events=EVENTS))
 
 
 def test_a_failing_world_is_shrunk_to_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,14 +56,14 @@ def test_a_failing_world_is_shrunk_to_what_it_takes(monkeypatch: pytest.MonkeyPa
         return "killed" if world.events_of("kill server") else ""
 
     monkeypatch.setattr("tests.simulation.swarm.failure_of", fails_with_a_kill)
-    world = next(world for world in map(drawn, FIXED) if not world.has_standby and world.events_of("kill server"))
+    world = next(world for world in map(drawn, FIXED) if world.standbys == (False,) and world.events_of("kill server"))
     smallest = shrunk(world)
     assert (smallest.workers, [event for _, event in smallest.events]) == (1, ["kill server"])
 
 
 def digest(seed: int) -> str:
     """Of everything that happens in a world."""
-    played = played_of(drawn(seed))
+    played = Played(drawn(seed))
     played.play()
     return hashlib.sha256("\n".join(played.table).encode()).hexdigest()
 

@@ -1,5 +1,5 @@
 """
-What is drawn from a seed: a world of a swarm. swarm.py plays it, or swarm_shards.py where its run has shards.
+What is drawn from a seed: a world of a swarm, which swarm.py plays.
 """
 
 import random
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.simulation.cluster import Faults
-from tests.simulation.swarm_cluster import WORLD_SCHEMA
+from tests.simulation.swarm_cluster import VECTOR_BYTES
 
 MOST_SECONDS, MOST_MESSAGES = 600.0, 200_000  # of one world, simulated
 
@@ -17,8 +17,7 @@ class World:
     """What is drawn from a seed. Each of `events` is a pause in seconds, and what happens then."""
 
     seed: int
-    shards: int  # servers that hold the run together, without standbys; 1: one server, perhaps with a standby
-    has_standby: bool
+    standbys: tuple[bool, ...]  # of each shard of the run, whether it has one
     has_files: bool  # the disk is a folder, and checkpoints are files, which a crash tears
     workers: int
     rule: str
@@ -35,6 +34,11 @@ class World:
     events: tuple[tuple[float, str], ...]
 
     @property
+    def shards(self) -> int:
+        """Servers that hold the run together, each perhaps with a standby."""
+        return len(self.standbys)
+
+    @property
     def settings(self) -> dict[str, Any]:
         """Those of the run: with them the weights are exact sums."""
         consistency: dict[str, Any] = {"rule": self.rule, "quorum": self.quorum}
@@ -48,7 +52,7 @@ class World:
         return [seconds for seconds, event in self.events if event == kind]
 
 
-BOTH = (
+ANYWHERE = (
     "restart worker",
     "worker leaves",
     "worker stands still",
@@ -61,8 +65,7 @@ BOTH = (
     "resume run",
     "adjust",
 )
-SINGLE = (
-    *BOTH,
+ALONE = (  # of a server without a standby
     "kill server",
     "kill server",
     "restore server",
@@ -71,37 +74,26 @@ SINGLE = (
     "fill disk",
     "empty disk",
 )
-SINGLE_WITH_FILES = (*SINGLE, "damage disk")
-SHARDS = (
-    "kill server",
-    "kill server",
-    "checkpoint",
-    "network",
-    "link",
-    "adjust",
-    "pause run",
-    "fill disk",
-    "empty disk",
-)
-LAST = ("kill server", "kill server in sync", "pause server in sync", "hand over in sync")  # of a pair
+FILES = ("damage disk", "damage disk")
+LAST = ("kill primary", "kill primary in sync", "pause primary in sync", "hand over in sync")
 
 
 def drawn(seed: int) -> World:
     """The world of this seed."""
     chance = random.Random(seed)
-    has_standby, has_files = chance.random() < 0.4, chance.random() < 0.3
-    shards = 1 if has_standby else random.Random(f"shards of {seed}").choice([1, 1, 1, 2, 3])
-    kinds = SHARDS if shards > 1 else BOTH if has_standby else SINGLE_WITH_FILES if has_files else SINGLE
+    standbys = tuple(chance.random() < 0.4 for _ in range(chance.choice([1, 1, 1, 2, 3])))
+    has_files = chance.random() < 0.4
+    kinds = [*ANYWHERE, *(() if all(standbys) else ALONE), *(FILES if has_files and not all(standbys) else ())]
     events = [(chance.choice([0.05, 0.3, 1.0, 3.0]), chance.choice(kinds)) for _ in range(chance.randint(1, 12))]
+    if any(standbys):
+        events.append((1.0, chance.choice(LAST)))
     workers = chance.randint(1, 6)
     return World(
         seed=seed,
-        shards=shards,
-        has_standby=has_standby,
+        standbys=standbys,
         has_files=has_files,
         workers=workers,
-        # Workers of shards make their pushes in turn: where one waits for another, nobody would make any.
-        rule=chance.choice(["async", "async", "ssp", "paced", "sync"] if shards == 1 else ["async"]),
+        rule=chance.choice(["async", "async", "ssp", "paced", "sync"]),
         slack=chance.randint(1, 4),
         quorum=chance.choice([0, 0, min(2, workers), workers]),
         in_flight=chance.randint(1, 6),
@@ -111,10 +103,10 @@ def drawn(seed: int) -> World:
             chance.choice(["float32", "bfloat16", "float16", "delta"]) for _ in range(chance.randint(1, 3))
         ),
         resend_pushes=chance.choice([3, 20, 10_000]),
-        receive_bytes=chance.choice([1, 3, 10**6]) * WORLD_SCHEMA.bytes,
+        receive_bytes=chance.choice([1, 3, 10**6]) * VECTOR_BYTES,
         checkpoint_seconds=chance.choice([0.5, 2.0, 5.0]),
         checkpoint_takes_seconds=chance.choice([0.0, 0.3, 1.5]),
-        events=(*events, (1.0, chance.choice(LAST))) if has_standby else tuple(events),
+        events=tuple(events),
     )
 
 
@@ -134,13 +126,9 @@ def check_bounds(seconds: float, messages: int) -> None:
 
 
 def kinds_of(world: World) -> set[str]:
-    """What this world has in it."""
-    kinds = {
-        world.rule,
-        "pair" if world.has_standby else "shards" if world.shards > 1 else "single",
-        *(kind for _, kind in world.events),
-    }
-    kinds |= {f"{codec} gradients" for codec in world.gradient_codecs} | {
-        f"{kind} weights" for kind in world.weight_kinds
-    }
+    """What this world has in it; what befalls it is known when it was played."""
+    servers = "shards" if world.shards > 1 else "server"
+    kinds = {world.rule, f"{servers} of {world.rule}", f"{servers} with standby" if any(world.standbys) else servers}
+    kinds |= {f"{codec} gradients" for codec in world.gradient_codecs}
+    kinds |= {f"{kind} weights" for kind in world.weight_kinds}
     return kinds | {kind for kind, has in (("files", world.has_files), ("quorum", world.quorum)) if has}

@@ -24,6 +24,7 @@ from ps_common.protocol.tensors import Schema
 from ps_common.protocol.wire import Buffer, checksum
 from ps_common.release import explained
 
+HELD_SECONDS = 2.0  # when shards go on in the same order, the last of them does so long before
 ENDED = (Phase.LEFT, Phase.OVER)  # nothing is sent unasked
 Call = tuple[int, list[Effect]]  # the ticket that the reply will carry, and the effects of the call
 
@@ -45,6 +46,8 @@ class ParameterClient:
         self.is_drained = False  # whether this worker is to leave when its pushes are settled
         self.checksums = False  # whether gradients and weights travel with them
         self.adjusted_run: Run | None = None  # when its settings have changed since the first WELCOME
+        self.others: Sequence[ParameterClient] = ()  # of this worker, at the other shards
+        self._held_since: float | None = None  # when a push began to wait at the server for those of other workers
         self._identity = identity
         self._handshake = Handshake(addresses=addresses, now=now)
         self._heartbeats = Heartbeats(now=now)
@@ -188,9 +191,19 @@ class ParameterClient:
         if self.phase is Phase.JOINED and now >= self._heartbeats.due(wants_checkpoint=save_soon):
             self._heartbeats.sent(now=now)
             self._postpone_heartbeat(now=now)
-            heartbeat = messages.Heartbeat(request=self._requests.next_ticket(), save_soon=save_soon, stalled=stalled)
+            heartbeat = messages.Heartbeat(
+                request=self._requests.next_ticket(),
+                save_soon=save_soon,
+                stalled=stalled,
+                waits_elsewhere=not self._requests.has_push and any(other.is_held(now=now) for other in self.others),
+            )
             effects.append(self._requests.send_now(heartbeat))
         return effects
+
+    def is_held(self, *, now: float) -> bool:
+        """Whether the server has kept a push waiting for those of other workers, for HELD_SECONDS or longer."""
+        since = self._held_since  # another thread may change it
+        return since is not None and now - since >= HELD_SECONDS
 
     def next_tick(self) -> float:
         """When `tick` has something to do at the latest, on the shell's clock."""
@@ -228,6 +241,7 @@ class ParameterClient:
     def _join_again(self, *, now: float) -> None:
         """The server does not know this worker, or no longer."""
         self._link_timeout.begin(now=now)
+        self._held_since = None
         if self.phase is Phase.JOINED:
             self.phase = Phase.JOINING
             self._handshake.begin(next_request=self._requests.last_ticket + 1, now=now)
@@ -258,6 +272,10 @@ class ParameterClient:
         if isinstance(message, messages.RunReply):
             self.adjusted_run = self._identity.run = message.run
             self.is_drained = message.drained
+        if isinstance(message, messages.Alive) and message.waiting:
+            self._held_since = now if self._held_since is None else self._held_since
+        else:
+            self._held_since = None
         try:
             effects = self._requests.received(message, vector, is_joined=self.phase is Phase.JOINED, now=now)
         except PsRlError as error:

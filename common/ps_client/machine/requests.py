@@ -58,6 +58,11 @@ class Requests:
         return self.resend_buffer.oldest or self.pushes + 1
 
     @property
+    def has_push(self) -> bool:
+        """Whether a push has no reply yet."""
+        return self._outbox.has(messages.Push)
+
+    @property
     def bytes_in_flight(self) -> int:
         """Bytes of vectors in flight to the server, and of the weights that may be on their way back."""
         return self._outbox.bytes_in_flight + self._weights_bytes

@@ -183,6 +183,7 @@ class Heartbeat(Request, frozen=True, kw_only=True, tag="HEARTBEAT"):
 
     save_soon: bool = False  # the resend buffer is half full: write a checkpoint early
     stalled: bool = False  # the trainer has made no step for much longer than ever before: do not wait for it
+    waits_elsewhere: bool = False  # nothing is pushed here before another shard replies: do not wait for it
 
 
 class Frame(Request, frozen=True, kw_only=True, tag="FRAME"):
