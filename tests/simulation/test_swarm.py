@@ -48,7 +48,9 @@ def test_a_world_that_is_stuck_is_a_failing_one_with_a_reason(
 ) -> None:
     monkeypatch.setattr("tests.simulation.worlds.MOST_SECONDS", 30.0)
     monkeypatch.setattr("tests.simulation.swarm.checked_next", lambda *_, **named: [])
-    assert "has not ended within 30.0 simulated seconds" in failure_of(replace(drawn(0), standbys=standbys, events=EVENTS))
+    assert "has not ended within 30.0 simulated seconds" in failure_of(
+        replace(drawn(0), standbys=standbys, events=EVENTS)
+    )
 
 
 def test_a_failing_world_is_shrunk_to_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
