@@ -91,7 +91,7 @@ class Played:
         for parts in zip(*(cluster.workers for cluster in self.clusters), strict=True):
             for part in parts:
                 part.parts = list(parts)
-                part.machine.others = [other.machine for other in parts if other is not part]
+                part.machine.links_elsewhere = [other.machine.link_timeout for other in parts if other is not part]
 
     @property
     def now(self) -> float:

@@ -24,7 +24,6 @@ from ps_common.protocol.tensors import Schema
 from ps_common.protocol.wire import Buffer, checksum
 from ps_common.release import explained
 
-HELD_SECONDS = 2.0  # when shards go on in the same order, the last of them does so long before
 ENDED = (Phase.LEFT, Phase.OVER)  # nothing is sent unasked
 Call = tuple[int, list[Effect]]  # the ticket that the reply will carry, and the effects of the call
 
@@ -46,12 +45,11 @@ class ParameterClient:
         self.is_drained = False  # whether this worker is to leave when its pushes are settled
         self.checksums = False  # whether gradients and weights travel with them
         self.adjusted_run: Run | None = None  # when its settings have changed since the first WELCOME
-        self.others: Sequence[ParameterClient] = ()  # of this worker, at the other shards
-        self._held_since: float | None = None  # when a push began to wait at the server for those of other workers
+        self.links_elsewhere: Sequence[LinkTimeout] = ()  # of this worker, to the other shards
         self._identity = identity
         self._handshake = Handshake(addresses=addresses, now=now)
         self._heartbeats = Heartbeats(now=now)
-        self._link_timeout = LinkTimeout(has_standby=addresses > 1, now=now)
+        self.link_timeout = LinkTimeout(has_standby=addresses > 1, now=now)
         self._patience = Patience(patience_seconds, now=now)
         self._requests = Requests(resend_bytes)
         self._welcome: Welcome | None = None
@@ -134,7 +132,7 @@ class ParameterClient:
 
     def receive(self, message: ToWorker, vector: Sequence[Buffer] = (), *, now: float) -> list[Effect]:
         """A message of the server, and the buffers of its vector."""
-        self._link_timeout.received(message, now=now)
+        self.link_timeout.received(message, now=now)
         if isinstance(message, messages.Refused) and message.code in TEMPORARY:
             return self._turned_away(message.code, message.reason, now=now)
         if isinstance(message, Welcome) and (why := self._identity.objection(message)):
@@ -181,35 +179,24 @@ class ParameterClient:
             return self._end(error)
         warnings = (self._requests.refusals.take_warning(), self._patience.warning(refusal, now=now))
         effects: list[Effect] = [LogLine(warning) for warning in warnings if warning]
-        if self._link_timeout.has_expired(self._requests.bytes_in_flight, now=now):
+        if self.link_timeout.has_expired(self._requests.bytes_in_flight, now=now):
             effects += self.reconnect(now=now)
         if self.phase is Phase.JOINING and now >= self._handshake.due:
             hello = self._identity.hello(request=self._requests.next_ticket(), oldest=self._requests.oldest)
             self._handshake.sent(hello.request, now=now)
             effects.append(Transmit(hello))
-        save_soon = self._requests.resend_buffer.wants_checkpoint
-        if self.phase is Phase.JOINED and now >= self._heartbeats.due(wants_checkpoint=save_soon):
+        if self.phase is Phase.JOINED and now >= self._heartbeats.due(wants_checkpoint=self._requests.wants_checkpoint):
             self._heartbeats.sent(now=now)
             self._postpone_heartbeat(now=now)
-            heartbeat = messages.Heartbeat(
-                request=self._requests.next_ticket(),
-                save_soon=save_soon,
-                stalled=stalled,
-                waits_elsewhere=not self._requests.has_push and any(other.is_held(now=now) for other in self.others),
-            )
-            effects.append(self._requests.send_now(heartbeat))
+            is_held = any(link.is_held(now=now) for link in self.links_elsewhere)
+            effects.append(self._requests.heartbeat(stalled=stalled, is_held_elsewhere=is_held))
         return effects
-
-    def is_held(self, *, now: float) -> bool:
-        """Whether the server has kept a push waiting for those of other workers, for HELD_SECONDS or longer."""
-        since = self._held_since  # another thread may change it
-        return since is not None and now - since >= HELD_SECONDS
 
     def next_tick(self) -> float:
         """When `tick` has something to do at the latest, on the shell's clock."""
         if self.phase in ENDED:
             return inf
-        heartbeat_due = self._heartbeats.due(wants_checkpoint=self._requests.resend_buffer.wants_checkpoint)
+        heartbeat_due = self._heartbeats.due(wants_checkpoint=self._requests.wants_checkpoint)
         return min(self._handshake.due if self.phase is Phase.JOINING else heartbeat_due, self._patience.warning_due)
 
     def reconnect(self, *, now: float) -> list[Effect]:
@@ -240,8 +227,7 @@ class ParameterClient:
 
     def _join_again(self, *, now: float) -> None:
         """The server does not know this worker, or no longer."""
-        self._link_timeout.begin(now=now)
-        self._held_since = None
+        self.link_timeout.begin(now=now)
         if self.phase is Phase.JOINED:
             self.phase = Phase.JOINING
             self._handshake.begin(next_request=self._requests.last_ticket + 1, now=now)
@@ -272,10 +258,6 @@ class ParameterClient:
         if isinstance(message, messages.RunReply):
             self.adjusted_run = self._identity.run = message.run
             self.is_drained = message.drained
-        if isinstance(message, messages.Alive) and message.waiting:
-            self._held_since = now if self._held_since is None else self._held_since
-        else:
-            self._held_since = None
         try:
             effects = self._requests.received(message, vector, is_joined=self.phase is Phase.JOINED, now=now)
         except PsRlError as error:
@@ -306,7 +288,7 @@ class ParameterClient:
     def _postpone_heartbeat(self, *, now: float) -> None:
         """A message was sent that will have a reply."""
         assert self._welcome is not None, "nothing but HELLO is sent before WELCOME"
-        lease_seconds, timeout_seconds = self._welcome.lease_seconds, self._link_timeout.seconds
+        lease_seconds, timeout_seconds = self._welcome.lease_seconds, self.link_timeout.seconds
         self._heartbeats.postpone(lease_seconds=lease_seconds, timeout_seconds=timeout_seconds, now=now)
 
     def _end(self, error: PsRlError) -> list[Effect]:

@@ -17,10 +17,11 @@ import math
 from dataclasses import dataclass
 
 from ps_common.errors import PsRlError, RequestRefused, ServerUnreachable
-from ps_common.protocol.messages import Settled, ToWorker, Weights
+from ps_common.protocol.messages import Alive, Settled, ToWorker, Weights
 
 TIMEOUT_SECONDS = 5.0
 TIMEOUT_WITH_STANDBY_SECONDS = 1.0  # where there is another server to try
+HELD_SECONDS = 2.0  # where shards go on in the same order, all do so long before
 SLOWEST_BYTES_PER_SECOND = 1e6  # of a useful link: vectors in flight prolong the timeout
 GAP_DECAY = 0.9  # the estimate of the longest normal silence decays by this factor with each shorter one
 MOST_TIMES_LONGER = 16  # after timeouts in a row
@@ -38,6 +39,7 @@ class LinkTimeout:
         self._last_received = now  # or when the connection was new
         self._longest_gap = math.inf  # seconds, around large vectors, recently; measured only with a standby
         self._times_longer = 1  # than usual
+        self._held_since: float | None = None  # when a push began to wait at the server for those of other workers
 
     def received(self, message: ToWorker, *, now: float) -> None:
         """A message has come. With a standby, the gap before a large one is measured."""
@@ -48,10 +50,17 @@ class LinkTimeout:
             if gap < self.seconds:
                 self._times_longer = max(1, self._times_longer // 2)
         self._last_received = now
+        is_held = isinstance(message, Alive) and message.waiting
+        self._held_since = None if not is_held else now if self._held_since is None else self._held_since
 
     def begin(self, *, now: float) -> None:
         """The connection is new, or the worker joins again on it."""
-        self._last_received = now
+        self._last_received, self._held_since = now, None
+
+    def is_held(self, *, now: float) -> bool:
+        """Whether the server has kept a push waiting for those of other workers for HELD_SECONDS. For any thread."""
+        since = self._held_since
+        return since is not None and now - since >= HELD_SECONDS
 
     def has_expired(self, large_bytes: int, *, now: float) -> bool:
         """Whether the link is dead, with vectors of so many bytes in flight in either direction."""

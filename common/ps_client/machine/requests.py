@@ -58,9 +58,9 @@ class Requests:
         return self.resend_buffer.oldest or self.pushes + 1
 
     @property
-    def has_push(self) -> bool:
-        """Whether a push has no reply yet."""
-        return self._outbox.has(messages.Push)
+    def wants_checkpoint(self) -> bool:
+        """Whether the server should write a checkpoint early."""
+        return self.resend_buffer.wants_checkpoint
 
     @property
     def bytes_in_flight(self) -> int:
@@ -83,6 +83,16 @@ class Requests:
     def send_now(self, message: ToServer) -> Transmit:
         """Send a new request before all that are pending."""
         return self._outbox.send_now(message)
+
+    def heartbeat(self, *, stalled: bool, is_held_elsewhere: bool) -> Transmit:
+        """`is_held_elsewhere`: another shard keeps a push of this worker waiting for those of others."""
+        heartbeat = messages.Heartbeat(
+            request=self.next_ticket(),
+            save_soon=self.wants_checkpoint,
+            stalled=stalled,
+            waits_elsewhere=is_held_elsewhere and not self._outbox.has(messages.Push),
+        )
+        return self.send_now(heartbeat)
 
     def send_pending(self) -> list[Effect]:
         """Send the pending requests that may go now. The worker has joined."""

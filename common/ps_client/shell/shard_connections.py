@@ -130,7 +130,7 @@ class ShardConnections:
             self._all.append(self._connect(typed.get(number, address), shard, first))
             first = first or self._all[0].welcome.result()
         for one in self._all:
-            one.machine.others = [other.machine for other in self._all if other is not one]
+            one.machine.links_elsewhere = [other.machine.link_timeout for other in self._all if other is not one]
         for one in self._all:
             one.welcome.result()
         assert first is not None, "there is a shard 1"
