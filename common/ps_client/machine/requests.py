@@ -121,9 +121,9 @@ class Requests:
         is_lost = self._seed is not None and not welcome.schema and not self._outbox.has(messages.Seed)
         return [self._seed] if self._seed is not None and is_lost else []
 
-    def resend(self, number: int) -> list[Transmit]:
+    def resend(self, number: int) -> list[Effect]:
         """Send a request again that arrived damaged."""
-        return self._outbox.resend(number)
+        return [*self._outbox.resend(number)]
 
     def received(self, message: ToWorker, vector: Sequence[Buffer], *, is_joined: bool, now: float) -> list[Effect]:
         """

@@ -4,8 +4,8 @@ The shell of the worker's machine: it owns the DEALER socket, the machine and th
 Threads: the one that holds the lock uses all three. The trainer's thread alone calls the methods of ZmqClient and waits
 for a ReplyFuture. It then drives the socket itself, because handing over to another thread costs as much as a message
 to the server. While the trainer computes, a background thread polls often enough for heartbeats and unsolicited
-messages. Any thread may read `error`, `is_watched`, `is_drained`, `adjusted_run`, `has_pushed` and `link_timeout.is_held` of
-the machine.
+messages. Any thread may read `error`, `is_watched`, `is_drained`, `adjusted_run`, `has_pushed` and
+`link_timeout.is_held` of the machine.
 
 Every call ends: with its reply, or with the error that ended the conversation (the run is over, the server has refused,
 or it was unreachable for longer than the patience).
