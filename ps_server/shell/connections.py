@@ -1,45 +1,35 @@
 """
 The connections of the server's socket. Those that hold too much memory, or take the last descriptors, are cut off.
 
-ZeroMQ buffers a message until its last frame has arrived, without any limit or report. Therefore bytes are counted
-here: ZeroMQ's monitor names the descriptor of each connection, the kernel counts the bytes that the connection has
-received, and each message names its connection. connection_limits.py decides which are cut off. (Linux only.)
+One unfinished message of a member may be as long as a message with a vector of the run, one of a stranger as long as a
+header; all together share the push budget. Frames may be tiny and cost many times their bytes: if memory runs short
+all the same, unfinished messages of strangers are cut off, and old ones of workers. So are peers that take no reply for
+long, and at once where memory is short. tcp_connections.py counts the bytes. (Linux only.)
 """
 
-import array
-import contextlib
-import fcntl
 import logging
 import os
 import resource
-import socket
-import struct
-import sys
-import termios
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import zmq
 
 from ps_common.program.resources import bytes_in_use, give_back_freed_memory
-from ps_server.shell.connection_limits import (
-    QUIET_BYTES,
-    Connection,
-    IsKnown,
-    holding_too_much,
-    one_too_many,
-)
+from ps_common.protocol.wire import MAX_HEADER_BYTES
+from ps_common.sockets.tcp_connections import LOOK_SECONDS, QUIET_BYTES, SLACK_BYTES, Connection, TcpConnections
+from ps_common.sockets.zmq_sockets import MOST_FRAMES
+from ps_server.state.effects import PeerId
 
-LOOK_SECONDS = 0.02  # between two checks of the memory in use; a gigabyte a second may arrive
 FULL_LOOK_SECONDS = 0.25  # between two checks of every connection, unless memory has grown
 GROWN_BYTES = 2**24
 SHARE = 0.02  # the share of the time that checks may take, where connections are thousands
 BUDGETS, VECTORS = 2, 32  # memory of the process: push budgets; vectors (weights, slots, copies sent or saved)
 MOST_RESERVED = 1024  # descriptors kept free for checkpoints, records, shared memory and the next connection
-TCP_INFO_BYTES = 136
-BYTES_RECEIVED_AT = 128  # in struct tcp_info
-SO_COOKIE = 57
-CURVE_FRAME_BYTES = 33  # what CURVE adds to a frame: "\x07MESSAGE", a nonce, flags, and a tag
+OLD_SECONDS = 1.0  # without a complete message, or a reply taken: then a peer is cut off when memory is short
+UNTAKEN_SECONDS = 60.0  # in which a peer takes nothing of the replies that wait for it: then it is cut off
+
+IsKnown = Callable[[PeerId | None], bool]
 
 log = logging.getLogger("ps-server")
 
@@ -66,11 +56,8 @@ class Connections:
         """
         self._vector_bytes, self._run_bytes, self._is_known = vector_bytes, run_bytes, is_known
         self._budget_bytes = budget_bytes
-        self._frame_bytes = CURVE_FRAME_BYTES if is_locked else 0
-        self._by_descriptor: dict[int, Connection] = {}
-        self._sockets: dict[int, socket.socket] = {}  # borrowed from ZeroMQ, which closes them
         self._router = router
-        self._monitor: zmq.Socket[bytes] | None = None
+        self._tcp = TcpConnections(context, router, is_locked=is_locked)
         self._start_bytes = self._looked_bytes = bytes_in_use()
         self._look_at = self._full_look_at = self._count_at = 0.0
         self._give_back_at = float("inf")
@@ -79,34 +66,22 @@ class Connections:
         self._cut_off = 0
         self._descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._first_reserved = self._descriptors - min(MOST_RESERVED, self._descriptors // 4)
-        if sys.platform == "linux":
-            self._monitor = context.socket(zmq.PAIR)
-            self._monitor.setsockopt(zmq.RCVHWM, 0)  # with a limit, ZeroMQ's IO thread would block on us
-            address = f"inproc://connections-{id(self)}"
-            router.monitor(address, zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
-            self._monitor.connect(address)
 
     def __len__(self) -> int:
         """How many there are; 0 where they are not counted."""
-        return len(self._by_descriptor)
+        return len(self._tcp.by_descriptor)
 
     @property
     def next_look(self) -> float:
         """When the next `look` is due."""
-        return self._look_at if self._monitor is not None else float("inf")
+        return self._look_at if self._tcp.are_counted else float("inf")
 
     def delivered(self, frames: Sequence[zmq.Frame], *, now: float) -> None:
         """Count a message that was read from the socket; the first frame names its sender."""
         self._taken += 1
-        try:
-            descriptor = int(frames[-1].get(zmq.SRCFD))
-        except zmq.ZMQError:  # a peer of ZMTP before 3.0, or one that was gone at once: its bytes count as undelivered
-            return
-        if descriptor not in self._by_descriptor:
-            self._read_monitor(now=now)  # the first message may overtake the monitor's event
-        if (connection := self._by_descriptor.get(descriptor)) is not None:
-            connection.peer, connection.delivered_at = frames[0].bytes, now
-            connection.delivered += sum(map(self._on_the_wire, frames[1:]))
+        connection = self._tcp.delivered(frames[1:], peer=frames[0].bytes, now=now)
+        if connection is not None and len(frames) >= MOST_FRAMES:  # to read its next one would keep all others waiting
+            self._cut([connection], "sends messages of too many frames")
 
     def drained(self) -> None:
         """The socket holds no complete message at this moment."""
@@ -117,10 +92,10 @@ class Connections:
         if now < self.next_look:
             return
         self._look_at = now + LOOK_SECONDS
-        self._read_monitor(now=now)
+        self._tcp.read_monitor(now=now)
         self._keep_reserve(now=now)
         # The socket reads its connections in turn: after so many messages, each that waited has been read.
-        is_round = self._is_drained or self._taken > len(self._by_descriptor)
+        is_round = self._is_drained or self._taken > len(self)
         used = bytes_in_use()
         if is_round and (now >= self._full_look_at or used > self._looked_bytes + GROWN_BYTES):
             began = time.thread_time()  # not of the clock: when others have the processor, looks are needed most
@@ -135,35 +110,25 @@ class Connections:
 
     def close(self) -> None:
         """To be called before the context ends."""
-        if self._monitor is not None:
-            self._router.disable_monitor()
-            self._monitor.close(linger=0)
-            self._monitor = None
-        for descriptor in list(self._by_descriptor):
-            self._forget(descriptor)
-
-    def _on_the_wire(self, frame: zmq.Frame) -> int:
-        size = len(frame) + self._frame_bytes
-        return size + (2 if size <= 255 else 9)
+        self._tcp.close()
 
     def _look_at_all(self, used: int, *, now: float) -> None:
-        for descriptor, connection in self._by_descriptor.items():
-            with contextlib.suppress(OSError):  # the connection has ended; the monitor's event follows
-                received = _received(self._sockets[descriptor])
-                if connection.bytes_held(received) > QUIET_BYTES:
-                    received -= _unread(descriptor)
-                connection.look(received)
+        self._tcp.look(now=now)
         self._taken, self._is_drained = 0, False
+        everybody = self._tcp.by_descriptor.values()
+        is_short = used > self._start_bytes + self._expected_bytes()
         cut = holding_too_much(
-            self._by_descriptor.values(),
+            everybody,
             vector_bytes=self._vector_bytes(),
             budget_bytes=self._budget_bytes,
-            is_short=used > self._start_bytes + self._expected_bytes(),
+            is_short=is_short,
             is_known=self._is_known,
             now=now,
         )
-        if cut:
-            self._cut(cut, "memory")
+        untaken = [one for one in taking_nothing(everybody, is_short=is_short, now=now) if one not in cut]
+        self._cut(cut, "holds much of an unfinished message in memory")
+        self._cut(untaken, "takes nothing of the replies that wait for it in memory")
+        if cut or untaken:
             self._give_back_at = now + 2 * FULL_LOOK_SECONDS
 
     def _expected_bytes(self) -> int:
@@ -181,63 +146,61 @@ class Connections:
             lowest = self._descriptors
         if lowest > self._first_reserved:
             missing = lowest - self._first_reserved
-            self._cut(one_too_many(self._by_descriptor.values(), count=missing, is_known=self._is_known), "descriptors")
+            everybody = self._tcp.by_descriptor.values()
+            self._cut(
+                one_too_many(everybody, count=missing, is_known=self._is_known), "takes one of the last descriptors"
+            )
             self._count_at = now + FULL_LOOK_SECONDS  # ZeroMQ has closed them by then
 
     def _cut(self, connections: Sequence[Connection], why: str) -> None:
         for connection in connections:
-            borrowed = self._sockets[connection.descriptor]
-            with contextlib.suppress(OSError):  # the connection has ended by itself
-                if borrowed.getsockopt(socket.SOL_SOCKET, SO_COOKIE, 8) == connection.identity:
-                    self._log_cut(borrowed.getpeername()[0], connection, why)
-                    borrowed.shutdown(socket.SHUT_RDWR)  # ZeroMQ sees the end, and frees its buffers
-            self._forget(connection.descriptor)
-
-    def _log_cut(self, host: str, connection: Connection, why: str) -> None:
-        self._cut_off += 1
-        if self._cut_off & (self._cut_off - 1) == 0:  # 1, 2, 4, …: a peer that reconnects must not fill the disk
-            who = "a worker" if self._is_known(connection.peer) else "an unknown peer"
-            log.warning(
-                "cut off: a connection of %s at %s, to save %s; it held %d bytes of an unfinished message "
-                "(%d connections so far)", who, host, why, connection.unfinished, self._cut_off,
-            )  # fmt: skip
-
-    def _read_monitor(self, *, now: float) -> None:
-        """Events of connections that were accepted or have ended."""
-        while self._monitor is not None:
-            try:
-                event, descriptor = struct.unpack("=Hi", self._monitor.recv_multipart(zmq.NOBLOCK)[0])
-            except zmq.Again:
-                return
-            self._forget(descriptor)
-            if event == zmq.EVENT_ACCEPTED:
-                self._adopt(descriptor, now=now)
-
-    def _adopt(self, descriptor: int, *, now: float) -> None:
-        borrowed = None
-        try:
-            borrowed = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=descriptor)
-            identity = borrowed.getsockopt(socket.SOL_SOCKET, SO_COOKIE, 8)
-        except OSError:  # the connection has ended, and its descriptor is closed or belongs to a file
-            if borrowed is not None:
-                borrowed.detach()  # ZeroMQ closes its descriptors itself
-            return
-        self._sockets[descriptor] = borrowed
-        self._by_descriptor[descriptor] = Connection(descriptor, identity, since=now)
-
-    def _forget(self, descriptor: int) -> None:
-        if self._by_descriptor.pop(descriptor, None) is not None:
-            self._sockets.pop(descriptor).detach()
+            if (host := self._tcp.cut(connection)) == "":
+                continue
+            self._cut_off += 1
+            if self._cut_off & (self._cut_off - 1) == 0:  # 1, 2, 4, …: a peer that reconnects must not fill the disk
+                who = "a worker" if self._is_known(connection.peer) else "an unknown peer"
+                log.warning(
+                    "cut off: a connection of %s at %s, which %s (%d connections so far)", who, host, why, self._cut_off
+                )
 
 
-def _received(borrowed: socket.socket) -> int:
-    """Bytes that the kernel has received on this connection."""
-    info = borrowed.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES)
-    return int(struct.unpack_from("=Q", info, BYTES_RECEIVED_AT)[0])
+def holding_too_much(
+    connections: Collection[Connection],
+    *,
+    vector_bytes: int,
+    budget_bytes: int,
+    is_short: bool,
+    is_known: IsKnown,
+    now: float,
+) -> list[Connection]:
+    """
+    The connections to cut off now for their unfinished messages.
+
+    `vector_bytes`: the longest vector that a member may send; a stranger sends none. `is_short`: memory is. When all
+    together hold too much, unknown peers go first, then the one that has delivered nothing for longest.
+    """
+    longest = vector_bytes + MAX_HEADER_BYTES + SLACK_BYTES
+    suspects = [one for one in connections if one.unfinished > QUIET_BYTES]
+    total = sum(one.unfinished for one in suspects)
+    too_long = {one for one in suspects if one.unfinished > longest - (0 if is_known(one.peer) else vector_bytes)}
+    cut = []
+    for one in sorted(suspects, key=lambda one: (one not in too_long, is_known(one.peer), one.delivered_at)):
+        is_expendable = not is_known(one.peer) or now - one.delivered_at > OLD_SECONDS
+        if one in too_long or total > max(budget_bytes, longest) or (is_short and is_expendable):
+            cut.append(one)
+            total -= one.unfinished
+    return cut
 
 
-def _unread(descriptor: int) -> int:
-    """Received bytes that ZeroMQ has not read yet; whole messages may be among them."""
-    count = array.array("i", [0])
-    fcntl.ioctl(descriptor, termios.FIONREAD, count)
-    return count[0]
+def taking_nothing(connections: Collection[Connection], *, is_short: bool, now: float) -> list[Connection]:
+    """The connections to cut off now for the replies that they do not take. `is_short`: memory is."""
+    return [one for one in connections if now - one.taken_at > (OLD_SECONDS if is_short else UNTAKEN_SECONDS)]
+
+
+def one_too_many(connections: Collection[Connection], *, count: int, is_known: IsKnown) -> list[Connection]:
+    """`count` connections to cut off for their descriptors: unknown peers, oldest first; then workers, newest first."""
+    unknown = [one for one in connections if not is_known(one.peer)]
+    workers = [one for one in connections if is_known(one.peer)]
+    unknown.sort(key=lambda one: one.since)
+    workers.sort(key=lambda one: one.since, reverse=True)
+    return [*unknown, *workers][:count]

@@ -13,9 +13,10 @@ import zmq
 from ps_common.errors import WireError
 from ps_common.protocol.messages import ToWorker
 from ps_common.protocol.names import EVERY_INTERFACE, bare_host, split_address
-from ps_common.protocol.wire import MAX_FRAME_BYTES, Buffer, read_to_worker, to_frames
+from ps_common.protocol.wire import CHUNK_BYTES, MAX_FRAME_BYTES, MAX_FRAMES, Buffer, read_to_worker, to_frames
 from ps_common.sockets.curve import ClientKeys
-from ps_common.sockets.zmq_sockets import connect, dealer, receive_frames, why_no_address
+from ps_common.sockets.tcp_connections import Inbox
+from ps_common.sockets.zmq_sockets import connect, dealer, why_no_address
 from ps_server.state.effects import SendToServer
 
 RECEIVE_HIGH_WATER = 16  # whole messages of one peer, received and not yet handled
@@ -92,6 +93,7 @@ def _outgoing_address() -> str:
 
 
 BURST = 16  # messages of one address before other peers have their turn
+LONGEST_STATE_BYTES = (MAX_FRAMES - 2) * CHUNK_BYTES  # a standby learns how long the run is from the state itself
 DEAD_MILLISECONDS = 5000  # without a TCP acknowledgement: the connection is dead
 
 log = logging.getLogger("ps-server")
@@ -109,24 +111,26 @@ class OtherServers:
         self._context = context
         self._poller = poller
         self._keys = keys
-        self._sockets: dict[str, zmq.Socket[bytes]] = {}  # by address
+        self._inboxes: dict[str, Inbox] = {}  # by address
+        self._most_bytes: dict[str, int] = {}  # of a vector from there
 
     def send(self, send: SendToServer) -> None:
         """Send a message to HOST:PORT, or to both of HOST:PORT,HOST:PORT, unless the connection is down."""
         for address in send.to.split(","):
-            if address not in self._sockets:
-                self._sockets[address] = self._connected(address, send.flag)
+            if address not in self._inboxes:
+                self._inboxes[address] = self._connected(address, send.flag)
+                self._most_bytes[address] = LONGEST_STATE_BYTES if send.flag == "--standby-of" else 0
             try:
-                self._sockets[address].send_multipart(to_frames(send.message), zmq.NOBLOCK)
+                self._inboxes[address].socket.send_multipart(to_frames(send.message), zmq.NOBLOCK)
             except zmq.Again:
                 log.debug("%s could not be sent to %s", type(send.message).__name__, address)
 
     def received(self) -> Iterator[tuple[str, ToWorker, Sequence[Buffer]]]:
         """The address, message and buffers of each message that has arrived, up to BURST of each address."""
-        for address, dealer_socket in self._sockets.items():
+        for address, inbox in self._inboxes.items():
             for _ in range(BURST):
                 try:
-                    frames = receive_frames(dealer_socket)
+                    frames = inbox.receive(most_bytes=self._most_bytes[address])
                 except zmq.Again:
                     break
                 try:
@@ -134,12 +138,18 @@ class OtherServers:
                 except WireError as error:
                     log.warning("the server at %s sent something unreadable: %s", address, error)
 
-    def _connected(self, address: str, flag: str) -> zmq.Socket[bytes]:
+    def close(self) -> None:
+        """To be called before the context ends."""
+        for inbox in self._inboxes.values():
+            inbox.close()
+
+    def _connected(self, address: str, flag: str) -> Inbox:
         connection = dealer(self._context, self._keys)
         # The kernel must not take minutes to find that the host has vanished and come back.
         connection.setsockopt(zmq.TCP_MAXRT, DEAD_MILLISECONDS)
         if why := why_no_address(address):
             log.warning("%s %s: %s; still trying", flag, address, why)
+        inbox = Inbox(self._context, connection, is_locked=self._keys is not None)
         connect(connection, address)
         self._poller.register(connection, zmq.POLLIN)
-        return connection
+        return inbox

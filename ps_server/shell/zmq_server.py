@@ -80,11 +80,11 @@ class ZmqServer:
         self._replies = SendQueue(self._socket, place=self._segments.write_reply, renewed=self._renewed)
         self._exit = False
         self._on_record: Callable[[RecordReport | RecordEvent], None] | None = None
-        self.host, self.port = self._bind(host, port)
         self._poller = zmq.Poller()
         self._poller.register(self._socket, zmq.POLLIN)
         keys = access_control.server_keys if access_control is not None else None
         self._others = OtherServers(self._context, self._poller, keys)
+        self.host, self.port = self._bind(host, port)
 
     @property
     def served(self) -> ParameterServer | None:
@@ -162,6 +162,7 @@ class ZmqServer:
         if self._access_control is not None:
             self._access_control.close()
         self._connections.close()
+        self._others.close()
         self._segments.keep_only(())
         self._context.destroy(linger=linger)
 

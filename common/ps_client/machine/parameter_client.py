@@ -53,7 +53,7 @@ class ParameterClient:
         self._patience = Patience(patience_seconds, now=now)
         self._requests = Requests(resend_bytes)
         self._welcome: Welcome | None = None
-        self._schema: Schema | None = None  # of the trainer's network, once it is known
+        self.schema: Schema | None = None  # of the trainer's network, once it is known
         self._reports = 0
 
     def __repr__(self) -> str:
@@ -63,7 +63,7 @@ class ParameterClient:
 
     def seed(self, schema: Schema, codec: str, vector: Sequence[Buffer], *, now: float) -> Call:
         """Offer first weights, unless WELCOME has shown some; the reply is Seeded. The run must have this schema."""
-        self._schema = schema
+        self.schema = schema
         ticket = self._requests.next_ticket()
         if (welcome := self._welcome) and self.phase is Phase.JOINED and welcome.schema == schema.specs:
             seeded = messages.Seeded(request=ticket, accepted=False, version=welcome.version)
@@ -97,11 +97,11 @@ class ParameterClient:
         Send a gradient in `codec`, which must not change any more: it may be sent again. The reply is Settled; with
         `weight_codec`, as in `pull`, Weights if there are newer ones, else NotModified. `norm`: of the whole gradient.
         """
-        assert self._schema is not None, "a push comes after `seed`, which names the schema"
+        assert self.schema is not None, "a push comes after `seed`, which names the schema"
         push = messages.Push(
             request=self._requests.next_ticket(),
             sequence=self._requests.next_sequence(),
-            schema_hash=self._schema.hash,
+            schema_hash=self.schema.hash,
             codec=codec,
             epoch=epoch,
             computed_on=computed_on,
@@ -214,7 +214,7 @@ class ParameterClient:
         if self._handshake.is_premature(welcome):
             return self.reconnect(now=now)
         before, self._welcome = self._welcome, welcome
-        if why := self._identity.mismatch(welcome, self._schema):
+        if why := self._identity.mismatch(welcome, self.schema):
             return self._end(SchemaMismatch(why))
         if before is not None and before.run != welcome.run:
             self.adjusted_run = welcome.run

@@ -35,7 +35,8 @@ from ps_common.protocol.messages import Frame, ToWorker, Welcome
 from ps_common.protocol.wire import Buffer
 from ps_common.run_folder.endpoint_file import ServerAddress
 from ps_common.sockets.curve import ClientKeys
-from ps_common.sockets.zmq_sockets import connect, dealer, receive_frames, send_frames, why_no_address
+from ps_common.sockets.tcp_connections import Inbox
+from ps_common.sockets.zmq_sockets import connect, dealer, send_frames, why_no_address
 
 GOODBYE_SECONDS = 1.0
 POLL_SECONDS = 0.05  # between two polls in the background
@@ -94,7 +95,7 @@ class ZmqClient:
         self._slots = SegmentSlots()
         self._lock = threading.Lock()
         self._context = zmq.Context()
-        self._socket = self._dealer()
+        self._inbox = self._connected()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._poll_in_background, name="zmq-client", daemon=True)
         self._thread.start()
@@ -195,6 +196,7 @@ class ZmqClient:
         """The conversation is over: pending and later calls fail with this error."""
         if self._ended is None:
             self._ended = error
+            self._inbox.close()
             self._context.destroy(linger=0)
             self._slots.release()
             self._fail(0, error)
@@ -203,7 +205,7 @@ class ZmqClient:
         """Wait for so long at most, then receive what has arrived and let the machine do what is due."""
         wait = min(seconds, POLL_SECONDS, self.machine.next_tick() - time.monotonic())
         if wait > 0:
-            zmq.zmq_poll([(self._socket, zmq.POLLIN)], int(wait * 1000) + 1)
+            zmq.zmq_poll([(self._inbox.socket, zmq.POLLIN)], int(wait * 1000) + 1)
         self._receive()
         if self.machine.phase is Phase.JOINING and self._server.has_moved(now=time.monotonic()):
             self._do(self.machine.reconnect(now=time.monotonic()))
@@ -221,7 +223,7 @@ class ZmqClient:
     def _receive(self) -> None:
         while True:
             try:
-                frames = receive_frames(self._socket)
+                frames = self._inbox.receive(most_bytes=self.machine.schema.bytes if self.machine.schema else 0)
             except zmq.Again:
                 return
             try:
@@ -244,16 +246,16 @@ class ZmqClient:
                 case Fail():
                     self._fail(effect.ticket, effect.error)
                 case Reconnect():
-                    self._socket.close(linger=0)
+                    self._inbox.close()
                     self._slots.release()
                     self._server.advance()
-                    self._socket = self._dealer()
+                    self._inbox = self._connected()
                 case LogLine():
                     log.warning("%s: %s", self._server, effect.text)
 
     def _transmit(self, transmit: Transmit) -> None:
         try:
-            send_frames(self._socket, self._slots.to_frames(transmit.message, transmit.vector))
+            send_frames(self._inbox.socket, self._slots.to_frames(transmit.message, transmit.vector))
         except zmq.Again:
             # Not connected, or the send queue is full. The machine finds out and sends it again.
             log.debug("%s could not be sent", type(transmit.message).__name__)
@@ -269,13 +271,14 @@ class ZmqClient:
         for future in failed:
             future.set_exception(error)
 
-    def _dealer(self) -> zmq.Socket[bytes]:
+    def _connected(self) -> Inbox:
         socket = dealer(self._context, self._keys)
         socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
         socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, 30)
+        inbox = Inbox(self._context, socket, is_locked=self._keys is not None)
         if self._server.current:
             connect(socket, self._server.current)
-        return socket
+        return inbox
 
 
 def main_thread_stack() -> traceback.StackSummary:

@@ -1,12 +1,13 @@
 """Which connections are cut off, by the counters alone."""
 
-from ps_server.shell.connection_limits import (
+from ps_common.protocol.wire import MAX_HEADER_BYTES
+from ps_common.sockets.tcp_connections import OVERHEAD_BYTES, QUIET_BYTES, SLACK_BYTES, Connection
+from ps_server.shell.connections import (
     OLD_SECONDS,
-    OVERHEAD_BYTES,
-    QUIET_BYTES,
-    Connection,
+    UNTAKEN_SECONDS,
     holding_too_much,
     one_too_many,
+    taking_nothing,
 )
 from ps_server.state.effects import PeerId
 
@@ -55,12 +56,30 @@ def test_handshakes_and_heartbeats_do_not_count_as_unfinished_messages() -> None
 
 def test_a_message_longer_than_any_vector_is_cut_off_even_from_a_worker() -> None:
     stranger, worker = holds(2 * MIB), holds(2 * MIB, peer=b"w")
-    assert set(map(id, cut(stranger, worker, holds(MIB)))) == {id(stranger), id(worker)}
+    assert set(map(id, cut(stranger, worker, holds(MIB, peer=b"v")))) == {id(stranger), id(worker)}
+
+
+def test_a_stranger_sends_no_vector_and_is_cut_off_where_a_message_is_longer_than_a_header() -> None:
+    longest = MAX_HEADER_BYTES + SLACK_BYTES
+    stranger, worker, brief = holds(longest + 1), holds(longest + 1, peer=b"w"), holds(longest)
+    assert cut(stranger, worker, brief) == [stranger]
+
+
+def test_a_peer_that_takes_no_reply_is_cut_off_after_a_while_and_at_once_when_memory_is_short() -> None:
+    idle, reader, sleeper = (Connection(1, b"", since=0.0) for _ in range(3))
+    for second in range(1, 100):
+        idle.look_out(1000, QUIET_BYTES, now=float(second))  # the little that waits fits into the kernel's buffers
+        reader.look_out(1000 * second, 2 * QUIET_BYTES, now=float(second))
+        sleeper.look_out(1000, 2 * QUIET_BYTES, now=float(second))
+        lost = second - 1.0 > UNTAKEN_SECONDS
+        assert taking_nothing([idle, reader, sleeper], is_short=False, now=second) == ([sleeper] if lost else [])
+        short = second - 1.0 > OLD_SECONDS
+        assert taking_nothing([idle, reader, sleeper], is_short=True, now=second) == ([sleeper] if short else [])
 
 
 def test_over_budget_unknown_peers_are_cut_off_first_then_the_longest_silent() -> None:
     workers = [holds(MIB, since=float(since), peer=b"w") for since in (3, 1, 2, 4)]
-    strangers = [holds(MIB, since=5.0)]
+    strangers = [holds(MIB // 4, since=5.0)]
     assert cut(*workers) == []
     assert cut(*workers, *strangers) == strangers
     fifth = holds(MIB, since=9.0, peer=b"w")

@@ -1,12 +1,17 @@
 """The connections of a server's socket, with a real socket."""
 
+import contextlib
 import os
 import socket
+import termios
 from functools import partial
 
 import pytest
 import zmq
 
+from ps_common.protocol.wire import MAX_FRAMES
+from ps_common.sockets import tcp_connections
+from ps_common.sockets.zmq_sockets import receive_frames
 from ps_server.shell import connections as connections_module
 from ps_server.shell.connections import Connections
 from tests.ps_client.loopback_server import wait_until
@@ -43,6 +48,60 @@ def test_connections_that_end_before_they_are_looked_at_harm_neither_the_server_
         connections.close()
         for file in files:
             os.close(file)  # fails where somebody else has closed it
+    finally:
+        context.destroy(linger=0)
+
+
+def test_who_sends_a_message_of_too_many_frames_is_cut_off(caplog: pytest.LogCaptureFixture) -> None:
+    """Each frame takes a microsecond to read, in which nobody else is served."""
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    router = context.socket(zmq.ROUTER)
+    try:
+        how = {"vector_bytes": lambda: 2**20, "run_bytes": lambda: 0, "is_known": lambda peer: True}
+        connections = Connections(context, router, **how, budget_bytes=2**20, is_locked=False)  # type: ignore[arg-type]
+        worker = connected(f"127.0.0.1:{router.bind_to_random_port('tcp://127.0.0.1')}")
+        worker.setblocking(True)
+        for frames in (MAX_FRAMES, 10 * MAX_FRAMES):
+            worker.sendall(message([b""] * frames))
+            assert router.poll(10_000)
+            connections.delivered(receive_frames(router), now=1.0)
+            assert ("too many frames" in caplog.text) == (frames > MAX_FRAMES)
+        assert worker.recv(2**16) == b""
+        worker.close()
+        connections.close()
+    finally:
+        context.destroy(linger=0)
+
+
+def test_who_takes_no_replies_is_cut_off_and_who_reads_slowly_is_not(caplog: pytest.LogCaptureFixture) -> None:
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    router = context.socket(zmq.ROUTER)
+    router.setsockopt(zmq.ROUTER_MANDATORY, 1)
+    router.setsockopt(zmq.SNDHWM, 8)
+    try:
+        how = {"vector_bytes": lambda: 2**20, "run_bytes": lambda: 0, "is_known": lambda peer: True}
+        connections = Connections(context, router, **how, budget_bytes=2**30, is_locked=False)  # type: ignore[arg-type]
+        endpoint = f"127.0.0.1:{router.bind_to_random_port('tcp://127.0.0.1')}"
+        peers = []
+        for _ in range(2):
+            peers.append(connected(endpoint))
+            peers[-1].sendall(message([b"pull"]))
+            frames = router.recv_multipart(copy=False)
+            connections.delivered(frames, now=0.0)
+            with contextlib.suppress(zmq.Again):
+                while True:
+                    router.send_multipart([frames[0].bytes, bytes(2**22)], zmq.NOBLOCK)
+        silent, slow = peers
+        slow.settimeout(10)
+        for second in range(0, 70, 2):
+            assert slow.recv(2**18)
+            connections.drained()
+            connections.look(now=float(second))
+        assert len(connections) == 1
+        assert "takes nothing of the replies" in caplog.text
+        silent.close()
+        slow.close()
+        connections.close()
     finally:
         context.destroy(linger=0)
 
@@ -85,6 +144,7 @@ def test_first_weights_as_long_as_the_protocol_allows_are_received_whole(monkeyp
 
 def _has_arrived(connections: Connections, size: int) -> bool:
     """All of this size, and read by ZeroMQ."""
-    (descriptor,) = connections._sockets
-    borrowed = connections._sockets[descriptor]
-    return connections_module._received(borrowed) >= size and not connections_module._unread(descriptor)
+    (descriptor,) = connections._tcp._sockets
+    borrowed = connections._tcp._sockets[descriptor]
+    _, received = tcp_connections._counters(borrowed)
+    return received >= size and not tcp_connections._waiting(descriptor, termios.FIONREAD)
