@@ -108,6 +108,9 @@ hosts: $(READY)  ## CartPole on six virtual hosts, two slow, one lossy, one cut 
 seeds: $(READY)  ## how soon a preset comes to its score, seed by seed: PRESET=… SEEDS=… ARGS="--envs 16 …" (of the runs)
 	$(BIN)/python -m benchmarks.learning.seeds --preset $(PRESET) --seeds $(or $(SEEDS),10) -- $(ARGS)
 
+speedrun: $(READY)  ## minutes to the mark of a track of benchmarks/SPEEDRUN.md, seeds 0 to 4: TRACK=pong|pong-sticky|breakout-sticky|cartpole|doom
+	$(BIN)/python -m benchmarks.learning.speedrun --track $(or $(TRACK),pong)
+
 games: $(READY)  ## one recipe on eight Atari games, beside baselines and published scores: GAMES="Pong …" MINUTES=… SEEDS=…
 	$(BIN)/python -m benchmarks.learning.games $(if $(GAMES),--games $(GAMES)) --minutes $(or $(MINUTES),30) \
 		--seeds $(or $(SEEDS),1)
