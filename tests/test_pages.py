@@ -60,7 +60,7 @@ def test_who_can_do_what_is_said_of_everybody_and_each_no_is_tried_by_a_test() -
     there = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     for place, answer in answers.items():
         with row(place):
-            assert re.match("no: `test_|yes, because |bound: |not tried$", answer)
+            assert re.match("no: `test_|yes, because |bound: ", answer)
     for name in re.findall(r"`(test_\w+)`", section):
         with row(name):
             assert f"def {name}(" in there

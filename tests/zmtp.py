@@ -8,7 +8,7 @@ GREETING = b"\xff" + bytes(8) + b"\x7f" + b"\x03\x00" + b"NULL".ljust(20, b"\0")
 READY = b"\x04\x1c\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER"
 # RFC 15, the whole of ZMTP 2.0's greeting: signature, revision, a DEALER, no identity.
 OLD_GREETING = b"\xff" + bytes(8) + b"\x7f" + b"\x01\x05\x00\x00"
-MORE, LONG = 1, 2
+MORE, LONG, COMMAND = 1, 2, 4
 
 
 def frame(body: bytes, *, more: bool) -> bytes:

@@ -11,6 +11,7 @@ from typing import Any
 import zmq
 
 from ps_common.errors import WireError
+from ps_common.program.output import LogOfPeer
 from ps_common.protocol.messages import ToWorker
 from ps_common.protocol.names import EVERY_INTERFACE, bare_host, split_address
 from ps_common.protocol.wire import CHUNK_BYTES, MAX_FRAME_BYTES, MAX_FRAMES, Buffer, read_to_worker, to_frames
@@ -112,6 +113,7 @@ class OtherServers:
         self._poller = poller
         self._keys = keys
         self._inboxes: dict[str, Inbox] = {}  # by address
+        self._log = LogOfPeer(log)
         self._most_bytes: dict[str, int] = {}  # of a vector from there
 
     def send(self, send: SendToServer) -> None:
@@ -136,7 +138,7 @@ class OtherServers:
                 try:
                     yield address, *read_to_worker([frame.buffer for frame in frames])
                 except WireError as error:
-                    log.warning("the server at %s sent something unreadable: %s", address, error)
+                    self._log.warning("the server at %s sent something unreadable: %s", address, error)
 
     def close(self) -> None:
         """To be called before the context ends."""

@@ -1,8 +1,11 @@
 """CURVE with real programs: a peer without an authorised key gets no answer; a worker's key is not an admin's."""
 
+import contextlib
+import socket
 import stat
 from pathlib import Path
 
+import psutil
 import pytest
 
 from ps_common.errors import RequestRefused, ServerUnreachable
@@ -12,6 +15,7 @@ from ps_common.sockets.request import ask
 from ps_ctl.folder_commands import add_keys, make_keys
 from tests.integration.integer_worker import keys_of
 from tests.integration.processes import Program, Programs, wait_for
+from tests.zmtp import COMMAND, GREETING, LONG
 
 SILENCE_SECONDS = 0.5
 
@@ -74,6 +78,30 @@ def test_nobody_else_is_answered(programs: Programs, folder: Path, tmp_path: Pat
         assert not is_answered(endpoint, keys, within_seconds=SILENCE_SECONDS)
     assert "connection refused: the key" in server.output
     assert is_answered(endpoint, keys_of(folder, "worker")), "the others have done no harm"
+
+
+@pytest.mark.timeout(120)
+def test_who_has_no_authorised_key_fills_no_memory(programs: Programs, folder: Path) -> None:
+    """Commands of a handshake that do not end, of 16 MiB each, on many connections: each is cut off, or times out."""
+    server, endpoint = locked_server(programs, folder, "--receive-mib", "16")
+    host, _, port = endpoint.rpartition(":")
+    process = psutil.Process(server.process.pid)
+    before = most = process.memory_info().rss
+    command = bytes([COMMAND | LONG]) + (2**24 - 1).to_bytes(8, "big")
+    with contextlib.ExitStack() as stack:
+        peers = [stack.enter_context(socket.create_connection((host, int(port)), timeout=60)) for _ in range(40)]
+        for peer in peers:
+            with contextlib.suppress(OSError):  # cut off
+                peer.sendall(GREETING.replace(b"NULL".ljust(20, b"\0"), b"CURVE".ljust(20, b"\0")) + command)
+                for _ in range(63):
+                    peer.sendall(bytes(2**18))
+                    most = max(most, process.memory_info().rss)
+        for peer in peers:
+            with contextlib.suppress(ConnectionError):
+                while peer.recv(2**16):
+                    pass
+    assert most - before < 300 * 2**20, "40 times 16 MiB were sent"
+    assert is_answered(endpoint, keys_of(folder, "worker"))
 
 
 def test_keys_are_authorised_and_taken_away_while_it_serves(programs: Programs, folder: Path) -> None:

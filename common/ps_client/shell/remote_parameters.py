@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ps_client.shell.zmq_client import Reply, ReplyFuture, ZmqClient
 from ps_common.errors import RequestRefused, RunEnded
+from ps_common.program.output import LogOfPeer
 from ps_common.protocol import messages
 from ps_common.protocol.codecs import CODECS, codec_named
 from ps_common.protocol.deltas import DELTA, WHOLE, Base
@@ -56,7 +57,7 @@ class RemoteParameters:
         # Pushes, the oldest first: what each was computed on, and whether it counts steps, as one of each unroll does.
         self._in_flight: deque[tuple[ReplyFuture[Reply], Newest, bool]] = deque()
         self._reported: ReplyFuture[Reply] | None = None  # the last report
-        self._refused_reports: set[str] = set()  # the codes that were logged
+        self._log, self._refused_reports = LogOfPeer(log), deque[str](maxlen=20)  # the codes that were logged
         self._discarded = 0
         self._adjusted_run: Run | None = None
 
@@ -169,8 +170,8 @@ class RemoteParameters:
         """A refused report does not count. One warning for each reason is enough."""
         error = report.exception(0)
         if isinstance(error, RequestRefused) and error.code not in self._refused_reports:
-            self._refused_reports.add(error.code)
-            log.warning("%s: these games and meters do not count", error)
+            self._refused_reports.append(error.code)
+            self._log.warning("%s: these games and meters do not count", error)
 
     def newest(self, received: Reply, have: Newest | None) -> Newest:
         """The second half of `pull`: what a reply brings to a worker that has `have`."""

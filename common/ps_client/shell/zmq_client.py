@@ -30,6 +30,7 @@ from ps_client.machine.parameter_client import Call, ParameterClient
 from ps_client.machine.patience import Stall, StallWatch
 from ps_client.shell.segment_slots import SegmentSlots
 from ps_common.errors import PsRlError, ServerUnreachable, WireError
+from ps_common.program.output import LogOfPeer
 from ps_common.program.reasons import say
 from ps_common.protocol.messages import Frame, ToWorker, Welcome
 from ps_common.protocol.wire import Buffer
@@ -93,6 +94,7 @@ class ZmqClient:
         self._farewell: ReplyFuture[Reply] | None = None  # to GOODBYE
         self._ended: Exception | None = None  # why the conversation is over
         self._slots = SegmentSlots()
+        self._log_of_server = LogOfPeer(log)
         self._lock = threading.Lock()
         self._context = zmq.Context()
         self._inbox = self._connected()
@@ -229,7 +231,7 @@ class ZmqClient:
             try:
                 read = self._slots.read([frame.buffer for frame in frames])
             except WireError as error:
-                log.warning("the server at %s sent something unreadable: %s", self._server, error)
+                self._log_of_server.warning("the server at %s sent something unreadable: %s", self._server, error)
             else:
                 if read is not None:
                     self._do(self.machine.receive(*read, now=time.monotonic()))
@@ -251,7 +253,7 @@ class ZmqClient:
                     self._server.advance()
                     self._inbox = self._connected()
                 case LogLine():
-                    log.warning("%s: %s", self._server, effect.text)
+                    self._log_of_server.warning("%s: %s", self._server, effect.text)
 
     def _transmit(self, transmit: Transmit) -> None:
         try:

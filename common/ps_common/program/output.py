@@ -22,13 +22,27 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
+from time import monotonic
 from typing import Any, TextIO
 
 from ps_common.errors import SettingsError
+from ps_common.meters import RateLimit
 
 DATE = "%Y-%m-%d %H:%M:%S"
 MOST_WAITING_CHARACTERS = 2**20
 END_SECONDS = 2.0  # for waiting output when a program ends
+
+
+class LogOfPeer:
+    """Lines that one other program causes, which may be hostile: a few at once, and six a minute in the long run."""
+
+    def __init__(self, log: logging.Logger) -> None:
+        self._log, self._limit = log, RateLimit(at_once=20, per_second=0.1)
+
+    def warning(self, text: str, *values: object) -> None:
+        """Log a line, or leave it out."""
+        if self._limit.allows(now=monotonic()):
+            self._log.warning(text, *values)
 
 
 class LenientStream:

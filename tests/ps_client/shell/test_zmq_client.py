@@ -1,5 +1,6 @@
 """The shell of the worker's machine, over a real socket: calls and futures, GOODBYE, and every way it can end."""
 
+import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -7,15 +8,19 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from ps_client.machine import handshake, patience
 from ps_client.machine.parameter_client import Call, ParameterClient
 from ps_client.machine.patience import StallWatch
+from ps_client.shell.shard_connections import ShardConnections
 from ps_client.shell.zmq_client import ZmqClient
 from ps_common.errors import PsRlError, RunEnded, ServerUnreachable
 from ps_common.protocol import messages
+from ps_common.protocol.lineage import MOST_SHARDS
 from ps_common.protocol.messages import ToServer
+from ps_common.protocol.wire import PROTOCOL_TAG
 from ps_common.run_folder.endpoint_file import write_endpoint
 from tests.ps_client.client_transcripts import PATIENCE_SECONDS, SCHEMA, new_client, vector, welcome
 from tests.ps_client.loopback_server import LoopbackServer, Polite, Reply, serving, wait_until
@@ -24,9 +29,11 @@ SECONDS = 20.0  # until a wait has failed
 
 
 @contextmanager
-def connected(server: LoopbackServer, machine: ParameterClient | None = None) -> Iterator[ZmqClient]:
+def connected(
+    server: LoopbackServer, machine: ParameterClient | None = None, *, watch: StallWatch | None = None
+) -> Iterator[ZmqClient]:
     """A client for the length of a block; its thread ends with the block."""
-    client = ZmqClient(server.address, machine or machine_now())
+    client = ZmqClient(server.address, machine or machine_now(), watch=watch)
     try:
         yield client
     finally:
@@ -155,6 +162,53 @@ def test_an_unreadable_reply_is_logged_and_survived(caplog: pytest.LogCaptureFix
     with serving(Garbled()) as server, connected(server, machine) as client:
         client.call(pull(machine)).result(SECONDS)
     assert f"the server at {server.address} sent something unreadable: bad header" in caplog.text
+
+
+def test_a_hostile_server_fills_no_log_and_hides_no_warning_of_its_worker(caplog: pytest.LogCaptureFixture) -> None:
+    class Hostile(Polite):
+        refusals = 0
+
+        def replies(self, peer: bytes, message: ToServer, vector: bytes) -> Sequence[Reply]:
+            if not isinstance(message, messages.Heartbeat | messages.Pull):
+                return super().replies(peer, message, vector)
+            news: list[Reply] = []
+            for _ in range(100):  # each with a reason that was not there before
+                self.refusals += 1
+                code, reason = "other_run", f"another run, the {self.refusals}th time"
+                news.append(messages.Refused(request=message.request, code=code, reason=reason))
+            return [*[[b"ps-rl/1", b"\xc1"] for _ in range(500)], *news, *super().replies(peer, message, vector)]
+
+    machine = machine_now()
+    watch = StallWatch(least_seconds=0.01, now=time.monotonic())
+    with serving(Hostile()) as server, connected(server, machine, watch=watch) as client:
+        client.call(pull(machine)).result(SECONDS)
+        wait_until(lambda: "the trainer is stalled here" in caplog.text, "its own warning is there")
+    assert 0 < sum(server.address in record.getMessage() for record in caplog.records) < 30
+
+
+def test_a_hostile_server_that_names_many_shards_takes_few_descriptors() -> None:
+    class Manifold(Polite):
+        shards = MOST_SHARDS
+
+        def replies(self, peer: bytes, message: ToServer, vector: bytes) -> Sequence[Reply]:
+            if not isinstance(message, messages.Hello):
+                return super().replies(peer, message, vector)
+            plain = msgspec.to_builtins(welcome(message.request))
+            plain["shard"] = {"number": 1, "addresses": ["127.0.0.1:1"] * self.shards}
+            return [[PROTOCOL_TAG, msgspec.msgpack.encode(plain)]]
+
+    before, most = len(os.listdir("/proc/self/fd")), 0
+    for shards in (MOST_SHARDS, MOST_SHARDS + 1, 5000):
+        behaviour = Manifold()
+        behaviour.shards = shards
+        with serving(behaviour) as server:
+            worker = ShardConnections("w", server.address, proposed_run={}, patience_seconds=0.5, resend_mib=1)
+            with pytest.raises(ServerUnreachable):
+                worker.join()
+            most = max(most, len(os.listdir("/proc/self/fd")) - before)
+            worker.close()
+    assert most < 900, "a process may have 1024"
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_when_the_run_is_over_every_call_raises_run_ended() -> None:
