@@ -15,7 +15,7 @@ import msgspec
 import xxhash
 
 from ps_common.errors import CheckpointError, ReceiptError
-from ps_common.protocol.names import printable
+from ps_common.protocol.names import as_text, printable
 from ps_common.protocol.record import check_format
 from ps_common.release import release
 from ps_common.run_folder.trained import Trained
@@ -100,7 +100,7 @@ def read_receipt(path: Path) -> Receipt:
     except CheckpointError as error:
         raise ReceiptError(f"--verify {path}: {error}") from error
     except (ValueError, RecursionError) as error:
-        raise ReceiptError(f"--verify {path}: is not a receipt of rl-eval: {error}") from error
+        raise ReceiptError(f"--verify {path}: {as_text(f'is not a receipt of rl-eval: {error}')}") from error
     return receipt
 
 

@@ -2,7 +2,7 @@
 The replication of a run to one standby: the state transfer, then every change, numbered and in order.
 
 When a standby has acknowledged everything but what is younger than a second, no push is durable without it any more.
-It is in sync when it has been told so, and has all that was durable before: then it can take over at any moment.
+It is in sync when it has said that it knows this, and has all that was durable before: then it can take over at once.
 
 No worker waits for a standby. One that is not in sync yet delays nothing. A standby in sync that lags while a resend
 buffer fills up is dropped; so is one whose backlog takes too much memory. A dropped or silent standby may still take
@@ -55,7 +55,6 @@ class _Standby:
     heard: float
     release: str = ""  # of its program
     durable_through: int = 0  # the number up to which pushes may be durable without it; 0: any may be
-    is_told: bool = False  # what `durable_through` is
     in_sync_since: float = inf
     is_dropped: bool = False
     pause_seconds: float = 0.0  # before it gets the state again; 0 where it was not dropped
@@ -136,8 +135,7 @@ class Replication:
         if ack.request:
             through, minutes = standby.durable_through, run.progress.minutes(now=now)
             effects.append(Send(peer, leading(ack.request, run.lineage, durable_through=through, minutes=minutes)))
-            standby.is_told = through > 0
-        if standby.is_told and standby.in_sync_since == inf and standby.backlog.acknowledged >= standby.durable_through:
+        if standby.in_sync_since == inf and 0 < standby.durable_through <= min(ack.durable_through, ack.number):
             standby.in_sync_since = now
             effects.append(LogLine(f"{standby.address} follows as the standby", peer="standby"))
         return effects

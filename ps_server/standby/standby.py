@@ -229,7 +229,9 @@ class Standby:
         return [self._acknowledge(), *repetition.apply(update, vector, now=now)]
 
     def _acknowledge(self, *, request: int = 0) -> SendToServer:
-        return self._send(messages.Followed(request=request, follow=self._follow, number=self._number))
+        through = self._durable_through if request and self._release else 0
+        ack = messages.Followed(request=request, follow=self._follow, number=self._number, durable_through=through)
+        return self._send(ack)
 
     def _send(self, message: ToServer) -> SendToServer:
         return SendToServer(self.primary, message, "--standby-of")

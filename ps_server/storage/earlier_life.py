@@ -17,6 +17,7 @@ from torch import Tensor
 
 from ps_common.errors import CheckpointError, SettingsError
 from ps_common.protocol.lineage import DRAWN, Lineage
+from ps_common.protocol.names import as_text
 from ps_common.protocol.record import Record
 from ps_common.run_folder.checkpoint_file import read_checkpoint
 from ps_common.run_folder.checkpoint_folder import checkpoints_of, first_sound, newest_first, why_none
@@ -39,8 +40,9 @@ def read_lineage(folder: Path) -> Lineage | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:
+        why = as_text(str(error.strerror if isinstance(error, OSError) else error))
         raise SettingsError(
-            f"{path}: cannot be read: {error}; move it away to start anew, without the run's workers"
+            f"{path}: cannot be read: {why}; move it away to start anew, without the run's workers"
         ) from error
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from ps_common.errors import CheckpointError, DamagedCheckpoint, OtherFormat, SchemaMismatch, SettingsError
 from ps_common.protocol.lineage import Lineage
 from ps_common.protocol.messages import MOST_ENVIRONMENTS, AdjustmentsRecord, Code, Run
-from ps_common.protocol.names import Count, Minutes, Name, Sequence, Signed, Text, check_address
+from ps_common.protocol.names import Count, Minutes, Name, Sequence, Signed, Text, as_text, check_address
 from ps_common.protocol.status import STALENESS_BOUNDS, Histogram
 from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_common.release import beside, is_newer
@@ -118,10 +118,11 @@ def record_from_json(content: bytes) -> Record:
             record = msgspec.convert(plain, Record)
         record.check()
     except KeyError as error:
-        raise DamagedCheckpoint(f"is damaged, because its record has no {error}") from error
+        raise DamagedCheckpoint(as_text(f"is damaged, because its record has no {error}")) from error
     except (ValueError, TypeError, AttributeError, RecursionError, SchemaMismatch, SettingsError) as error:
         newer = beside("its writer", said) if is_newer(said := release_in(content)) else ""
-        raise DamagedCheckpoint(f"is damaged, because its record cannot be read: {error}{newer}") from error
+        why = as_text(f"is damaged, because its record cannot be read: {error}")  # it quotes the file
+        raise DamagedCheckpoint(f"{why}{newer}") from error
     return record
 
 
@@ -161,7 +162,7 @@ def check_vectors(vectors: Mapping[str, Tensor], record: Record) -> None:
         vector, is_slot = vectors[name], name.startswith(SLOT)
         shape, wanted = list(vector.shape), [schema.weights if is_slot else schema.size]
         if not is_slot and name not in (WEIGHTS, TARGET):
-            raise DamagedCheckpoint(f"is damaged, because no checkpoint has a tensor {name!r}")
+            raise DamagedCheckpoint(as_text(f"is damaged, because no checkpoint has a tensor {name!r}"))
         if shape != wanted and not (is_slot and shape == []):
             raise DamagedCheckpoint(f"is damaged, because its {name} have the shape {shape}, not {wanted}")
         if vector.dtype.itemsize != 4 or not vector.dtype.is_floating_point:

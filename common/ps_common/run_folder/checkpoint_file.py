@@ -20,6 +20,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from ps_common.errors import CheckpointError, DamagedCheckpoint
+from ps_common.protocol.names import as_text
 from ps_common.protocol.record import (
     FORMAT,
     KIND,
@@ -89,7 +90,7 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], Record]:
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (SafetensorError, ValueError) as error:
-        raise DamagedCheckpoint(f"{path}: is damaged, because it cannot be read: {error}") from error
+        raise DamagedCheckpoint(f"{path}: {as_text(f'is damaged, because it cannot be read: {error}')}") from error
     return vectors, record
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ps_common.errors import CheckpointError, SchemaMismatch
 from ps_common.protocol.messages import Run
-from ps_common.protocol.names import Count, Minutes
+from ps_common.protocol.names import Count, Minutes, as_text
 from ps_common.protocol.record import check_format, is_finite
 from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_common.settings.regular_file import MOST_FILE_BYTES, check_regular
@@ -40,7 +40,7 @@ def read_policy(path: Path) -> tuple[PolicyRecord, RunSpec, Schema, Tensor]:
         check_regular(path, most_bytes=MOST_FILE_BYTES)
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
-            written_by = metadata.get("release", "")
+            written_by = as_text(metadata.get("release", ""))
             check_format(metadata.get("format", ""), KIND, newest=FORMAT, oldest=FORMAT, release=written_by)
             record = msgspec.json.decode(metadata.get("record", ""), type=PolicyRecord)
             schema = Schema(record.schema)
@@ -53,7 +53,7 @@ def read_policy(path: Path) -> tuple[PolicyRecord, RunSpec, Schema, Tensor]:
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (SafetensorError, SchemaMismatch, ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path}: is damaged, because it cannot be read: {error}") from error
+        raise CheckpointError(f"{path}: {as_text(f'is damaged, because it cannot be read: {error}')}") from error
 
 
 def _tensor(file: Any, spec: TensorSpec) -> Tensor:

@@ -27,8 +27,10 @@ class Primary(Transcript):
     def follow(self, request: int = 1, address: str = STANDBY, peer: str = "s") -> list[Any]:
         return self.sent(self.say(peer, messages.Follow(request=request, address=address, release=release())), peer)
 
-    def followed(self, number: int, *, request: int = 0, follow: int = 1, peer: str = "s") -> list[Any]:
-        ack = messages.Followed(request=request, follow=follow, number=number)
+    def followed(
+        self, number: int, *, through: int = 0, request: int = 0, follow: int = 1, peer: str = "s"
+    ) -> list[Any]:
+        ack = messages.Followed(request=request, follow=follow, number=number, durable_through=through)
         return self.sent(self.say(peer, ack), peer)
 
     @staticmethod
@@ -52,7 +54,7 @@ def followed_server() -> Primary:
     server.followed(state.number)
     server.after(1.0)
     server.machine.checkpoint_saved("with the standby's address")
-    server.followed(state.number, request=1)
+    server.followed(state.number, through=state.number)
     return server
 
 

@@ -82,7 +82,7 @@ def test_the_status_shows_the_standby_and_its_lag() -> None:
     assert isinstance(server, Primary)
     (state,) = server.follow()
     assert (standby_of(server).address, standby_of(server).phase) == (STANDBY, "state transfer")
-    server.followed(state.number, request=1)
+    server.followed(state.number, through=state.number)
     in_sync = StandbyStatus(address=STANDBY, phase="in sync", release=release())
     assert standby_of(server) == in_sync
     server.push("a", 1)
@@ -154,9 +154,12 @@ def test_a_standby_that_has_the_state_and_lags_holds_nothing_back_until_it_has_c
     assert standby_of(server).phase == "catching up", "it does not know that it may take over"
     (leading,) = server.followed(state.number + 1, request=7)
     assert leading.durable_through == state.number + 2
+    server.followed(state.number + 2)
+    assert standby_of(server).phase == "catching up", "the reply may be lost"
+    server.followed(state.number + 1, through=state.number + 2)
     assert standby_of(server).phase == "catching up", "it lacks what may be durable without it"
     assert notes(server.effects) == []
-    server.followed(state.number + 2)
+    server.followed(state.number + 2, through=state.number + 2)
     assert standby_of(server).phase == "in sync"
     assert notes(server.effects) == [f"{STANDBY} follows as the standby"]
     server.followed(state.number + 3)
@@ -270,7 +273,7 @@ def state_after_pause(server: Primary, request: int, pause: float) -> None:
     server.after(0.75)
     (state,) = server.follow(request=request)
     assert isinstance(state, messages.State)
-    server.followed(state.number, request=1, follow=request)
+    server.followed(state.number, through=state.number, follow=request)
     assert standby_of(server).phase == "in sync"
 
 

@@ -245,7 +245,7 @@ def test_the_status_says_in_sync_once_a_killed_primary_is_replaced_at_once() -> 
     while (phase := server.machine.status(now=server.now).standby.phase) != "in sync":  # type: ignore[union-attr]
         phases.append(phase)
         server.pass_time(0.25)
-    assert phases == ["catching up"], "the reply to the next beat brings what the standby has to know"
+    assert phases == ["catching up", "catching up"], "the standby is told, and then it says that it was"
     server.silence(1.0)
     server.ask_standby(server.hello_of("a", oldest=1))
     assert server.standby.server is not None
