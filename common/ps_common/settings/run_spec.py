@@ -537,13 +537,14 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return built
 
     def to_toml(self) -> str:
-        """The text of a file for --config. TOML has no null: settings of None are left out, and empty tables."""
+        """The text of a file for --config, without settings of None, empty tables and empty names of the whole run."""
         sections = {
             name: {key: value for key, value in section.items() if value not in (None, {})}
             for name, section in self.to_dict().items()
             if isinstance(section, dict)
         }
-        settings = {name: value for name, value in self.to_dict().items() if not isinstance(value, dict | None)}
+        given = {name: value for name, value in self.to_dict().items() if not isinstance(value, dict | None)}
+        settings = {name: value for name, value in given.items() if value != "" or name == "preset"}
         import tomli_w  # which a reader of policies need not have
 
         return tomli_w.dumps(settings | sections)

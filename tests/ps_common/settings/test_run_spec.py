@@ -55,6 +55,12 @@ def test_the_error_for_a_misspelt_preset_names_the_one_that_was_meant() -> None:
             load_preset(typed)
 
 
+def test_names_that_a_run_does_not_have_are_not_in_its_file() -> None:
+    text = RunSpec(seed=0).to_toml()
+    assert ("seed = 0" in text, "start_from" in text, "experiment" in text) == (True, False, False)
+    assert 'start_from = "there"' in RunSpec(start_from="there").to_toml()
+
+
 @given(values_of(RunSpec))
 def test_a_run_survives_toml_and_dictionaries(run: RunSpec) -> None:
     assert run_from_dict(tomllib.loads(run.to_toml()), source="a test") == run
