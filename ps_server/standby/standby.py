@@ -68,7 +68,7 @@ class Standby:
         self._number = 0  # the number of the last update that is applied
         self._durable_through = 0
         self._last_request = 1
-        self._beats: dict[int, float] = {}  # when each outstanding request was sent
+        self._beats: dict[int, float] = {}  # when each request was sent whose reply would count
         self._confirmed = now - LEASE_SECONDS  # when the newest request was sent that has a reply
         self._is_bound = False  # by `_durable_through`: the primary has not said that it follows another way
         self._primary_died = math.inf  # when a server without the run was met where the primary was
@@ -179,7 +179,6 @@ class Standby:
             held = self.run.lineage.run_id if self.run is not None else ""
             who = messages.Follow(request=self._follow, address=self.address, run_id=held, release=self._release)
             return [self._send(who)]
-        # A reply to an older one would not count, and while the primary is dead there is none.
         self._beats = {beat: sent for beat, sent in self._beats.items() if now - sent < LEASE_SECONDS}
         self._beats[self._last_request] = now
         return [self._acknowledge(request=self._last_request)]
@@ -229,9 +228,8 @@ class Standby:
         return [self._acknowledge(), *repetition.apply(update, vector, now=now)]
 
     def _acknowledge(self, *, request: int = 0) -> SendToServer:
-        through = self._durable_through if request and self._release else 0
-        ack = messages.Followed(request=request, follow=self._follow, number=self._number, durable_through=through)
-        return self._send(ack)
+        said = {"durable_through": self._durable_through} if request and self._release else {}
+        return self._send(messages.Followed(request=request, follow=self._follow, number=self._number, **said))
 
     def _send(self, message: ToServer) -> SendToServer:
         return SendToServer(self.primary, message, "--standby-of")
