@@ -2,13 +2,14 @@
 
 import contextlib
 import logging
+import shlex
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
-from ps_common.errors import CheckpointError, Fenced, SettingsError
+from ps_common.errors import CheckpointError, Fenced, PsRlError, SettingsError
 from ps_common.program.flags import Parsed
 from ps_common.program.reasons import say
 from ps_common.program.resources import flush_denormals
@@ -117,6 +118,8 @@ def _serve(
         is_written = shell.close() & records.close(machine.status(now=time.monotonic()))
         if not is_written:
             storage.keep()
+    if shell.broken:
+        raise PsRlError(_broken(shell.broken, shell.served, storage))
     if shell.served is not None and (primary := shell.served.ending.gives_way_to):
         (storage.folder / LINEAGE).unlink()  # the lineage of the run that is not begun
         return settings.following(primary, storage.folder, port=shell.port)
@@ -246,6 +249,13 @@ def _not_saved(server: ParameterServer, storage: RunStorage) -> str:
                 f"from it: {storage.resumed_from(url)}"
             )
     return f"version {server.version} could not be saved; see the warnings above"
+
+
+def _broken(why: str, served: ParameterServer | None, storage: RunStorage) -> str:
+    """A sentence on a state that nothing leads to; `served` is None at a standby."""
+    again = f"ps-server --resume {shlex.quote(str(storage.folder))}"
+    what = f"go on from the newest checkpoint: {again}" if served is not None else "start this standby anew"
+    return f"{why}: that cannot be, so nothing was saved since; {what}"
 
 
 def _first_line(settings: ServerSettings, bound: str, address: str) -> str:

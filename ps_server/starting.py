@@ -26,7 +26,8 @@ from ps_common.settings.run_settings import run_from_dict
 from ps_common.sockets.curve import ClientKeys
 from ps_common.sockets.request import status_of
 from ps_server.machine.ending import advice
-from ps_server.machine.parameter_server import Limits, ParameterServer
+from ps_server.machine.flow_control import Limits
+from ps_server.machine.parameter_server import ParameterServer
 from ps_server.settings import ServerSettings
 from ps_server.standby.standby import Standby
 from ps_server.state.adjustments import remembered, undone_by_flags

@@ -4,7 +4,7 @@ Checkpoints: when one is due, what it holds, which pushes are durable once it is
 At most one is being written at a time; the shell writes it in the background.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -28,10 +28,6 @@ STALLED_SECONDS, SLOWER = 30.0, 4.0
 # Another checkpoint follows at once only if the one in progress leaves more than this share of a worker's resend buffer
 # undurable.
 LITTLE_SHARE = 0.5
-# A worker that keeps more undurable pushes than both is spared the memory: the next checkpoint begins this soon after
-# the one before. Of large vectors few pushes are as many bytes, and a checkpoint is dear: it waits for half a resend
-# buffer.
-MANY_PUSHES, MANY_BYTES, SOON_SECONDS = 32, 48 * 2**20, 1.0
 # This share of the interval has to pass before the best mean return so far is worth a checkpoint.
 BEST_SHARE = 1 / 6
 
@@ -120,12 +116,6 @@ class CheckpointSchedule:
         else:
             self._hurried = self._hurried or kept > 0
 
-    def spare_memory_of(self, account: Account, *, vector_bytes: int) -> None:
-        """A worker is alive; each of its pushes that it keeps has a vector of this many bytes."""
-        kept = account.through - account.durable
-        if kept > MANY_PUSHES and kept * vector_bytes > MANY_BYTES:
-            self._due = min(self._due, self._begun + SOON_SECONDS)
-
     def is_due(self, version: int, *, best: bool = False, milestone: bool = False, now: float) -> bool:
         """Whether to begin one now: on request, when it is due and there is something new, or early."""
         if self.is_writing:
@@ -191,6 +181,14 @@ class CheckpointSchedule:
         self.failures += 1
         self.failing = True
         return self._finished()
+
+    def violations(self, *, version: int, number: int) -> Iterator[str]:
+        """What cannot be, of the checkpoints of a run at this version, whose standby was sent updates to this number"""
+        begun = [*self._unreleased, *filter(None, [self._writing])]
+        if max([self.saved_version, *(one.version for one in begun)]) > version:
+            yield f"a checkpoint is of a later version than the weights, {version}"
+        if max((one.number for one in begun), default=0) > number:
+            yield f"a checkpoint has more updates of the standby than were sent, {number}"
 
     def take_requests(self) -> list[tuple[PeerId, int]]:
         """None can be begun. Returns the requests for it."""

@@ -12,11 +12,12 @@ sync    in rounds of one push from each worker, always the next of its sequence:
 Workers whose lease has ended, or that left, keep no push of another waiting.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from ps_common.protocol.messages import Push
+from ps_common.protocol.record import Account
 from ps_common.protocol.wire import Buffer
 from ps_common.settings.run_spec import Consistency
 from ps_server.machine.membership import Member, Membership
@@ -105,6 +106,11 @@ class ConsistencyGate:
         for sequence in list(self._waiting.get(worker_id, ())):
             self._remove(worker_id, sequence)
 
+    def give_up(self, worker_id: str, oldest: int) -> None:
+        """The worker will send no push before `oldest` again, and wants none of them settled."""
+        for sequence in [one for one in self._waiting.get(worker_id, ()) if one < oldest]:
+            self._remove(worker_id, sequence)
+
     def drop_all(self) -> None:
         """The run is over."""
         self._waiting.clear()
@@ -130,6 +136,19 @@ class ConsistencyGate:
             return self._next_of_paced(members, epoch, version)
         return self._next_of_sync(members)
 
+    def violations(self, accounts: Mapping[str, Account], *, window: int) -> Iterator[str]:
+        """What cannot be, by worker; a push may wait as far as the window beyond the last that is settled."""
+        waiting_bytes = 0
+        for worker, pushes in self._waiting.items():
+            waiting_bytes += sum(push.size for push in pushes.values())
+            account = accounts.get(worker)
+            if account is None:
+                yield f"{worker}: pushes of it wait, and it has no account"
+            elif not account.through < min(pushes, default=0) <= max(pushes, default=0) <= account.through + window:
+                yield f"{worker}: pushes {sorted(pushes)} wait, and those up to {account.through} are settled"
+        if waiting_bytes != self.waiting_bytes:
+            yield f"{self.waiting_bytes} bytes count as waiting, and {waiting_bytes} do"
+
     def _next_of_sync(self, members: Membership) -> list[WaitingPush]:
         for member in members.moving():
             if not self.waits(member.worker_id):
@@ -137,10 +156,8 @@ class ConsistencyGate:
         if self._awaited:
             return []
         # A dead worker's push that is not the next of its sequence is dropped: a worker that comes back sends it again.
-        # So is a push that its worker has given up.
-        for worker, pushes in list(self._waiting.items()):
-            for sequence in [one for one in pushes if one <= self._through(worker) or not self.waits(worker)]:
-                self._remove(worker, sequence)
+        for worker in [one for one in self._waiting if not self.waits(one)]:
+            self.drop(worker)
         return self._together(set(self._waiting))
 
     def _next_of_ssp(self, members: Membership) -> list[WaitingPush]:

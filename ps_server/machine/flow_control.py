@@ -11,7 +11,7 @@ name.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ps_server.machine.membership import Member, Membership
@@ -23,6 +23,15 @@ FIRST_GRANT_SECONDS = 5.0  # likewise, of a worker that has never pushed
 FIRST_PENALTY_SECONDS = 30.0  # after the second unused grant in a row: the first may be the network's fault
 LONGEST_PENALTY_SECONDS = 3600.0
 MOST_REMEMBERED = 10_000  # workers, or connections, with unused grants
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Times and sizes that belong to a server and not to the run."""
+
+    lease_seconds: float  # silence after which a worker is taken for dead
+    checkpoint_seconds: float  # between two checkpoints
+    receive_bytes: int = RECEIVE_BYTES  # for the vectors of pushes that are in flight or wait
 
 
 @dataclass(frozen=True)
@@ -114,6 +123,14 @@ class PushBudget:
             self._turn = not has_pushed
             grants.append((member.peer, request))
         return grants
+
+    def violations(self) -> Iterator[str]:
+        """What cannot be of the grants."""
+        sizes = [grant.size for grant in self._granted.values()]
+        if sum(sizes) != self._granted_bytes:
+            yield f"{self._granted_bytes} bytes count as granted, and {sum(sizes)} are"
+        if sum(sizes) > max(self._budget_bytes, *sizes, 0):
+            yield f"{sum(sizes)} bytes are granted, and the budget has {self._budget_bytes}"
 
     def _first(
         self, waiting_bytes: int, has_waiting: Callable[[str], bool], *, now: float

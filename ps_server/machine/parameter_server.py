@@ -7,7 +7,6 @@ clocks: the shell (zmq_server.py) owns those and passes `now`, in seconds of any
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
@@ -16,13 +15,14 @@ from ps_common.errors import CheckpointError
 from ps_common.protocol import messages
 from ps_common.protocol.lineage import Lineage
 from ps_common.protocol.messages import ToServer, ToWorker
+from ps_common.protocol.names import LONGEST_SENTENCE, as_text
 from ps_common.protocol.record import Record
 from ps_common.protocol.status import Status
 from ps_common.protocol.wire import Buffer
 from ps_server.machine.admission import Admission, run_for, welcome
 from ps_server.machine.checkpoint_schedule import CheckpointSchedule, Saving
 from ps_server.machine.ending import Ending, is_fenced_by
-from ps_server.machine.flow_control import RECEIVE_BYTES
+from ps_server.machine.flow_control import Limits
 from ps_server.machine.membership import ALONE, Member, Membership
 from ps_server.machine.operator_requests import OperatorRequest, OperatorRequests
 from ps_server.machine.phases import ACCEPTS, ANYBODY, Phase, Sender, check_sender
@@ -37,15 +37,6 @@ from ps_server.state.guards import Denied
 from ps_server.state.soundness import NOTHING_TO_GO_BACK_TO, Soundness
 from ps_server.state.starting_weights import StartingWeights
 from ps_server.state.training_run import TrainingRun
-
-
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """Times and sizes that belong to a server and not to the run."""
-
-    lease_seconds: float  # silence after which a worker is taken for dead
-    checkpoint_seconds: float  # between two checkpoints
-    receive_bytes: int = RECEIVE_BYTES  # for the vectors of pushes that are in flight or wait
 
 
 class ParameterServer:
@@ -177,6 +168,11 @@ class ParameterServer:
             if not any(isinstance(effect, Recall) for effect in effects):  # else there is nothing to save
                 effects += self._saving.tick(self.run, now=now)
         return effects + self.ending.tick(now=now) + self._operators.subscriptions.tick(self._operators.status, now=now)
+
+    def check(self) -> str:
+        """What cannot be of this state, which nothing leads to; "" if nothing is wrong."""
+        checkpoints = self.checkpoints.violations(version=self.version, number=self.replication.number)
+        return as_text("; ".join((*checkpoints, *self.pushes.violations())), LONGEST_SENTENCE)
 
     def logged(self, line: LogLine, *, now: float) -> list[Effect]:
         """A line is in the log; now it becomes an event, for subscribers and the run's records."""

@@ -5,7 +5,7 @@ training_run.py decides what a push does to the weights; this file decides when,
 the states of a push. Pulls pass here too: the gate of a paced run has to know which version each worker computes on.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -31,7 +31,7 @@ from ps_server.replication.first_shard import FirstShard
 from ps_server.replication.replication import Replication
 from ps_server.state.effects import Effect, PeerId, Recall, Send
 from ps_server.state.guards import DAMAGED, Denied, codec_for_weights
-from ps_server.state.soundness import Soundness
+from ps_server.state.soundness import Soundness, violations_of
 from ps_server.state.training_run import TrainingRun
 
 
@@ -104,6 +104,7 @@ class PushPipeline:
         self.budget.arrived(member)
         effects: list[Effect] = []
         waiting = WaitingPush(member, member.peer, push, vector, vector_bytes(vector))
+        self.gate.give_up(member.worker_id, push.oldest)
         if not run.is_new(member.worker_id, push):
             effects.append(self._reply(run, waiting, run.settled_before(member.worker_id, push), now=now))
         elif is_damaged(vector, push.check):
@@ -143,6 +144,15 @@ class PushPipeline:
         gate = self.gate
         grants = self.budget.next_grants(waiting_bytes=gate.waiting_bytes, has_waiting=gate.has_waiting, now=now)
         return [Send(peer, CreditGrant(request=request)) for peer, request in grants]
+
+    def violations(self) -> Iterator[str]:
+        """What cannot be of the run, its members, their credits, the pushes that wait, and the standby's updates."""
+        yield from self.budget.violations()
+        yield from self._replication.violations()
+        if (run := self._run) is not None:
+            yield from violations_of(run)
+            yield from self._membership.violations(run.ledger.accounts)
+            yield from self.gate.violations(run.ledger.accounts, window=run.ledger.window)
 
     def watch_weights(self) -> list[Effect]:
         """Go back to a checkpoint if the weights are not finite any more."""

@@ -44,7 +44,8 @@ class SharedStatus:
 
 def status_of(run: TrainingRun | None, members: list[Member], *, now: float, **fields: Any) -> Status:
     """`fields` come from neither the run nor the members. Before the run is decided its own fields are zeros."""
-    nothing: dict[str, Any] = {"refused": {}, "not_modified": 0, "checkpoint_version": 0, "checkpoint_failures": 0}
+    zeros = dict.fromkeys(("epoch", "not_modified", "checkpoint_version", "checkpoint_failures"), 0)
+    nothing: dict[str, Any] = {"run_id": "", "refused": {}} | zeros
     return Status(
         release=release(),
         workers_alive=sum(member.alive for member in members),
@@ -56,6 +57,8 @@ def status_of(run: TrainingRun | None, members: list[Member], *, now: float, **f
 def _run_fields(run: TrainingRun, *, now: float) -> dict[str, Any]:
     progress = run.progress
     return {
+        "run_id": run.lineage.run_id,
+        "epoch": run.epoch,
         "shard": run.shard,
         "preset": run.spec.preset,
         "experiment": run.spec.experiment,

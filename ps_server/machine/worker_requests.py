@@ -102,7 +102,6 @@ class WorkerRequests:
     def _heartbeat(self, run: TrainingRun, member: Member, heartbeat: Heartbeat, *, now: float) -> list[Effect]:
         """A worker whose resend buffer fills up hurries the next checkpoint, and a standby that lags is dropped."""
         account, member.waits_elsewhere = run.ledger.accounts[member.worker_id], heartbeat.waits_elsewhere
-        self.checkpoints.spare_memory_of(account, vector_bytes=self.pushes.vector_bytes)
         effects: list[Effect] = []
         if heartbeat.save_soon:
             self.checkpoints.hurry_for(member.worker_id, account)

@@ -10,7 +10,7 @@ over, so no push is durable without it until it sends FOLLOW anew or its lease e
 pause, which doubles with each drop.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -197,6 +197,11 @@ class Replication:
         if former is None:
             return None
         return _status(former, "dropped" if now < former.again_at else "gone", Lag(), self._drops)
+
+    def violations(self) -> Iterator[str]:
+        """What cannot be of the updates that the standby was sent."""
+        if self._standby is not None and not self._standby.is_dropped:
+            yield from self._standby.backlog.violations(self.number)
 
     def begin_anew(self) -> list[Effect]:
         """The run went back to a checkpoint, which no update describes: the standby needs the state again."""

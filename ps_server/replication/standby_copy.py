@@ -9,7 +9,7 @@ Then each change is repeated, through the code that made it at the primary. So b
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,6 +37,7 @@ from ps_common.protocol.tensors import TensorSpec, vector_bytes
 from ps_common.protocol.wire import CHUNK_BYTES, MAX_FRAMES, Buffer, checksum
 from ps_server.state.effects import Effect
 from ps_server.state.guards import Denied
+from ps_server.state.soundness import violations_of
 from ps_server.state.training_run import TrainingRun
 
 WINDOW = 4  # messages that may be in flight, however large they are
@@ -122,6 +123,16 @@ class Backlog:
         self._in_flight = self._in_flight_bytes = 0
         return self.take(now=now)
 
+    def violations(self, newest: int) -> Iterator[str]:
+        """What cannot be of a queue that ends with this number."""
+        numbers = [item.message.number for item in self._queue]
+        first = self.acknowledged + 1 if self.acknowledged or not numbers else numbers[0]
+        if numbers != list(range(first, newest + 1)):
+            yield f"the standby has acknowledged {self.acknowledged} of {newest} updates, and {len(numbers)} wait"
+        sizes = [item.size for item in self._queue]
+        if (sum(sizes), sum(sizes[: self._in_flight])) != (self._bytes, self._in_flight_bytes):
+            yield f"{self._bytes} bytes count as waiting for the standby, and {sum(sizes)} do"
+
     def clear(self) -> None:
         """Drop every item; `acknowledged` stays."""
         self._queue.clear()
@@ -178,9 +189,17 @@ def check_in(message: ToWorker) -> str:
 class Repetition:
     """The repetition of the updates since one state transfer, on the run of that transfer."""
 
-    def __init__(self, run: TrainingRun) -> None:
+    def __init__(self, run: TrainingRun, number: int) -> None:
+        """The state has this number."""
         self._run = run
+        self._adopted = run.weights.version - number
         self._group: list[tuple[str, Push, Sequence[Buffer]]] = []  # settled together with the next push
+
+    def violations(self, number: int) -> Iterator[str]:
+        """What cannot be of the copy when updates up to this number are applied."""
+        yield from violations_of(self._run)
+        if self._run.weights.version > self._adopted + number:
+            yield f"update {number} of the primary has made version {self._run.weights.version} of its state"
 
     def apply(self, update: Update, vector: Sequence[Buffer], *, now: float) -> list[Effect]:
         """Apply the next update to the run."""

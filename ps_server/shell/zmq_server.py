@@ -40,6 +40,8 @@ AWAY_SECONDS = 0.5  # a tick later than this: messages of workers may have waite
 BURST = 64  # messages between two readings of the clock
 SAVE_SECONDS = 60.0  # for the last checkpoint, at least
 SLOWER = 4.0  # times the longest checkpoint so far, where that is more
+CHECK_SECONDS = 1.0  # between two looks of the machine at its own invariants, unless they take more than
+CHECK_SHARE = 0.005  # of the time
 LINGER_MILLISECONDS = 500  # for the last replies when the server exits
 
 log = logging.getLogger("ps-server")
@@ -79,6 +81,8 @@ class ZmqServer:
         self._lines = LogLines()
         self._replies = SendQueue(self._socket, place=self._segments.write_reply, renewed=self._renewed)
         self._exit = False
+        self.broken = ""  # what is wrong with the machine's state, for which the server ends
+        self._check_due = 0.0
         self._on_record: Callable[[RecordReport | RecordEvent], None] | None = None
         self._poller = zmq.Poller()
         self._poller.register(self._socket, zmq.POLLIN)
@@ -123,6 +127,8 @@ class ZmqServer:
                     self._server.was_away(now - next_tick, now=now)
                 next_tick = now + TICK_SECONDS
                 self._tick(now=now)
+                if now >= self._check_due:
+                    self._check()
                 on_tick(self._server.status(now=now))
             self._replies.send_waiting(now=time.monotonic())
 
@@ -133,16 +139,24 @@ class ZmqServer:
             self._replies.serves(served.membership.count_alive())
         self._segments.keep_only({member.peer for member in served.membership.alive()} if served else ())
 
+    def _check(self) -> None:
+        """The server ends if its state cannot be."""
+        began = time.monotonic()
+        self.broken = self._server.check()
+        self._exit = self._exit or self.broken != ""
+        now = time.monotonic()
+        self._check_due = now + max(CHECK_SECONDS, (now - began) / CHECK_SHARE)
+
     def close(self) -> bool:
         """
-        Write the last checkpoint, if anything changed since the newest, and release everything.
+        Write the last checkpoint, if anything changed since the newest, and release everything; none if `broken`.
 
         Returns whether all checkpoints are on disk. A disk that accepts nothing is abandoned after a time limit.
         """
         end = time.monotonic() + max(SAVE_SECONDS, SLOWER * self._writer.longest_seconds)
         self._drain_writer(end)
         for _ in range(2):  # again if the weights turn out ruined, and the run goes back to a checkpoint
-            if self.served is not None and self.served.has_unsaved:
+            if self.served is not None and self.served.has_unsaved and not self.broken:
                 self._do(self.served.save(now=time.monotonic()))
                 self._drain_writer(end)
         is_written = self._writer.close(within_seconds=max(0.0, end - time.monotonic()))
@@ -229,7 +243,11 @@ class ZmqServer:
                 case effects.SendToServer():
                     self._others.send(effect)
                 case effects.SaveCheckpoint():
-                    self._writer.write(effect)
+                    self._check()  # no checkpoint is written of a sum that is wrong
+                    if self.broken:
+                        self._collect(Written("", self.broken))
+                    else:
+                        self._writer.write(effect)
                 case effects.Recall():
                     self._do(self._recall())
                 case RecordReport() | RecordEvent():

@@ -19,7 +19,8 @@ from ps_common.protocol.status import STANDBY_PHASE, Status
 from ps_common.protocol.wire import Buffer, is_damaged
 from ps_common.release import does_not_know_release, explained, release
 from ps_server.machine.admission import proof_of
-from ps_server.machine.parameter_server import Limits, ParameterServer
+from ps_server.machine.flow_control import Limits
+from ps_server.machine.parameter_server import ParameterServer
 from ps_server.machine.phases import ANYBODY, Sender
 from ps_server.machine.status_report import status_of, status_reply
 from ps_server.replication.replication import LEASE_SECONDS
@@ -90,23 +91,16 @@ class Standby:
         if isinstance(message, messages.StatusRequest):
             return [status_reply(peer, message, self.run, self.status(now=now))]
         run, silence_seconds = self.run, now - self._primary_heard
-        if (
-            not isinstance(message, messages.Hello)
-            or run is None
-            or not run.lineage.is_of(message.run_id)
-            or silence_seconds < self._takeover_seconds
-            or now - self._ticked > self._takeover_seconds / 2  # paused: there may be messages to read
-        ):
+        waits = silence_seconds < self._takeover_seconds or now - self._ticked > self._takeover_seconds / 2  # or paused
+        if not isinstance(message, messages.Hello) or run is None or not run.lineage.is_of(message.run_id) or waits:
             reason = f"this is the standby of {self.primary}, which serves the run; connect there"
             return [_refused(peer, message.request, "standby", reason)]
         lineage = run.lineage.taken_over(draw=self._draw)
-        is_complete = self.is_complete(now=now)
-        self._lacks = self._lacks or lacking(run, message, lineage, proof_of(message.secret), is_complete=is_complete)
+        proof, is_complete = proof_of(message.secret), self.is_complete(now=now)
+        self._lacks = self._lacks or lacking(run, message, lineage, proof, is_complete=is_complete)
         if self._lacks:
-            reason = (
-                f"the primary {self.primary} is silent, but it went on without this standby, which lacks "
-                f"{self._lacks}; start the primary again: ps-server --resume RUN_DIR"
-            )
+            why = f"the primary {self.primary} is silent, but went on without this standby, which lacks {self._lacks}"
+            reason = f"{why}; start the primary again: ps-server --resume RUN_DIR"
             return [_refused(peer, message.request, "lacking", reason), *self._warn(reason)]
         if silence_seconds < EXCLUDING_SECONDS and not self.is_complete(now=self._primary_heard):
             reason = f"this standby of {self.primary} is not in sync, and waits for {EXCLUDING_SECONDS:g} s of silence"
@@ -183,6 +177,11 @@ class Standby:
         self._beats[self._last_request] = now
         return [self._acknowledge(request=self._last_request)]
 
+    def check(self) -> str:
+        """What cannot be of this state; "" if nothing is wrong."""
+        found = self._repetition.violations(self._number) if self._repetition is not None else ()
+        return self.server.check() if self.server is not None else "; ".join(found)
+
     def leave(self, *, now: float) -> list[Effect]:
         """The process is asked to leave: at once, unless it serves the run."""
         return self.server.leave(now=now) if self.server is not None else [Exit("asked to leave")]
@@ -202,15 +201,13 @@ class Standby:
         """The state of the run, as far as the standby knows it."""
         if self.server is not None:
             return self.server.status(now=now)
-        run_id, epoch = (self.run.lineage.run_id, self.run.epoch) if self.run else ("", 0)
-        fields = {"run_id": run_id, "epoch": epoch, "refused": dict(self._refused)}
-        return status_of(self.run, [], phase=STANDBY_PHASE, **fields, now=now)
+        return status_of(self.run, [], phase=STANDBY_PHASE, refused=dict(self._refused), now=now)
 
     # -- following ----------------------------------------------------------------------------------------------------
 
     def _adopt(self, state: messages.State, vector: Sequence[Buffer], *, now: float) -> list[Effect]:
         self.run = run_of(state, vector, now=now)
-        self._repetition = Repetition(self.run)
+        self._repetition = Repetition(self.run, state.number)
         self._number, self._durable_through, self._primary_died = state.number, 0, math.inf
         line = LogLine(f"following {self.primary}: {self.run.weights.schema.size} parameters at version {self.version}")
         return [line, self._acknowledge()]

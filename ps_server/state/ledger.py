@@ -20,7 +20,7 @@ An account is for good once a push of it was applied: without it the push could 
 nothing, so of the others, opened in this life of the server, the latest are kept.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Literal
 
@@ -120,6 +120,16 @@ class Ledger:
         account.early.add(sequence)
         self._close_gap(account)
 
+    def violations(self) -> Iterator[str]:
+        """What cannot be, by worker."""
+        for worker, account in self.accounts.items():
+            if account.durable > account.through:
+                yield f"{worker}: {account.durable} of its pushes are durable, and {account.through} are settled"
+            if account.early and min(account.early) <= account.through + 1:
+                yield f"{worker}: all up to {account.through} are settled, and {min(account.early)} is beyond a gap"
+        if lost := self._idle.keys() - self.accounts.keys():
+            yield f"{min(lost)}: it has no account, and counts among those without a push"
+
     @staticmethod
     def _close_gap(account: Account) -> None:
         while account.through + 1 in account.early:
@@ -145,7 +155,7 @@ class Ledger:
         """A checkpoint with these accounts is complete, and the standby in sync has its pushes."""
         for worker_id, saved in accounts.items():
             account = self.accounts.get(worker_id)
-            if account is not None and account.proof == saved.proof:
+            if account is not None and (account.proof, account.incarnation) == (saved.proof, saved.incarnation):
                 account.durable = max(account.durable, saved.through)
 
 

@@ -19,7 +19,8 @@ from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_common.protocol.wire import Buffer, read_to_worker, to_frames
 from ps_common.release import release
 from ps_common.settings.run_settings import run_from_dict
-from ps_server.machine.parameter_server import Limits, ParameterServer
+from ps_server.machine.flow_control import Limits
+from ps_server.machine.parameter_server import ParameterServer
 from ps_server.replication.standby_copy import OVERHEAD_BYTES, SMALL_WINDOW_BYTES
 from ps_server.shell.send_queue import MOST_WAITING
 from ps_server.shell.server_sockets import SEND_HIGH_WATER

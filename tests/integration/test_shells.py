@@ -25,7 +25,8 @@ from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import Wire
 from ps_common.sockets import shared_memory
-from ps_server.machine.parameter_server import Limits, ParameterServer
+from ps_server.machine.flow_control import Limits
+from ps_server.machine.parameter_server import ParameterServer
 from ps_server.shell import mapped_segments
 from ps_server.shell.zmq_server import ZmqServer
 from ps_server.state.training_run import TrainingRun

@@ -11,7 +11,8 @@ import zmq
 
 from ps_common.protocol import messages
 from ps_common.protocol.wire import read_to_worker, to_frames
-from ps_server.machine.parameter_server import Limits, ParameterServer
+from ps_server.machine.flow_control import Limits
+from ps_server.machine.parameter_server import ParameterServer
 from ps_server.machine.subscriptions import MOST_SUBSCRIBERS
 from ps_server.shell.send_queue import MOST_EVENTS_WAITING
 from ps_server.shell.zmq_server import ZmqServer

@@ -5,7 +5,8 @@ from typing import Any
 
 from ps_common.protocol.messages import ToServer
 from ps_common.protocol.wire import Buffer, read_to_server, read_to_worker, to_frames
-from ps_server.machine.parameter_server import Limits, ParameterServer
+from ps_server.machine.flow_control import Limits
+from ps_server.machine.parameter_server import ParameterServer
 from ps_server.standby.standby import Standby
 from ps_server.state.effects import Effect, Send, SendToServer
 from tests.ps_server.transcripts import CHECKPOINT_SECONDS, LEASE_SECONDS, Transcript

@@ -20,7 +20,8 @@ from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_common.protocol.wire import Buffer
 from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import RunSpec
-from ps_server.machine.parameter_server import Limits, ParameterServer
+from ps_server.machine.flow_control import Limits
+from ps_server.machine.parameter_server import ParameterServer
 from ps_server.state.effects import Effect, Exit, LogLine, SaveCheckpoint, Send
 from ps_server.state.starting_weights import StartingWeights
 from ps_server.state.training_run import TrainingRun
@@ -220,6 +221,7 @@ class Transcript:
         """Let time pass, then tick."""
         self.now += seconds
         self.effects = self.machine.tick(now=self.now)
+        assert self.machine.check() == ""
         return self.effects
 
     def save(self) -> SaveCheckpoint:

@@ -30,7 +30,8 @@ from ps_common.protocol.wire import Buffer, read_to_server, read_to_worker, to_f
 from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import RunSpec
 from ps_server.machine.admission import proof_of
-from ps_server.machine.parameter_server import Limits, ParameterServer
+from ps_server.machine.flow_control import Limits
+from ps_server.machine.parameter_server import ParameterServer
 from ps_server.state.effects import Exit, SaveCheckpoint, Send, SendToServer
 from ps_server.state.training_run import TrainingRun
 
@@ -243,6 +244,7 @@ class SimulatedCluster:
         self.network = Network(faults, seed)
         self.first_shard: SimulatedCluster | None = None
         self.others: dict[bytes, Callable[[ToWorker], None]] = {}  # servers of other shards, which follow this one
+        self._heard: set[bytes] = set()  # peers that have sent something
         self.disk_full = False
         self.resend_bytes = resend_bytes
         self._in_flight, self._pulls, self._addresses = in_flight, pulls, addresses
@@ -278,9 +280,11 @@ class SimulatedCluster:
         if self.server_up:
             self._finish_writing()
             self._do_server(self.server.tick(now=self.now))
+            assert (found := self.server.check()) == "", found
         for worker in self.workers:
             if worker.alive:
                 self._do_worker(worker, worker.machine.tick(now=self.now))
+                assert (found := worker.machine._requests.check()) == "", found
 
     def kill_server(self) -> None:
         """As kill −9: updates outside of checkpoints are gone."""
@@ -388,6 +392,7 @@ class SimulatedCluster:
                     self.exited = True
 
     def _send(self, send: Send) -> None:
+        assert send.to in self._heard, f"{send.to!r} has sent nothing, and is sent {send.message}"
         peer, copied = send.to, [bytes(frame) for frame in self._frames_to_worker(send)]
         link = f">{peer.partition(b'/')[0].decode()}"
         self.network.carry(lambda: self._to_worker(peer, copied), link=link, now=self.now)  # which keeps no snapshot
@@ -440,6 +445,7 @@ class SimulatedCluster:
 
     def _receive(self, peer: bytes, message: ToServer, vector: Sequence[Buffer]) -> None:
         assert isinstance(message, ToServer)
+        self._heard.add(peer)
         self._do_server(self.server.receive(peer, message, vector, now=self.now))
 
     def follow_shard_1(self, first_shard: "SimulatedCluster") -> None:

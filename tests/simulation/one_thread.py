@@ -24,7 +24,8 @@ from ps_common.protocol.lineage import Lineage
 from ps_common.protocol.wire import read_to_server, read_to_worker, to_frames
 from ps_common.run_folder.checkpoint_file import read_checkpoint, write_checkpoint
 from ps_common.settings.run_spec import RunSpec
-from ps_server.machine.parameter_server import Limits, ParameterServer
+from ps_server.machine.flow_control import Limits
+from ps_server.machine.parameter_server import ParameterServer
 from ps_server.state.effects import SaveCheckpoint, Send
 from ps_server.state.training_run import TrainingRun
 from rl_agent.agent import build_agent, collector_for

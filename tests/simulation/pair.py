@@ -12,7 +12,8 @@ from typing import Any
 
 from ps_common.protocol.messages import ToWorker
 from ps_common.protocol.wire import read_to_server, read_to_worker, to_frames
-from ps_server.machine.parameter_server import Limits, ParameterServer
+from ps_server.machine.flow_control import Limits
+from ps_server.machine.parameter_server import ParameterServer
 from ps_server.standby.standby import Standby
 from ps_server.state.effects import Exit, LogLine, SaveCheckpoint, Send, SendToServer
 from tests.simulation.cluster import SimulatedCluster
@@ -76,6 +77,7 @@ class SimulatedPair(SimulatedCluster):
             self._hear_at_standby(self._wire.popleft()[1])
         self._finish_writing_at_standby()
         self._do_standby(self.standby.tick(now=self.now))
+        assert (found := self.standby.check()) == "", found
 
     # -- how it works -------------------------------------------------------------------------------------------------
 
@@ -89,6 +91,7 @@ class SimulatedPair(SimulatedCluster):
             else:
                 super()._to_server(peer, frames)
         elif self.standby_is_reachable:
+            self._heard.add(peer)
             message, vector = read_to_server(frames)
             self._do_standby(self.standby.receive(peer, message, vector, now=self.now))
 
@@ -99,6 +102,7 @@ class SimulatedPair(SimulatedCluster):
     def _from_shard(self, peer: bytes, frames: list[bytes]) -> None:
         """Other shards send to both, as one serves."""
         SimulatedCluster._to_server(self, peer, frames)
+        self._heard.add(peer)
         self._do_standby(self.standby.receive(peer, *read_to_server(frames), now=self.now))
 
     def _hear_shard_1_at_standby(self, reply: ToWorker) -> None:

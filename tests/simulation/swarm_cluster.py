@@ -1,6 +1,5 @@
 """
-The cluster of a swarm's world: its workers look at all that they are given, its server at itself, and its disk has
-files.
+The cluster of a swarm's world: its workers look at all that they are given, and its disk has files.
 
 Each worker process pushes integers into a weight of its own. So the sum is exact by process.
 """
@@ -30,7 +29,6 @@ from ps_common.run_folder.checkpoint_folder import newest_first
 from ps_common.run_folder.paths import WRITING, checkpoint_name
 from ps_server.machine.consistency import ConsistencyGate, WaitingPush
 from ps_server.machine.membership import Membership
-from ps_server.machine.parameter_server import ParameterServer
 from ps_server.state.effects import SaveCheckpoint
 from ps_server.state.training_run import TrainingRun
 from ps_server.storage.earlier_life import newest_checkpoint
@@ -133,8 +131,6 @@ class Watched:
 
     folder: Path | None = None
     workers: list[WorldWorker]
-    server: ParameterServer
-    server_up: bool
     now: float
     is_damaged = False  # what was durable may be gone from the disk
 
@@ -153,7 +149,6 @@ class Watched:
         self._versions = versions
         self.schema = schema_of(shard.number, shard.of)
         self.processes: list[WorldWorker] = []
-        self._newest: dict[ParameterServer, int] = {}  # the newest version of each
         super().__init__(worker=partial(WorldWorker, schema=self.schema), shard=shard, **options)
 
     def _new_worker(self, worker_id: str, *, process: int) -> WorldWorker:
@@ -164,20 +159,11 @@ class Watched:
         self.processes.append(worker)
         return worker
 
-    def servers(self) -> list[ParameterServer]:
-        """Those that are up: the primary, and what the standby has become."""
-        up = [self.server] if self.server_up else []
-        if isinstance(self, SimulatedPair) and self.standby.server is not None and self.standby.server not in up:
-            up.append(self.standby.server)
-        return up
-
     def step(self) -> None:
         super().step()
         for worker in self.workers:
             while worker.alive and worker.may_push:  # another shard has replied
                 self._do_worker(worker, worker.push(now=self.now))
-        for server in self.servers():
-            check(server, self._newest, now=self.now)
 
     def applied(self) -> np.ndarray:
         """The sum of each process's pushes, from the statistics; from the weights too where pushes have no mean."""
@@ -285,29 +271,6 @@ def _is_sound(path: Path) -> bool:
     except CheckpointError:
         return False
     return True
-
-
-# -- what each server must be, after each step ------------------------------------------------------------------------
-
-
-def check(server: ParameterServer, newest: dict[ParameterServer, int], *, now: float) -> None:
-    """Invariants. `newest` is the newest version seen so far, by server."""
-    assert server.version >= newest.get(server, 0), f"version {server.version} after {newest[server]}"
-    newest[server] = server.version
-    if server.run is None:
-        return
-    for worker, account in server.run.ledger.accounts.items():
-        assert account.durable <= account.through, f"{worker}: durable {account.durable}, settled {account.through}"
-        assert min(account.early, default=account.through + 2) > account.through + 1, f"{worker}: {account}"
-    budget, gate = server.pushes.budget, server.pushes.gate
-    granted = sum(grant.size for grant in budget._granted.values())
-    assert budget._granted_bytes == granted, f"{budget._granted_bytes} bytes are counted as granted, {granted} are"
-    assert granted <= max(budget._budget_bytes, server.pushes.vector_bytes), f"{granted} bytes are granted"
-    waiting = sum(push.size for pushes in gate._waiting.values() for push in pushes.values())
-    assert gate.waiting_bytes == waiting, f"{gate.waiting_bytes} bytes are counted as waiting, {waiting} are"
-    for member in server.membership.alive():
-        silent = now - member.last_heard
-        assert silent <= server.membership.lease_seconds + 1.0, f"{member.worker_id} is alive, silent for {silent} s"
 
 
 def checked_next(

@@ -27,7 +27,8 @@ from ps_common.protocol.messages import Message
 from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_common.protocol.wire import Buffer, read_to_server, to_frames
 from ps_common.release import release
-from ps_server.machine.parameter_server import Limits, ParameterServer
+from ps_server.machine.flow_control import Limits
+from ps_server.machine.parameter_server import ParameterServer
 from ps_server.state.effects import Effect, Send
 
 ROOT = Path(__file__).parent.parent.parent

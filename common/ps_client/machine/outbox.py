@@ -11,7 +11,7 @@ server that has lost its ledger learns the beginning of its window from that.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -134,6 +134,17 @@ class Outbox:
             request = without_reply[number]
             if not isinstance(request.message, Heartbeat | CreditRequest):
                 self._pending[number] = replace(request, order=0)
+
+    def violations(self, kept: Container[int]) -> Iterator[str]:
+        """What cannot be of the requests; `kept` are the sequences in the resend buffer."""
+        if both := self._pending.keys() & self._in_flight.keys():
+            yield f"request {min(both)} is pending and in flight"
+        flying = [one.message for one in self._in_flight.values() if isinstance(one.message, Push)]
+        pushes = [*flying, *(one.message for one in self._pending.values() if isinstance(one.message, Push))]
+        if flying and max(one.request for one in flying) > min(self._pending, default=NO_LIMIT):
+            yield f"request {min(self._pending)} is pending, and a later push is in flight"
+        if lost := [one.sequence for one in pushes if one.sequence not in kept]:
+            yield f"push {min(lost)} has no reply, and is not kept"
 
     def clear(self) -> None:
         """No replies will come any more."""

@@ -6,7 +6,7 @@ server has applied or discarded it, and *durable* when a completed checkpoint co
 buffer has a budget of bytes. A push that does not fit waits, unless the server reports that its checkpoints fail.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -48,6 +48,9 @@ class ResendBuffer:
 
     def __len__(self) -> int:
         return len(self._kept)
+
+    def __contains__(self, sequence: object) -> bool:
+        return sequence in self._kept
 
     @property
     def oldest(self) -> int | None:
@@ -115,6 +118,18 @@ class ResendBuffer:
                 # The trainer has had the weights of the first reply.
                 lost.append((msgspec.structs.replace(kept.message, weight_codec=None), kept.vector))
         return lost
+
+    def violations(self) -> Iterator[str]:
+        """What cannot be of the pushes that are kept."""
+        sizes = [kept.size for sequence, kept in self._kept.items() if sequence <= self._admitted]
+        if sum(sizes) != self._bytes:
+            yield f"{self._bytes} bytes count as kept, and {sum(sizes)} are"
+        if sum(sizes) > self._budget_bytes > 0 and len(sizes) > 1:
+            yield f"{sum(sizes)} bytes are kept, and the resend buffer has {self._budget_bytes}"
+        if any(kept.settled and not kept.replied for kept in self._kept.values()):
+            yield "a push without a reply is settled"
+        if list(self._kept) != sorted(self._kept):
+            yield "pushes are kept out of order"
 
     def clear(self) -> None:
         """No push will be sent any more."""

@@ -9,7 +9,6 @@ from ps_server.machine.checkpoint_schedule import (
     BEST_SHARE,
     HURRY_SECONDS,
     SLOWER,
-    SOON_SECONDS,
     STALLED_SECONDS,
     CheckpointSchedule,
     Content,
@@ -234,21 +233,6 @@ def test_a_checkpoint_that_lacks_a_worker_does_not_count_for_its_hurry(
     plan.hurry_for("b", newcomer)
     plan.completed(ledger)
     assert plan.is_due(6, now=START + HURRY_SECONDS)
-
-
-def test_many_kept_pushes_bring_a_checkpoint_soon_and_few_or_small_ones_do_not(
-    plan: CheckpointSchedule, ledger: Ledger
-) -> None:
-    plan.started(Content(3, ledger.record()), now=START)
-    plan.completed(ledger)
-    account = ledger.accounts["a"]
-    mebibyte = 2**20
-    for pushes, vector_bytes, soon in ((32, 8 * mebibyte, False), (48, mebibyte, False), (49, mebibyte, True)):
-        while account.through - account.durable < pushes:
-            ledger.settle("a", account.through + 1)
-        plan.spare_memory_of(account, vector_bytes=vector_bytes)
-        assert plan.is_due(60, now=START + SOON_SECONDS) == soon, (pushes, vector_bytes)
-    assert not plan.is_due(60, now=START + SOON_SECONDS / 2), "no more than one a second for this reason"
 
 
 def test_an_early_one_is_written_even_when_the_weights_are_the_saved_ones(plan: CheckpointSchedule) -> None:

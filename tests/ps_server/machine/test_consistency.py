@@ -49,6 +49,16 @@ def silent(server: Transcript, *talkative: str) -> Answers:
     return said
 
 
+def test_pushes_that_their_worker_gives_up_take_no_memory_and_are_not_applied() -> None:
+    server = a_server("sync")
+    for sequence in range(1, 200):
+        assert push(server, "a", sequence, oldest=sequence) == []
+        assert server.machine.pushes.gate.waiting_bytes == 12, sequence
+        assert server.machine.check() == ""
+    assert push(server, "b", 1) == [("a", 199, "applied"), ("b", 1, "applied")]
+    server.after(0.25)
+
+
 # -- cost -------------------------------------------------------------------------------------------------------------
 
 

@@ -36,6 +36,7 @@ vectors = st.sampled_from(
 PUSH: dict[str, Any] = {
     "request": requests,
     "sequence": sequences,
+    "oldest": sequences,
     "computed_on": counts,
     "epoch": st.sampled_from([0, EPOCH]),
     "schema_hash": st.sampled_from([SCHEMA.hash, SCHEMA.hash, "x"]),
@@ -106,6 +107,7 @@ def test_every_message_is_answered_once_and_hurts_no_other_worker(
             server.say(peer, message)
         else:
             server.ask(peer, message, [] if not isinstance(message, messages.CARRIES_VECTOR) else buffers)
+        assert server.machine.check() == ""
         for send in sends(server.effects):
             sendable(send)
         if any(isinstance(effect, SaveCheckpoint) for effect in server.effects):

@@ -237,7 +237,7 @@ def test_names_without_a_push_take_no_place_of_workers(server: Transcript, monke
     assert server.push("a", 3).verdict == "duplicate"
     for number, (worker, message, *vector) in enumerate(told):
         update = messages.Update(request=1, number=number, worker_id=worker, message=message)
-        Repetition(standby).apply(update, *vector or [()], now=server.now)
+        Repetition(standby, 0).apply(update, *vector or [()], now=server.now)
     numbers = [{name: one.number for name, one in run.ledger.accounts.items()} for run in (server.run, standby)]
     assert numbers[0] == numbers[1]
 

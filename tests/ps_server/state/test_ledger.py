@@ -277,3 +277,17 @@ def test_through_restarts_and_crashes_the_ledger_equals_a_perfect_memory(happene
         assert ledger.accounts["a"].incarnation == model.incarnation
         assert ledger.accounts["a"].through == model.through()
         assert ledger.accounts["a"].durable == durable
+
+
+def test_what_is_durable_of_a_process_is_not_of_its_next_incarnation() -> None:
+    """A client that has forgotten its incarnation and kept its secret begins at sequence 1 again."""
+    first = Opened(incarnation=1, proof="p", key="", oldest=1, environments=1)
+    ledger = a_ledger()
+    ledger.open("again", first)
+    ledger.settle("again", 1)
+    saved = ledger.record()
+    ledger.open("again", msgspec.structs.replace(first, incarnation=2, proof="another"))
+    account = ledger.open("again", msgspec.structs.replace(first, incarnation=3))
+    ledger.mark_durable(saved)
+    assert (account.through, account.durable) == (0, 0)
+    assert list(ledger.violations()) == []

@@ -266,3 +266,13 @@ def test_statistics_are_added_to_and_weights_are_optimized() -> None:
     assert float(store.flat[1]) == pytest.approx(0.9, abs=1e-4)
     assert store.flat[2:].tolist() == [10.0, 17.0]
     assert len(rule.slots["mean"]) == 2
+
+
+def test_a_sum_of_what_is_not_negative_is_not_negative() -> None:
+    names = ("seen.count", (1,)), ("seen.total", (2,)), ("seen.squares", (2,))
+    schema = Schema([TensorSpec("w", (1,)), *(TensorSpec(*name, role="statistic") for name in names)])
+    for at, is_sound in ((1, False), (2, True), (3, True), (4, False), (5, False)):
+        store = WeightStore(schema, torch.ones(schema.size), optimizer_for(SgdSettings(), schema.weights))
+        assert list(store.violations()) == []
+        store.flat[at] = -1.0
+        assert (list(store.violations()) == []) == is_sound, at
