@@ -125,7 +125,7 @@ class ConsistencyGate:
         if not self._waiting or (members.is_moving(self._awaited) and not self.waits(self._awaited)):
             return []
         self._awaited = ""
-        self._began = self._began or len(members.moving()) >= self._settings.quorum
+        self._began = self._began or members.is_quorum(self._settings.quorum)
         if not self._began:
             return []
         if self._settings.rule == "async":

@@ -168,6 +168,10 @@ class Membership:
         """The living members that may push soon: pushes of others may wait for theirs."""
         return [member for member in self._living.values() if member.moves]
 
+    def is_quorum(self, count: int) -> bool:
+        """Whether so many living members have trainers that are not stalled."""
+        return sum(not member.stalled for member in self._living.values()) >= count
+
     def living(self, worker_id: str) -> Member | None:
         """The member of this id, if its lease runs."""
         return self._living.get(worker_id)

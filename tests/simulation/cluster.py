@@ -19,7 +19,7 @@ import torch
 from ps_client.machine.effects import Effect, Fail, Joined, LogLine, Reconnect, Resolve, Transmit
 from ps_client.machine.handshake import Identity
 from ps_client.machine.parameter_client import ParameterClient
-from ps_common.errors import PsRlError
+from ps_common.errors import PsRlError, WireError
 from ps_common.protocol import messages
 from ps_common.protocol.codecs import CODECS
 from ps_common.protocol.deltas import Base
@@ -130,6 +130,7 @@ class SimulatedWorker:
     stalest: int = 0  # versions that its latest push was late
     error: PsRlError | None = None
     alive: bool = True
+    stalled: bool = False  # it makes no push, though it lives
 
     def __post_init__(self) -> None:
         self.machine.checksums = self.checksums
@@ -213,6 +214,8 @@ def run_id_of(life: int) -> str:
 class SimulatedCluster:
     """One server and some workers. `settings` is the run, as nested dictionaries."""
 
+    server_tick_seconds = TICK_SECONDS
+
     def __init__(
         self,
         *,
@@ -235,7 +238,7 @@ class SimulatedCluster:
     ) -> None:
         self._code = code or {}  # of the run's own parts, that workers state, by worker id
         self._worker = worker
-        self.now = 100.0
+        self.now = self._next_tick = 100.0
         self.lineage = Lineage.begun(run_id_of(1), secret="s", draw=0, shard=shard)  # what the run's folder remembers
         self.lives = 1  # of the server
         self.run: RunSpec = run_from_dict(
@@ -275,15 +278,19 @@ class SimulatedCluster:
     def step(self) -> None:
         """One tick of the clock: deliver what has arrived, then let everyone look at the time."""
         self.now += TICK_SECONDS
+        self._ticks = self.now >= self._next_tick - TICK_SECONDS / 2
+        self._next_tick += self.server_tick_seconds if self._ticks else 0.0
         for deliver in self.network.arrived(now=self.now):
             deliver()
         if self.server_up:
             self._finish_writing()
+        if self.server_up and self._ticks:
             self._do_server(self.server.tick(now=self.now))
+        if self.server_up:
             assert (found := self.server.check()) == "", found
         for worker in self.workers:
             if worker.alive:
-                self._do_worker(worker, worker.machine.tick(now=self.now))
+                self._do_worker(worker, worker.machine.tick(now=self.now, stalled=worker.stalled))
                 assert (found := worker.machine._requests.check()) == "", found
 
     def kill_server(self) -> None:
@@ -440,8 +447,12 @@ class SimulatedCluster:
 
     def _to_server(self, peer: bytes, frames: list[bytes]) -> None:
         if self.server_up:
-            message, vector = read_to_server(frames)
-            self._receive(peer, message, vector)
+            try:
+                message, vector = read_to_server(frames)
+            except WireError as error:
+                self._do_server(self.server.unreadable(peer, str(error), now=self.now))
+            else:
+                self._receive(peer, message, vector)
 
     def _receive(self, peer: bytes, message: ToServer, vector: Sequence[Buffer]) -> None:
         assert isinstance(message, ToServer)

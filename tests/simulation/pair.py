@@ -60,7 +60,7 @@ class SimulatedPair(SimulatedCluster):
         self.is_paused, self.server_up = True, False
 
     def go_on(self) -> None:
-        self.is_paused, self.server_up = False, True
+        self.is_paused, self.server_up, self._next_tick = False, True, self.now
         inbox, self._inbox = self._inbox, []
         for deliver in inbox:
             deliver()
@@ -76,7 +76,8 @@ class SimulatedPair(SimulatedCluster):
         while self._wire and self._wire[0][0] <= self.now:
             self._hear_at_standby(self._wire.popleft()[1])
         self._finish_writing_at_standby()
-        self._do_standby(self.standby.tick(now=self.now))
+        if self._ticks:
+            self._do_standby(self.standby.tick(now=self.now))
         assert (found := self.standby.check()) == "", found
 
     # -- how it works -------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -35,6 +36,7 @@ from ps_server.machine.consistency import ConsistencyGate
 from ps_server.machine.phases import Phase
 from ps_server.state.training_run import TrainingRun
 from tests.simulation.cluster import Faults, ones
+from tests.simulation.liars import LIES, Liar
 from tests.simulation.swarm_cluster import PUSH_BYTES, Versions, WorldPair, WorldSingle, checked_next, remembering
 from tests.simulation.worlds import ALONE, FILES, LAST, World, check_bounds, drawn, drawn_faults, kinds_of
 
@@ -54,6 +56,7 @@ class Played:
         self.world, self._tamper = world, tamper
         self._chance = random.Random(world.seed + 1)
         self._versions: Versions = {}
+        self._liars = 0
         self.table: list[str] = []  # one line an event
         self.happened: set[str] = set()  # the events that had an effect
         self.clusters = [self._cluster(number) for number in range(1, world.shards + 1)]  # one a shard
@@ -123,6 +126,7 @@ class Played:
         with (
             mock.patch.object(ConsistencyGate, "next", checked_next),
             mock.patch.object(TrainingRun, "settle", settle),
+            mock.patch.object(os, "fsync", return_value=None),
             tempfile.TemporaryDirectory() as folder,
         ):
             for number, cluster in enumerate(self.clusters, 1):
@@ -175,6 +179,13 @@ class Played:
                 link = f">{peer}" if self._chance.random() < 0.5 else f"{peer}>"
                 worst = 0.3 if isinstance(cluster, WorldPair) else 1.0
                 cluster.network.faults_of[link] = drawn_faults(self._chance, worst=worst)
+            case "a liar speaks" if cluster.server.run is not None:
+                self._liars += 1
+                lie = self._chance.choice(list(LIES))
+                self.happened.add(f"a liar {lie}")
+                for frames in LIES[lie](Liar(f"liar{self._liars}", cluster, self._chance)):
+                    deliver = partial(cluster._to_server, f"liar{self._liars}/1/1".encode(), frames)
+                    cluster.network.carry(deliver, link="liar>", now=cluster.now)
             case _:
                 return self._befalls_workers(event)
         return True
@@ -189,10 +200,9 @@ class Played:
                 self._pass(self.world.checkpoint_takes_seconds)
             case "restore server" if not cluster.server_up:
                 cluster.restore_server()
-            case "fill disk" if self.world.resend_pushes == 10_000:
-                cluster.disk_full = True  # workers with little room let go of pushes while no checkpoint can be written
-            case "empty disk" if cluster.disk_full:
-                cluster.disk_full = False
+            # Workers with little room let go of pushes while no checkpoint can be written.
+            case "fill or empty disk" if self.world.resend_pushes == 10_000:
+                cluster.disk_full = not cluster.disk_full
             case "damage disk":
                 return cluster.damage()
             case _:
@@ -229,7 +239,10 @@ class Played:
             case "worker stands still":
                 for part in parts:
                     part.alive, part.stands_still = False, True
-            case "workers go on" if any(worker.stands_still for worker in first.workers):
+            case "trainer hangs":
+                for part in parts:
+                    part.stalled = True
+            case "workers go on" if any(worker.stands_still or worker.stalled for worker in first.workers):
                 self._go_on()
             case "join" if len(first.workers) < 8:
                 name = f"w{len({one.worker_id for one in first.processes})}"
@@ -247,7 +260,7 @@ class Played:
 
     def _go_on(self) -> None:
         for worker in itertools.chain.from_iterable(cluster.workers for cluster in self.clusters):
-            worker.alive, worker.stands_still = worker.alive or worker.stands_still, False
+            worker.alive, worker.stands_still, worker.stalled = worker.alive or worker.stands_still, False, False
 
     def _adjusts(self, **settings: Any) -> bool:
         first = self.clusters[0]

@@ -20,7 +20,7 @@ from ps_common.errors import CheckpointError
 from ps_common.protocol import messages
 from ps_common.protocol.codecs import CODECS
 from ps_common.protocol.deltas import Base
-from ps_common.protocol.lineage import Shard
+from ps_common.protocol.lineage import Lineage, Shard
 from ps_common.protocol.messages import ToWorker
 from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_common.protocol.wire import Buffer
@@ -29,6 +29,7 @@ from ps_common.run_folder.checkpoint_folder import newest_first
 from ps_common.run_folder.paths import WRITING, checkpoint_name
 from ps_server.machine.consistency import ConsistencyGate, WaitingPush
 from ps_server.machine.membership import Membership
+from ps_server.machine.parameter_server import ParameterServer
 from ps_server.state.effects import SaveCheckpoint
 from ps_server.state.training_run import TrainingRun
 from ps_server.storage.earlier_life import newest_checkpoint
@@ -80,6 +81,8 @@ class WorldWorker(SimulatedWorker):
     @property
     def may_push(self) -> bool:
         """Whether fewer than `in_flight` of its pushes wait for the reply of any shard."""
+        if self.stalled:
+            return False
         slowest = min(part.acknowledged for part in self.parts)
         return self.made < min(self.updates, slowest + self.in_flight) and all(part.seen for part in self.parts)
 
@@ -129,8 +132,11 @@ def remembering(settle: Callable[..., Any], versions: Versions) -> Callable[...,
 class Watched:
     """What a world adds to a cluster. `folder` is that of the run's checkpoints; None: a disk that never fails."""
 
+    server_tick_seconds = 0.25  # as of ps-server
     folder: Path | None = None
     workers: list[WorldWorker]
+    server: ParameterServer
+    lineage: Lineage
     now: float
     is_damaged = False  # what was durable may be gone from the disk
 

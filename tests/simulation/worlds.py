@@ -56,7 +56,11 @@ ANYWHERE = (
     "restart worker",
     "worker leaves",
     "worker stands still",
+    "trainer hangs",
     "workers go on",
+    "workers go on",
+    "a liar speaks",
+    "a liar speaks",
     "checkpoint",
     "join",
     "network",
@@ -71,8 +75,7 @@ ALONE = (  # of a server without a standby
     "restore server",
     "restore server",
     "stop server",
-    "fill disk",
-    "empty disk",
+    "fill or empty disk",
 )
 FILES = ("damage disk", "damage disk")
 LAST = ("kill primary", "kill primary in sync", "pause primary in sync", "hand over in sync")
@@ -102,7 +105,7 @@ def drawn(seed: int) -> World:
         weight_kinds=tuple(
             chance.choice(["float32", "bfloat16", "float16", "delta"]) for _ in range(chance.randint(1, 3))
         ),
-        resend_pushes=chance.choice([3, 20, 10_000]),
+        resend_pushes=chance.choice([3, 20, 10_000, 10_000]),
         receive_bytes=chance.choice([1, 3, 10**6]) * VECTOR_BYTES,
         checkpoint_seconds=chance.choice([0.5, 2.0, 5.0]),
         checkpoint_takes_seconds=chance.choice([0.0, 0.3, 1.5]),

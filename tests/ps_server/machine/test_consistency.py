@@ -373,3 +373,19 @@ def test_a_budget_that_is_reached_in_a_round_ends_the_run_once() -> None:
     effects = server.machine.receive(b"b", server.push_of(1), encoded([1, 1, 1]), now=server.now)
     kinds = [type(send.message).__name__ for send in sends(effects)]
     assert kinds == ["Settled", "Settled", "Stop", "Stop"]
+
+
+def test_nobody_waits_for_a_worker_that_waits_at_another_shard_until_it_pushes() -> None:
+    server = a_server("sync")
+    push(server, "a", 1)
+    server.heartbeat("b", waits_elsewhere=True)
+    assert answers(server.after(0.1)) == [("a", 1, "applied")]
+    assert not any(worker.stalled for worker in server.machine.status(now=server.now).workers)
+    assert push(server, "b", 1) == []
+    assert {peer for peer, _, _ in push(server, "a", 2)} == {"a", "b"}
+
+
+def test_a_worker_that_waits_at_another_shard_is_counted_into_a_quorum() -> None:
+    server = a_server("sync", workers=("a", "b"), quorum=2)
+    server.heartbeat("b", waits_elsewhere=True)
+    assert push(server, "a", 1) == [("a", 1, "applied")]
