@@ -450,6 +450,7 @@ class SimulatedCluster:
             try:
                 message, vector = read_to_server(frames)
             except WireError as error:
+                self._heard.add(peer)
                 self._do_server(self.server.unreadable(peer, str(error), now=self.now))
             else:
                 self._receive(peer, message, vector)

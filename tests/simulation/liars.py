@@ -29,14 +29,14 @@ class Liar:
     cluster: Watched
     chance: random.Random
 
-    def hello(self, *, name: str = "", secret: str = "", **fields: object) -> Frames:
-        """It joins as another worker, with this secret."""
+    def hello(self, *, name: str = "", **fields: object) -> Frames:
+        """It joins, perhaps under another name."""
         number = self.cluster.lineage.shard.number
         first = {"first_shard": run_id_of(1), "number": PROCESSES} if number > 1 else {}
         hello = messages.Hello(
             request=1,
             worker_id=name or self.name,
-            secret=secret or f"secret-of-the-{self.name}-0123456789",
+            secret=f"secret-of-the-{self.name}-0123456789",
             protocols=(1, 1),
             **first | fields,  # type: ignore[arg-type]
         )
@@ -89,13 +89,9 @@ def repeats(liar: Liar) -> Iterator[Frames]:
         yield liar.chance.choice([*sent, liar.hello()])
 
 
-def other_names(liar: Liar) -> Iterator[Frames]:
-    """An honest worker's name without its secret; and then names without end, which ask for credit."""
-    for worker in liar.cluster.workers:
-        yield liar.hello(name=worker.worker_id)
-        yield liar.hello(name=worker.worker_id, incarnation=HUGE, latest_epoch=HUGE, epoch_proof="0" * 64)
-        yield liar.push(liar.chance.randrange(1, 50))
-        yield frames(messages.Goodbye(request=1))
+def names_without_end(liar: Liar) -> Iterator[Frames]:
+    """Names without end, which ask for credit and push nothing, and epochs without a proof."""
+    yield liar.hello(latest_epoch=HUGE, epoch_proof="0" * 64)
     for number in range(MANY):
         yield liar.hello(name=f"{liar.name}-{number}")
         yield frames(messages.CreditRequest(request=2, bytes=liar.cluster.schema.bytes))
@@ -127,7 +123,7 @@ def costly_requests(liar: Liar) -> Iterator[Frames]:
 LIES: dict[str, Callable[[Liar], Iterator[Frames]]] = {
     "has wrong sums": wrong_sums,
     "repeats": repeats,
-    "takes other names": other_names,
+    "takes names without end": names_without_end,
     "claims what is false": false_claims,
     "asks for much": costly_requests,
 }

@@ -90,7 +90,8 @@ def run_for_peers(run: RunSpec) -> dict[str, Any]:
     for setting in (name for name, row in TABLE.items() if row.kinds.added):
         section, _, name = setting.rpartition(".")
         place = getattr(run, section) if section else run
-        defaults = _defaults_of(type(place))
+        kind: Any = type(place)
+        defaults = _defaults_of(kind)
         if name in defaults and getattr(place, name) == defaults[name]:
             del (nested[section] if section else nested)[name]
     return nested
