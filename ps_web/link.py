@@ -7,6 +7,7 @@ port, and a standby has another address. The link tries one address after anothe
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from typing import cast
 
 import zmq
@@ -28,10 +29,12 @@ from ps_common.protocol.status import Status
 from ps_common.protocol.wire import read_to_worker, to_frames
 from ps_common.sockets.curve import ClientKeys
 from ps_common.sockets.subscription import RENEWALS_IN_A_LEASE, Subscriber
+from ps_common.sockets.tcp_connections import Inbox
 from ps_common.sockets.zmq_sockets import connect, dealer
 
 RETRY_SECONDS = 1.0  # between two requests to a silent server
 SILENT_SECONDS = 5.0  # after which the next address is tried
+TURN_MILLISECONDS = 250  # between two looks at what has arrived of a message
 WATCH_AGAIN_SECONDS = 2.0  # after a worker that is not there (yet) was asked for
 FIRST_WATCH = 1 << 32  # requests with this number and later ones are WATCH, those before it SUBSCRIBE
 
@@ -81,7 +84,9 @@ class ServerLink:
 
     async def _subscribe(self, context: zmq.asyncio.Context, address: str, *, is_only_one: bool) -> None:
         """As long as the server at this address answers. A standby has no subscribers: it is asked for its status."""
-        with cast(zmq.asyncio.Socket, dealer(context, self._keys)) as socket:
+        plain = dealer(context, self._keys)
+        socket = cast(zmq.asyncio.Socket, plain)
+        with closing(Inbox(context, plain, is_locked=self._keys is not None)) as inbox:
             if address:
                 connect(socket, address)
             self._subscriber.renew_by(0.0)
@@ -94,10 +99,13 @@ class ServerLink:
                 if self.address and (worker := self._watched()) and (now >= self._watch_due or worker != watched):
                     watch, watched, self._watch_due = watch + 1, worker, now + WATCH_AGAIN_SECONDS
                     await socket.send_multipart(to_frames(Watch(request=watch, worker_id=worker)))
-                if not await socket.poll(500):
+                if not await socket.poll(TURN_MILLISECONDS):
+                    inbox.look(most_bytes=0)
                     continue
+                frames = await socket.recv_multipart(copy=False)
+                inbox.delivered(frames)
                 try:
-                    message, _ = read_to_worker(await socket.recv_multipart())
+                    message, _ = read_to_worker([frame.buffer for frame in frames])
                 except WireError:
                     break
                 if isinstance(message, Refused) and message.request < FIRST_WATCH:  # it does not serve, or not us

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from functools import partial
 
 import zmq
@@ -23,16 +23,20 @@ from ps_common.protocol.names import check_address
 from ps_common.protocol.wire import Buffer, read_to_worker, to_frames
 from ps_common.release import explained
 from ps_common.sockets.curve import ClientKeys
-from ps_common.sockets.zmq_sockets import connect, receive_frames, why_no_address
+from ps_common.sockets.tcp_connections import Inbox
+from ps_common.sockets.zmq_sockets import connect, dealer, why_no_address
 
+TURN_SECONDS = 0.05  # between two looks at what has arrived of a reply
 SERVED_ELSEWHERE = {"standby", "fenced"}  # refusals and phases of a server that does not serve the run (any more)
 
 Answer = tuple[ToWorker, Sequence[Buffer]]
 
 
-def ask(server: str, message: ToServer, *, timeout_seconds: float, keys: ClientKeys | None = None) -> Answer:
+def ask(
+    server: str, message: ToServer, *, timeout_seconds: float, keys: ClientKeys | None = None, most_bytes: int = 0
+) -> Answer:
     """
-    Send one message to HOST:PORT and return the reply with the buffers of its vector.
+    Send one message to HOST:PORT and return the reply with the buffers of its vector, of at most so many bytes.
 
     HOST:PORT,HOST:PORT, of a server and its standby, are asked at the same time; the reply is that of the one which
     serves the run, if either does. Raises ServerUnreachable without a reply in time, RequestRefused, or WireError when
@@ -40,13 +44,13 @@ def ask(server: str, message: ToServer, *, timeout_seconds: float, keys: ClientK
     """
     last: Answer | PsRlError | None = None
     with zmq.Context() as context, ExitStack() as stack:
-        sockets = []
+        inboxes = []
         for address in dict.fromkeys(server.split(",")):
             try:
-                sockets.append(stack.enter_context(_asked(context, address, message, keys)))
+                inboxes.append(stack.enter_context(closing(_asked(context, address, message, keys))))
             except ServerUnreachable as error:
                 last = error
-        for reply in _replies(sockets, message, until=time.monotonic() + timeout_seconds):
+        for reply in _replies(inboxes, message, until=time.monotonic() + timeout_seconds, most_bytes=most_bytes):
             if not _is_elsewhere(reply):
                 return _result(reply)
             last = reply
@@ -66,9 +70,7 @@ def status_of(server: str, *, timeout_seconds: float, keys: ClientKeys | None = 
     return reply
 
 
-def _asked(
-    context: zmq.Context[zmq.Socket[bytes]], address: str, message: ToServer, keys: ClientKeys | None
-) -> zmq.Socket[bytes]:
+def _asked(context: zmq.Context[zmq.Socket[bytes]], address: str, message: ToServer, keys: ClientKeys | None) -> Inbox:
     """The connection on which the message is sent. Raises ServerUnreachable for what is no address."""
     try:
         check_address("the address", address)
@@ -76,36 +78,36 @@ def _asked(
         raise ServerUnreachable(str(error)) from error
     if why := why_no_address(address):
         raise ServerUnreachable(f"{address}: {why}")
-    socket = context.socket(zmq.DEALER)
-    socket.setsockopt(zmq.LINGER, 0)
-    if keys is not None:
-        keys.lock(socket)
+    socket = dealer(context, keys)
+    socket.setsockopt(zmq.IMMEDIATE, 0)  # the message is sent when there is a connection
+    inbox = Inbox(context, socket, is_locked=keys is not None)
     connect(socket, address)
     socket.send_multipart(to_frames(message))
-    return socket
+    return inbox
 
 
-def _replies(sockets: Sequence[zmq.Socket[bytes]], message: ToServer, *, until: float) -> Iterator[Answer | PsRlError]:
+def _replies(
+    inboxes: Sequence[Inbox], message: ToServer, *, until: float, most_bytes: int
+) -> Iterator[Answer | PsRlError]:
     """The reply of each server as it comes, or its error. Other messages may come first: STOP comes unasked."""
-    poller = zmq.Poller()
-    for socket in sockets:
-        poller.register(socket, zmq.POLLIN)
-    waiting = len(sockets)
+    waiting = list(inboxes)
     while waiting and (left := until - time.monotonic()) > 0:
-        for socket, _ in poller.poll(int(1000 * left) + 1):
+        zmq.zmq_poll([(inbox.socket, zmq.POLLIN) for inbox in waiting], int(1000 * min(left, TURN_SECONDS)) + 1)
+        for inbox in list(waiting):
             reply: Answer | PsRlError
             try:
-                reply = read_to_worker([frame.buffer for frame in receive_frames(socket)])
+                reply = read_to_worker([frame.buffer for frame in inbox.receive(most_bytes=most_bytes)])
                 if isinstance(reply[0], Refused):
                     code, reason = reply[0].code, reply[0].reason
                     reply = RequestRefused(code, explained(reason) if code == "bad_message" else reason)
                 elif reply[0].request != message.request:
                     continue
+            except zmq.Again:
+                continue
             except WireError as error:
                 reply = error
             yield reply
-            poller.unregister(socket)
-            waiting -= 1
+            waiting.remove(inbox)
 
 
 def _is_elsewhere(reply: Answer | PsRlError) -> bool:

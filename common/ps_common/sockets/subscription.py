@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import zmq
 
@@ -10,7 +10,8 @@ from ps_common.errors import RequestRefused, ServerUnreachable, WireError
 from ps_common.protocol.messages import Event, Refused, StatusUpdate, Subscribe, Subscribed
 from ps_common.protocol.wire import read_to_worker, to_frames
 from ps_common.sockets.curve import ClientKeys
-from ps_common.sockets.zmq_sockets import connect, dealer, receive_frames, why_no_address
+from ps_common.sockets.tcp_connections import Inbox
+from ps_common.sockets.zmq_sockets import connect, dealer, why_no_address
 
 FIRST_REPLY_SECONDS = 10.0  # until a server that has never replied counts as unreachable
 SILENCE_SECONDS = 2.5  # without a message: the server may have been restarted, and knows no subscriber
@@ -70,20 +71,21 @@ def subscription(
     A restarted server is subscribed to anew. Raises ServerUnreachable if no server has ever replied, RequestRefused.
     """
     subscriber = Subscriber(retry_seconds=RETRY_SECONDS, events_after=events_after)
-    with _connected(server, keys) as socket:
+    with _connected(server, keys) as inbox:
         began = heard = time.monotonic()
         while True:
             now = time.monotonic()
             if request := subscriber.due(now=now):
-                _send(socket, request)
-            if not socket.poll(int(1000 * TURN_SECONDS)):
+                _send(inbox.socket, request)
+            if not inbox.socket.poll(int(1000 * TURN_SECONDS)):
+                inbox.look(most_bytes=0)
                 if subscriber.epoch == 0 and now - began > FIRST_REPLY_SECONDS:
                     raise ServerUnreachable(f"{server} sent no reply within {FIRST_REPLY_SECONDS:g} s")
                 if now - heard > SILENCE_SECONDS:
                     subscriber.renew_by(now + RETRY_SECONDS)
                     yield None
                 continue
-            message = _receive(socket)
+            message = _receive(inbox)
             heard = time.monotonic()
             if isinstance(message, Refused):
                 raise RequestRefused(message.code, message.reason)
@@ -92,13 +94,14 @@ def subscription(
 
 
 @contextmanager
-def _connected(server: str, keys: ClientKeys | None) -> Iterator[zmq.Socket[bytes]]:
+def _connected(server: str, keys: ClientKeys | None) -> Iterator[Inbox]:
     if why := why_no_address(server):
         raise ServerUnreachable(f"{server}: {why}")
-    with zmq.Context() as context, dealer(context, keys) as socket:
-        socket.setsockopt(zmq.LINGER, 0)
-        connect(socket, server)
-        yield socket
+    with zmq.Context() as context:
+        inbox = Inbox(context, dealer(context, keys), is_locked=keys is not None)
+        with closing(inbox):
+            connect(inbox.socket, server)
+            yield inbox
 
 
 def _send(socket: zmq.Socket[bytes], message: Subscribe) -> None:
@@ -108,8 +111,8 @@ def _send(socket: zmq.Socket[bytes], message: Subscribe) -> None:
         return  # there is no connection yet; the next attempt may find one
 
 
-def _receive(socket: zmq.Socket[bytes]) -> object:
+def _receive(inbox: Inbox) -> object:
     try:
-        return read_to_worker([frame.buffer for frame in receive_frames(socket)])[0]
+        return read_to_worker([frame.buffer for frame in inbox.receive(most_bytes=0)])[0]
     except (WireError, zmq.Again):
         return None

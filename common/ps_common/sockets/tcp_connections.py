@@ -17,6 +17,7 @@ import termios
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from time import monotonic
+from typing import Any
 
 import zmq
 
@@ -78,16 +79,14 @@ class Connection:
 class TcpConnections:
     """Those of a socket that is not bound or connected yet. Its thread owns them."""
 
-    def __init__(
-        self, context: zmq.Context[zmq.Socket[bytes]], monitored: zmq.Socket[bytes], *, is_locked: bool
-    ) -> None:
+    def __init__(self, context: zmq.Context[Any], monitored: zmq.Socket[bytes], *, is_locked: bool) -> None:
         self.by_descriptor: dict[int, Connection] = {}
         self._frame_bytes = CURVE_FRAME_BYTES if is_locked else 0
         self._sockets: dict[int, socket.socket] = {}  # borrowed from ZeroMQ, which closes them
         self._monitored = monitored
         self._monitor: zmq.Socket[bytes] | None = None
         if sys.platform == "linux":
-            self._monitor = context.socket(zmq.PAIR)
+            self._monitor = zmq.Context.shadow(context.underlying).socket(zmq.PAIR)  # whatever loop the others wait in
             self._monitor.setsockopt(zmq.RCVHWM, 0)  # with a limit, ZeroMQ's IO thread would block on us
             address = f"inproc://connections-{id(self)}"
             monitored.monitor(address, zmq.EVENT_ACCEPTED | zmq.EVENT_CONNECTED | zmq.EVENT_DISCONNECTED)
@@ -179,7 +178,7 @@ class Inbox:
     which ZeroMQ opens again: of a hostile server no more is held than of an honest one, and what arrives between looks.
     """
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], dealer: zmq.Socket[bytes], *, is_locked: bool) -> None:
+    def __init__(self, context: zmq.Context[Any], dealer: zmq.Socket[bytes], *, is_locked: bool) -> None:
         """To be created before the socket is connected."""
         self.socket = dealer
         self.cut_off = 0  # connections
@@ -191,23 +190,30 @@ class Inbox:
         try:
             frames = receive_frames(self.socket)
         except zmq.Again:
-            if (now := monotonic()) >= self._look_at:
-                self._look_at = now + LOOK_SECONDS
-                self._look(most_bytes + MAX_REPLY_HEADER_BYTES + SLACK_BYTES, now=now)
+            self.look(most_bytes=most_bytes)
             raise
-        self._connections.delivered(frames, now=monotonic())
+        self.delivered(frames)
         return frames
+
+    def delivered(self, frames: Sequence[zmq.Frame]) -> None:
+        """Count a message that was read from the socket."""
+        self._connections.delivered(frames, now=monotonic())
+
+    def look(self, *, most_bytes: int) -> None:
+        """Cut off who has sent too much of a message; to be called often, while no message is there."""
+        if (now := monotonic()) < self._look_at:
+            return
+        self._look_at = now + LOOK_SECONDS
+        self._connections.look(now=now)
+        most = most_bytes + MAX_REPLY_HEADER_BYTES + SLACK_BYTES
+        for connection in [one for one in self._connections.by_descriptor.values() if one.unfinished > most]:
+            self._connections.cut(connection)
+            self.cut_off += 1
 
     def close(self) -> None:
         """Close the socket, and drop what waits in it."""
         self._connections.close()
         self.socket.close(linger=0)
-
-    def _look(self, most_bytes: int, *, now: float) -> None:
-        self._connections.look(now=now)
-        for connection in [one for one in self._connections.by_descriptor.values() if one.unfinished > most_bytes]:
-            self._connections.cut(connection)
-            self.cut_off += 1
 
 
 def _counters(borrowed: socket.socket) -> tuple[int, int]:

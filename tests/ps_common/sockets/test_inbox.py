@@ -8,8 +8,11 @@ from contextlib import contextmanager
 import pytest
 import zmq
 
+from ps_common.errors import ServerUnreachable
 from ps_common.program.resources import bytes_in_use
+from ps_common.protocol.messages import StatusRequest
 from ps_common.protocol.wire import MAX_REPLY_HEADER_BYTES
+from ps_common.sockets.request import ask
 from ps_common.sockets.tcp_connections import SLACK_BYTES, Inbox
 from ps_common.sockets.zmq_sockets import connect, dealer
 from tests.ps_client.loopback_server import wait_until
@@ -30,12 +33,12 @@ def hostile(*, parts: list[bytes]) -> Iterator[tuple[str, list[int]]]:
             peer, _ = listener.accept()
             with peer:
                 connections[0] += 1
+                peer.settimeout(0.5)  # whose receiver was shut down hears of it with the next probe of a full window
                 try:
                     peer.sendall(GREETING + TO_DEALER)
                     for part in parts:
                         peer.sendall(part)
-                    while not over.is_set() and peer.recv(2**16):
-                        pass
+                    over.wait(5.0)
                 except OSError:  # it was cut off
                     continue
 
@@ -86,6 +89,27 @@ def test_a_message_without_an_end_is_cut_off_again_and_again(monkeypatch: pytest
 
         wait_until(is_cut_off_twice, "it is cut off")
         assert most - before < 600 * 2**20, "of two gigabytes on each connection"
+
+
+def test_a_program_that_asks_a_hostile_server_takes_no_endless_reply() -> None:
+    endless = [frame(bytes(2**20), more=True)] * 2000
+    over = threading.Event()
+    before, grown = bytes_in_use(), [0]
+
+    def watch() -> None:
+        while not over.wait(0.01):
+            grown[0] = max(grown[0], bytes_in_use() - before)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        with hostile(parts=endless) as (endpoint, connections), pytest.raises(ServerUnreachable):
+            ask(endpoint, StatusRequest(request=1), timeout_seconds=2.0)
+    finally:
+        over.set()
+        watcher.join()
+    assert connections[0] > 2, "it was cut off, and connected again"
+    assert grown[0] < 600 * 2**20, "of two gigabytes on each connection"
 
 
 def test_the_longest_message_that_a_server_may_send_arrives_however_slowly() -> None:
