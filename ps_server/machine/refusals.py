@@ -2,8 +2,8 @@
 Refusals: how often which peer was refused and why, and the quarantine of peers that offend again and again.
 
 An offence is a request that no sound program sends: bytes that are no message, a vector of another size. Sound programs
-do send pushes that are late, early, sent twice or meant for another run; and gradients that are not finite, from bad
-input or too large a step, which cost no more than good ones. A peer with many offences in
+do send pushes that are late, early, sent twice, damaged on their way or meant for another run; and gradients that are
+not finite, from bad input or too large a step. These cost no more than good ones. A peer with many offences in
 a short time is in quarantine: its messages are refused unread, each time for longer. Offences count by worker id, on
 whatever connection, or by connection while the peer is no member.
 """
@@ -16,7 +16,6 @@ from ps_common.protocol.messages import Refused
 from ps_common.protocol.names import as_text
 from ps_server.machine.membership import Membership
 from ps_server.state.effects import Effect, LogLine, PeerId, Send
-from ps_server.state.guards import DAMAGED
 
 NOT_ADMITTED = {
     "other_run", "other_code", "name_taken", "not_yours", "superseded", "contradiction", "protocol", "bad_run",
@@ -67,8 +66,7 @@ class Refusals:
         return peer if member is None else member.worker_id
 
 
-# A damaged vector now and then is the fault of the network, and many are not worth the time that they take.
-OFFENCES = {"bad_message", "unknown_codec", "wrong_size", "absurd_steps", "bad_schema", DAMAGED}
+OFFENCES = {"bad_message", "unknown_codec", "wrong_size", "absurd_steps", "bad_schema"}
 STRIKES = 10  # so many offences in a short time begin a quarantine
 FORGIVEN_SECONDS = 10.0  # after which one offence less counts
 FIRST_SECONDS = 1.0  # the first quarantine; each further one is twice as long

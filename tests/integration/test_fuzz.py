@@ -1,4 +1,4 @@
-"""A short `make fuzz`: a real server among liars, and two workers that count."""
+"""A short `make fuzz`: a real server among liars, and three workers that count."""
 
 import pytest
 
@@ -12,4 +12,5 @@ def test_lies_cost_honest_workers_nothing() -> None:
     assert figures["rss_growth_mib"] < MOST_GROWTH_MIB, figures
     assert figures["messages"] == 4000
     assert figures["malformed_connections"] == 40
+    assert figures["flipped"] > 2, "of the third worker's vectors, none of which is used: nothing is lost"
     assert figures["refused"] > 500, "they did not lie much"
