@@ -20,6 +20,7 @@ from ps_common.protocol.status import Status
 from ps_common.run_folder.commands import keep_command
 from ps_common.run_folder.followers import Followers, followers_of
 from ps_common.run_folder.paths import (
+    BROKEN,
     CHECKPOINTS,
     LINEAGE,
     NewPaths,
@@ -35,6 +36,7 @@ from ps_server.machine.parameter_server import ParameterServer
 from ps_server.records.run_records import RunRecords
 from ps_server.settings import ServerSettings
 from ps_server.shell.access_control import AccessControl
+from ps_server.shell.recording import Recording, beginning
 from ps_server.shell.server_sockets import is_own, own_host
 from ps_server.shell.zmq_server import ZmqServer
 from ps_server.standby.standby import Standby
@@ -107,6 +109,7 @@ def _serve(
     print(_first_line(settings, shell.host, address), flush=True)
     if access_control is None and not is_loopback(host):
         log.warning(UNLOCKED)
+    recording = _recording(machine, settings)
     records = _records(machine, shell, storage.folder, endpoint=address)
     begun()
     say("serves", address)
@@ -115,11 +118,12 @@ def _serve(
     try:
         shell.serve(leaving=stop.is_set, on_tick=_on_tick(records, followers), on_record=records.add)
     finally:
+        if recording is not None:
+            recording.close()
         is_written = shell.close() & records.close(machine.status(now=time.monotonic()))
         if not is_written:
             storage.keep()
-    if shell.broken:
-        raise PsRlError(_broken(shell.broken, shell.served, storage))
+    _check_sound(machine, shell, storage)
     if shell.served is not None and (primary := shell.served.ending.gives_way_to):
         (storage.folder / LINEAGE).unlink()  # the lineage of the run that is not begun
         return settings.following(primary, storage.folder, port=shell.port)
@@ -157,6 +161,13 @@ def _shell(
     except SettingsError:
         writer.close()
         raise
+
+
+def _recording(machine: ParameterServer | Standby, settings: ServerSettings) -> Recording | None:
+    if settings.record is None:
+        return None
+    most_bytes = int(settings.record_mib * 2**20)
+    return Recording(settings.record, machine, most_bytes=most_bytes, vectors=settings.record_vectors)
 
 
 def _records(machine: ParameterServer | Standby, shell: ZmqServer, folder: Path, *, endpoint: str) -> RunRecords:
@@ -251,11 +262,16 @@ def _not_saved(server: ParameterServer, storage: RunStorage) -> str:
     return f"version {server.version} could not be saved; see the warnings above"
 
 
-def _broken(why: str, served: ParameterServer | None, storage: RunStorage) -> str:
-    """A sentence on a state that nothing leads to; `served` is None at a standby."""
+def _check_sound(machine: ParameterServer | Standby, shell: ZmqServer, storage: RunStorage) -> None:
+    """Raises PsRlError for a state that nothing leads to, which is kept in the run folder."""
+    if not shell.broken:
+        return
+    with contextlib.suppress(OSError):
+        (storage.folder / BROKEN).write_bytes(beginning(machine, vectors=False, broken=shell.broken))
     again = f"ps-server --resume {shlex.quote(str(storage.folder))}"
-    what = f"go on from the newest checkpoint: {again}" if served is not None else "start this standby anew"
-    return f"{why}: that cannot be, so nothing was saved since; {what}"
+    what = f"go on from the newest checkpoint: {again}" if shell.served is not None else "start this standby anew"
+    report = f"please report it with {storage.folder / BROKEN}"
+    raise PsRlError(f"{shell.broken}: that cannot be, so nothing was saved since; {what}; {report}")
 
 
 def _first_line(settings: ServerSettings, bound: str, address: str) -> str:

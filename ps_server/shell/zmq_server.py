@@ -26,8 +26,8 @@ from ps_server.machine.parameter_server import ParameterServer
 from ps_server.machine.phases import ANYBODY, Sender
 from ps_server.shell.access_control import AccessControl
 from ps_server.shell.connections import Connections
-from ps_server.shell.log_lines import LogLines
 from ps_server.shell.mapped_segments import MappedSegments
+from ps_server.shell.recording import LogLines
 from ps_server.shell.send_queue import SendQueue
 from ps_server.shell.server_sockets import OtherServers, router_socket
 from ps_server.standby.standby import Standby

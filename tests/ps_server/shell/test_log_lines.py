@@ -3,7 +3,7 @@ import logging
 import pytest
 
 from ps_server.machine.subscriptions import MOST_CAUSES
-from ps_server.shell.log_lines import AT_ONCE, PER_SECOND, LogLines
+from ps_server.shell.recording import AT_ONCE, PER_SECOND, LogLines
 from ps_server.state.effects import LogLine
 
 
