@@ -149,6 +149,6 @@ def _actions(environments: Environments) -> str:
             assert numbers is not None, "an environment has them"
             return f"np.array({numbers.tolist()})[outputs[0].argmax(axis=1)]"
         case BoxActions(squashed=False):
-            means = "outputs[0][:, :-1].reshape(-1, *game.action_space.shape)"
+            means = "np.split(outputs[0], 2, axis=1)[0].reshape(-1, *game.action_space.shape)"
             return f"np.clip({means}, game.action_space.low, game.action_space.high)"
     return ""

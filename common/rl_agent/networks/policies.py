@@ -92,14 +92,15 @@ def _logits(parameters: Tensor, *, masked: bool) -> Tensor:
 
 class Gaussian:
     """
-    Real vectors [A]; the parameters are a mean [A] and one variance for all elements, before a softplus (Mnih et al.
-    2016, section 9 of the supplement). Masked elements are 0 and have no part in probabilities and entropy.
+    Real vectors [A]; the parameters are means [A] and variances [A], these before a softplus (Mnih et al. 2016, section
+    9 of the supplement, has one variance for all elements). Masked elements are 0 and have no part in probabilities and
+    entropy.
     """
 
     def __init__(self, actions: BoxActions, *, masked: bool = False) -> None:
         self._size = len(actions.low)
         self._masked = masked
-        self.parameters = self._size + 1
+        self.parameters = 2 * self._size
 
     def sample(self, parameters: Tensor, generator: torch.Generator) -> Tensor:
         mean, variance, mask = self._split(parameters)
@@ -119,15 +120,14 @@ class Gaussian:
         return -0.5 * ((squares + variance.log() + math.log(2 * math.pi)) * mask).sum(-1)
 
     def entropy(self, parameters: Tensor) -> Tensor:
-        """½ A (log 2πσ² + 1)"""
-        mean, variance, mask = self._split(parameters)
-        size = mask.expand_as(mean).sum(-1)
-        return 0.5 * size * (variance.squeeze(-1).log() + math.log(2 * math.pi) + 1)
+        """½ Σ (log 2πσ² + 1)"""
+        _, variance, mask = self._split(parameters)
+        return 0.5 * ((variance.log() + math.log(2 * math.pi) + 1) * mask).sum(-1)
 
     def _split(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Mean [..., A], variance [..., 1], and the mask [..., A], or 1 without one."""
-        mean, variance = parameters[..., : self._size], parameters[..., self._size : self._size + 1]
-        mask = parameters[..., self._size + 1 :] if self._masked else parameters.new_ones(1)
+        """Mean [..., A], variance [..., A], and the mask [..., A], or 1 without one."""
+        mean, variance = parameters[..., : self._size], parameters[..., self._size : 2 * self._size]
+        mask = parameters[..., 2 * self._size :] if self._masked else parameters.new_ones(1)
         return mean, functional.softplus(variance) + SMALLEST_VARIANCE, mask
 
 

@@ -28,13 +28,13 @@ def numbers(*shape: int) -> torch.Tensor:
 
 
 def torch_gaussian(parameters: torch.Tensor) -> Independent:
-    deviation = (functional.softplus(parameters[..., -1:]) + SMALLEST_VARIANCE).sqrt()
-    return Independent(Normal(parameters[..., :-1], deviation.expand(*parameters.shape[:-1], A)), 1)  # type: ignore[no-untyped-call]
+    mean, variance = parameters.chunk(2, dim=-1)
+    return Independent(Normal(mean, (functional.softplus(variance) + SMALLEST_VARIANCE).sqrt()), 1)  # type: ignore[no-untyped-call]
 
 
 def test_each_kind_of_actions_has_its_policy() -> None:
     assert policy_for(DiscreteActions(5)).parameters == 5
-    assert policy_for(box(5)).parameters == 6, "a mean for each, and one variance"
+    assert policy_for(box(5)).parameters == 10, "a mean and a variance for each"
 
 
 def test_the_categorical_is_that_of_torch() -> None:
@@ -47,11 +47,11 @@ def test_the_categorical_is_that_of_torch() -> None:
 
 
 def test_the_gaussian_is_that_of_torch() -> None:
-    parameters, actions = numbers(4, 5, A + 1), numbers(4, 5, A)
+    parameters, actions = numbers(4, 5, 2 * A), numbers(4, 5, A)
     expected, policy = torch_gaussian(parameters), Gaussian(box())
     torch.testing.assert_close(policy.log_probability(parameters, actions), expected.log_prob(actions))  # type: ignore[no-untyped-call]
     torch.testing.assert_close(policy.entropy(parameters), expected.entropy())  # type: ignore[no-untyped-call]
-    assert torch.equal(policy.mode(parameters), parameters[..., :-1])
+    assert torch.equal(policy.mode(parameters), parameters[..., :A])
 
 
 def test_categorical_samples_are_as_frequent_as_they_are_probable_each_row_for_itself() -> None:
@@ -65,19 +65,19 @@ def test_categorical_samples_are_as_frequent_as_they_are_probable_each_row_for_i
 
 
 def test_gaussian_samples_have_the_mean_and_the_variance() -> None:
-    parameters = torch.tensor([1.0, -2.0, 0.5, 0.3])
-    sampled = Gaussian(box()).sample(parameters.expand(1, 40_000, A + 1), chance())
+    parameters = torch.tensor([1.0, -2.0, 0.5, 0.3, -1.0, 1.0])
+    sampled = Gaussian(box()).sample(parameters.expand(1, 40_000, 2 * A), chance())
     assert sampled.shape == (1, 40_000, A)
-    variance = float(functional.softplus(torch.tensor(0.3))) + SMALLEST_VARIANCE
-    torch.testing.assert_close(sampled[0].mean(0), parameters[:-1], atol=0.02, rtol=0)
-    torch.testing.assert_close(sampled[0].var(0), torch.full((A,), variance), atol=0.02, rtol=0)
+    variances = functional.softplus(parameters[A:]) + SMALLEST_VARIANCE
+    torch.testing.assert_close(sampled[0].mean(0), parameters[:A], atol=0.02, rtol=0)
+    torch.testing.assert_close(sampled[0].var(0), variances, atol=0.03, rtol=0)
     assert abs(float(torch.corrcoef(sampled[0].T)[0, 1])) < 0.02, "the noise of each action is its own"
 
 
 @pytest.mark.parametrize("certainty", [-1000.0, 1000.0])
 def test_extreme_numbers_have_finite_densities_and_gradients(certainty: float) -> None:
     logits = torch.tensor([[certainty, 0.0, -certainty]], requires_grad=True)
-    gaussian = torch.tensor([[0.0, 0.0, 0.0, certainty]], requires_grad=True)
+    gaussian = torch.tensor([[0.0, 0.0, 0.0, certainty, 0.0, -certainty]], requires_grad=True)
     for policy, parameters, actions in (
         (Categorical(A), logits, torch.tensor([0])),
         (Gaussian(box()), gaussian, torch.ones(1, A)),
@@ -90,6 +90,7 @@ def test_extreme_numbers_have_finite_densities_and_gradients(certainty: float) -
 
 def test_the_entropy_of_a_gaussian_is_that_of_the_paper() -> None:
     """½ (log 2πσ² + 1) for each action, section 9 of the supplement."""
-    variance = float(functional.softplus(torch.tensor(2.0))) + SMALLEST_VARIANCE
-    found = Gaussian(box()).entropy(torch.tensor([[0.0, 0.0, 0.0, 2.0]]))
-    assert float(found) == pytest.approx(3 * 0.5 * (math.log(2 * math.pi * variance) + 1))
+    before = [2.0, -1.0, 0.0]
+    variances = (functional.softplus(torch.tensor(before)) + SMALLEST_VARIANCE).tolist()
+    found = Gaussian(box()).entropy(torch.tensor([[0.0, 0.0, 0.0, *before]]))
+    assert float(found) == pytest.approx(sum(0.5 * (math.log(2 * math.pi * variance) + 1) for variance in variances))
