@@ -5,7 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from ps_common.protocol.messages import Seed
 from ps_server.shell.recording import Recording, beginning, framed
+from ps_server.state.effects import Recall
+from tests.ps_server.transcripts import SCHEMA, Transcript, a_run, encoded
 from tests.rows import row
 from tests.simulation.cluster import Faults, SimulatedCluster, ones
 from tests.simulation.pair import SimulatedPair
@@ -75,6 +78,26 @@ def test_a_standby_is_replayed_through_its_takeover(tmp_path: Path) -> None:
     lines: list[str] = []
     assert replay(file, show=lines.append).version == pair.successor.version
     assert any("w0:" in line and "w1:" in line for line in lines), "a column for each member"
+
+
+def test_what_guards_said_of_vectors_and_lost_weights_come_out_of_a_recording_without_vectors(tmp_path: Path) -> None:
+    server = Transcript(a_run())
+    recording = Recording(tmp_path / "recording", server.machine, most_bytes=MOST_BYTES, vectors=False)
+    server.hello("a")
+    assert server.refusal("a", Seed(request=7, schema=SCHEMA.specs), encoded([float("nan"), 0, 0])).code == "not_finite"
+    server.seed("a")
+    saved = server.save_and_complete()
+    assert server.push("a", 1).verdict == "applied"
+    assert server.push("a", 2, [float("nan")] * 3).code == "not_finite"
+    assert server.push("a", 3, [3e38] * 3).code == "absurd_norm"
+    assert server.push("a", 4).verdict == "applied"
+    server.run.weights.flat.fill_(float("nan"))
+    assert any(isinstance(effect, Recall) for effect in server.after(0.25))
+    server.machine.recalled("here", saved.vectors, saved.record, now=server.now)
+    assert server.push("a", 5).verdict == "applied"
+    recording.close()
+    again = replay(tmp_path / "recording")
+    assert (again.version, again.run and again.run.progress.updates) == (server.machine.version, 3)
 
 
 def test_a_decision_that_differs_is_shown(tmp_path: Path) -> None:
