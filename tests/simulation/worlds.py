@@ -77,7 +77,7 @@ ALONE = (  # of a server without a standby
     "stop server",
     "fill or empty disk",
 )
-FILES = ("damage disk", "damage disk")
+FILES = 4 * ("damage disk",)
 LAST = ("kill primary", "kill primary in sync", "pause primary in sync", "hand over in sync")
 
 
