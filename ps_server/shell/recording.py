@@ -241,6 +241,8 @@ class Recording:
         self._hand_over_one(b"")
         self._size = 0
         self._keep(beginning(self._machine, vectors=self._vectors))
+        if self._size > self._most_bytes / 2:
+            self._end("the state of the server takes more than a quarter of --record-mib")
 
     def _keep(self, row: bytes) -> None:
         self._batch += row

@@ -143,6 +143,16 @@ def test_a_disk_that_takes_nothing_ends_the_recording_with_one_warning(
             assert "cannot be written, the run goes on without it" in caplog.text
 
 
+def test_a_bound_that_the_state_fills_ends_the_recording(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    cluster = a_cluster()
+    recording = Recording(tmp_path / "recording", cluster.server, most_bytes=10_000, vectors=False)
+    steps(cluster, 50)
+    recording.close()
+    assert cluster.server.version > 1
+    assert [one.levelno for one in caplog.records] == [logging.WARNING]
+    assert "--record-mib" in caplog.text
+
+
 def test_nothing_but_classes_of_the_machine_is_made(tmp_path: Path) -> None:
     first = ["ps-rl recording 1", "", [0], [["subprocess:Popen", {}]], False, ""]
     (tmp_path / "recording").write_bytes(framed(first))
