@@ -50,7 +50,8 @@ class ResendBuffer:
         return len(self._kept)
 
     def __contains__(self, sequence: object) -> bool:
-        return sequence in self._kept
+        """Whether a push is kept. One that is durable need not be, though it may have been sent again before."""
+        return sequence in self._kept or (isinstance(sequence, int) and sequence <= self._durable)
 
     @property
     def oldest(self) -> int | None:
