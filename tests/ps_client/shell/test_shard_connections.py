@@ -1,9 +1,13 @@
 """The connections of one worker to the shards of its run."""
 
+from concurrent.futures import Future
 from typing import Any
 
+from ps_client.machine.parameter_client import ParameterClient
 from ps_client.shell import shard_connections
 from ps_client.shell.shard_connections import ShardConnections
+from ps_common.protocol.lineage import Shard
+from tests.ps_client.client_transcripts import welcome
 
 
 class Clock:
@@ -37,3 +41,23 @@ def test_absent_shards_are_waited_for_together(monkeypatch: Any) -> None:
     before = CLOCK.now
     worker.close()
     assert CLOCK.now - before == shard_connections.GOODBYE_SECONDS
+
+
+class Welcomed(Absent):
+    """A connection to a shard of three that has admitted the worker."""
+
+    def __init__(self, server: str, machine: ParameterClient, **_: Any) -> None:
+        self.machine = machine
+        self.welcome: Future[Any] = Future()
+        self.welcome.set_result(welcome(1, shard=Shard(addresses=("a:1", "b:1", "c:1")), first_shard="1" * 16))
+
+
+def test_each_connection_knows_the_links_to_the_other_shards() -> None:
+    """A heartbeat says that the worker waits at another shard."""
+    worker = ShardConnections("a", "a:1", proposed_run={}, patience_seconds=1, resend_mib=1, connection=Welcomed)
+    worker.join()
+    links = [one.machine.link_timeout for one in worker._all]
+    assert len(links) == 3
+    for one in worker._all:
+        others = [link for link in links if link is not one.machine.link_timeout]
+        assert one.machine.links_elsewhere == others
