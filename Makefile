@@ -5,6 +5,8 @@ PRESET ?= pong
 WORKERS ?= 2
 ARGS ?=
 PEERS ?= .peers
+OTHERS ?= .others
+PYTHONS ?= python3.12 python3.13 python3.14
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -52,6 +54,24 @@ bench-full: $(READY)  ## the same with more rows
 
 nightly: $(READY)  ## what takes too long for every commit: further real runs, each preset for 5,000 steps, the pages' commands, zoo/
 	$(BIN)/pytest -n $$(nproc) --dist worksteal --durations 25 -m nightly
+
+# In virtual environments of their own, with ps-rl and no extra.
+UNIT_TESTS := $(addprefix tests/,ps_common ps_client rl_agent ps_server rl_worker simulation)
+FOR_TESTS := hypothesis psutil pytest pytest-timeout pytest-xdist pyyaml tensorboard
+
+lowest: $(OTHERS)/lowest.txt  ## the unit tests with the lowest version of each dependency that pyproject.toml allows
+	$(or $(shell command -v $(PYTHON)),python3) -m venv $(OTHERS)/lowest
+	$(OTHERS)/lowest/bin/pip install -c $< -e . $(FOR_TESTS)
+	$(OTHERS)/lowest/bin/pytest -n auto --dist worksteal $(UNIT_TESTS)
+
+$(OTHERS)/lowest.txt: pyproject.toml
+	mkdir -p $(OTHERS)
+	sed -n '/^dependencies/,/^]/s/^ *"\([A-Za-z-]*\).*>=\(.*\)",/\1==\2/p' $< >$@
+
+pythons:  ## the unit tests with other versions of Python that are installed here: PYTHONS="python3.13 python3.14"
+	for python in $(PYTHONS); do \
+		$$python -m venv $(OTHERS)/$$python && $(OTHERS)/$$python/bin/pip install -c constraints.txt -e . $(FOR_TESTS) && \
+		$(OTHERS)/$$python/bin/pytest -n auto --dist worksteal $(UNIT_TESTS) || exit 1; done
 
 spaces: $(READY)  ## tasks with known answers for every cell of masks, Dict, MultiDiscrete and Box, LSTM: their times
 	$(BIN)/pytest -n auto --dist worksteal --durations 30 -m "" tests/rl_agent/algorithms/test_spaces.py

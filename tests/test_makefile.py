@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,15 @@ def test_running_needs_less_than_testing_and_all_of_it_is_shown() -> None:
             (install,) = installs(*arguments)
             assert install.endswith(f"install -c constraints.txt -e {what}")
             assert "--quiet" not in install
+
+
+def test_the_lowest_versions_are_those_of_every_dependency(tmp_path: Path) -> None:
+    subprocess.run(["make", f"OTHERS={tmp_path}", f"{tmp_path}/lowest.txt"], cwd=ROOT, capture_output=True, check=True)
+    asked = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    expected = [
+        f"{requirement.partition('[')[0].partition('>')[0]}=={requirement.partition('>=')[2]}" for requirement in asked
+    ]
+    assert (tmp_path / "lowest.txt").read_text().splitlines() == expected
 
 
 def test_who_has_the_developers_tools_installs_nothing_more_to_run() -> None:
