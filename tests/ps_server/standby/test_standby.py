@@ -389,6 +389,16 @@ def test_a_primary_that_does_not_know_releases_is_not_told_one() -> None:
     assert notes(standby.receive_from_primary(refused, now=server.now + 1.0)), "another reason than before"
 
 
+@pytest.mark.parametrize("knows_releases", [True, False])
+def test_a_primary_that_does_not_know_releases_is_not_told_what_it_said(knows_releases: bool) -> None:
+    server = WithStandby.following()
+    server.standby._release = server.standby._release if knows_releases else ""
+    (beat,) = server.standby.tick(now=server.now + 1.0)
+    assert isinstance(beat, SendToServer)
+    assert isinstance(beat.message, messages.Followed)
+    assert (beat.message.durable_through > 0) is knows_releases
+
+
 def test_the_status_of_a_standby_says_what_it_is() -> None:
     server = WithStandby.following()
     server.push("a", 1)
