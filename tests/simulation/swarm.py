@@ -285,6 +285,7 @@ class Played:
         for process in self.clusters[0].workers:
             for part in process.parts:
                 part.updates = max(one.made for one in process.parts)
+        self.until(self._are_back, "back")  # else a quorum might never be there again
         joined_by = self.now + REJOIN_SECONDS
         while self.now < joined_by and not self._is_exact():
             self._step()
@@ -306,6 +307,10 @@ class Played:
             pair.promote()
         elif not pair.server_up:
             pair.restore_server()
+
+    def _are_back(self) -> bool:
+        workers = [worker for cluster in self.clusters for worker in cluster.workers]
+        return all(worker.machine.phase.name != "JOINING" for worker in workers)
 
     def _all_have_left(self) -> bool:
         """Workers leave when their pushes are acknowledged: nobody waits for one that has left."""
@@ -390,7 +395,8 @@ def failure_of(world: World) -> str:
 def shrunk(world: World) -> World:
     """The smallest world that still fails and is this one with fewer workers and events."""
     values = {field.name: getattr(world, field.name) for field in fields(world)}
-    smaller = [World(**values | {"workers": world.workers - 1})] if world.workers > 1 else []
+    fewer = {"workers": world.workers - 1, "quorum": min(world.quorum, world.workers - 1)}
+    smaller = [World(**values | fewer)] if world.workers > 1 else []
     for at in range(len(world.events) - any(world.standbys)):  # the takeover of a pair stays
         smaller.append(World(**values | {"events": world.events[:at] + world.events[at + 1 :]}))
     return next((shrunk(one) for one in smaller if failure_of(one)), world)
