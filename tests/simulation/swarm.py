@@ -31,7 +31,7 @@ from unittest import mock
 import torch
 
 from ps_common.protocol.lineage import WHOLE, Shard
-from ps_common.protocol.messages import Adjust
+from ps_common.protocol.messages import Adjust, Push
 from ps_server.machine.consistency import ConsistencyGate
 from ps_server.machine.phases import Phase
 from ps_server.state.training_run import TrainingRun
@@ -313,10 +313,10 @@ class Played:
         return all(worker.machine.phase.name != "JOINING" for worker in workers)
 
     def _all_have_left(self) -> bool:
-        """Workers leave when their pushes are acknowledged: nobody waits for one that has left."""
+        """Workers leave when their pushes are settled, lost ones again: nobody waits for one that has left."""
         processes = [worker.parts for worker in self.clusters[0].workers]
         for parts in processes:
-            if all(part.finished for part in parts):
+            if all(part.finished and not part.machine._requests._outbox.has(Push) for part in parts):
                 for part in parts:
                     part.alive = False
         return not any(part.alive for parts in processes for part in parts)
