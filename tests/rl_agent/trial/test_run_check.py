@@ -47,6 +47,8 @@ REFUSED = [
 
 @pytest.mark.parametrize(("environment", "settings", "sentence"), REFUSED, ids=str)
 def test_what_does_not_exist_or_fit_is_refused(environment: str, settings: dict[str, Any], sentence: str) -> None:
+    if environment.startswith("MinAtar/"):
+        skip_without_package(a_run(environment))
     with pytest.raises(SettingsError, match=f"^{sentence}"):
         check_run(a_run(environment, **settings), imports=())
 
