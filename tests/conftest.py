@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -68,3 +69,10 @@ def _denormal_numbers_are_back() -> Iterator[None]:
     if sys.float_info.min / 2 == 0:
         sys.modules["torch"].set_flush_denormal(False)
     assert sys.float_info.min / 2 > 0
+
+
+@pytest.fixture(autouse=True)
+def _no_client_is_left() -> Iterator[None]:
+    """A client that a test leaves in this process has threads and segments, which later tests would count."""
+    yield
+    assert "zmq-client" not in [thread.name for thread in threading.enumerate()]

@@ -108,7 +108,7 @@ def mean_in_words(runs: Sequence[Row]) -> str:
 
 def plot(rows: Sequence[Row], path: Path) -> None:
     """A row of panels for each game, a panel for each method: mean score of the best learning rate against steps."""
-    if not rows:
+    if all(row["seed"] in CHOOSING for row in rows):
         return
     games, methods = (sorted({row[name] for row in rows}) for name in ("game", "method"))
     numbers = sorted({row["workers"] for row in rows})

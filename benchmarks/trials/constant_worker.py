@@ -28,7 +28,7 @@ TIMEOUT_MILLISECONDS = 1000  # after it pulls in flight count as lost, perhaps w
 def push(server: str, name: str, size: int) -> None:
     torch.set_num_threads(1)
     algorithm = {"name": "n_step_q", "target_interval": TARGET_STEPS}
-    parameters, newest = joined(server, name, Schema([TensorSpec("constant", (size,))]), algorithm=algorithm)
+    parameters, newest, _ = joined(server, name, Schema([TensorSpec("constant", (size,))]), algorithm=algorithm)
     gradient = torch.full((size,), -1.0)
     while True:
         newest = parameters.push_pull(gradient, computed_on=newest, steps=1)

@@ -60,7 +60,7 @@ def speak(server: str, first: int, count: int, weights: int, counters: Path, sto
     np.zeros((count, 2), dtype=np.int64).tofile(counters)
     torch.set_num_threads(1)
     schema = schema_of(weights)
-    parameters, _ = joined(server, f"gang-{first}", schema)
+    parameters, *_ = joined(server, f"gang-{first}", schema)
     child = partial(LinkedChild, PROGRAM, [MEMBER, str(first), str(weights), str(counters)])
     counting = Counting(first, 0, weights, counters)
     gang = Gang(

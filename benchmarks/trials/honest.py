@@ -28,7 +28,7 @@ def times_of(path: Path) -> np.ndarray:
 
 def main(server: str, name: str, seed: int, times: Path, stop: Path, *, checksums: bool) -> None:
     torch.set_num_threads(1)
-    parameters, newest = joined(server, name, SCHEMA, wire=Wire(checksums=checksums))
+    parameters, newest, _ = joined(server, name, SCHEMA, wire=Wire(checksums=checksums))
     drawn = np.random.default_rng(seed)
     total = np.zeros(SCHEMA.size)
     with times.open("wb", buffering=0) as file:

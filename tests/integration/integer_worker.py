@@ -29,9 +29,10 @@ SCHEMA = Schema([TensorSpec("sum", (PARAMETERS,))])
 
 def joined(
     server: str, name: str, schema: Schema, *, keys: ClientKeys | None = None, wire: Wire | None = None, **sections: Any
-) -> tuple[Parameters, Newest]:
+) -> tuple[Parameters, Newest, ShardConnections]:
     """
-    A worker of a run whose weights begin with 0 and move by just what is pushed; and its first pull.
+    A worker of a run whose weights begin with 0 and move by just what is pushed; its first pull; and its connections,
+    which a process that goes on without it closes.
 
     `sections` are added to the run that it proposes.
     """
@@ -40,7 +41,7 @@ def joined(
     connections.join()
     parameters = connections.parameters(schema, wire or Wire())
     parameters.seed(torch.zeros(schema.size))
-    return parameters, parameters.pull()
+    return parameters, parameters.pull(), connections
 
 
 def keys_of(folder: Path, name: str) -> ClientKeys:
@@ -60,7 +61,7 @@ def main(server: str, name: str, updates: int, seed: int, size: int = PARAMETERS
     if user is not None:
         os.setuid(user)
     keys = keys_of(Path(os.environ["KEYS"]), "worker") if "KEYS" in os.environ else None
-    parameters, newest = joined(server, name, Schema([TensorSpec("sum", (size,))]), keys=keys)
+    parameters, newest, _ = joined(server, name, Schema([TensorSpec("sum", (size,))]), keys=keys)
     drawn = np.random.default_rng(seed)
     total = np.zeros(size)
     for _ in range(updates):

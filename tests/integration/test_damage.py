@@ -1,5 +1,7 @@
 """A real server, its standby and a worker, behind a proxy that flips bits of vectors: none of these is used."""
 
+from contextlib import ExitStack
+
 import numpy as np
 import pytest
 import torch
@@ -21,12 +23,14 @@ def test_weights_are_exact_behind_a_proxy_that_flips_bits(
 ) -> None:
     monkeypatch.setattr(shared_memory, "FOLDER", "/nowhere")  # where vectors would pass the proxy by
     primary, first = programs.start_server()
-    proxy = Proxy(first, FLIPS, seed=2)
-    try:
+    with ExitStack() as ended:
+        proxy = Proxy(first, FLIPS, seed=2)
+        ended.callback(proxy.close)
         folder = programs.folder / "standby"
         standby, second = programs.start_server("--standby-of", proxy.endpoint, run_dir=folder)
         wire = Wire(checksums=True, weight_codec=codec)  # type: ignore[arg-type]
-        parameters, newest = joined(proxy.endpoint, "w", SCHEMA, wire=wire)
+        parameters, newest, connections = joined(proxy.endpoint, "w", SCHEMA, wire=wire)
+        ended.callback(connections.close)
         wait_for(lambda: "follows as the standby" in primary.output, program=primary)
         drawn, total = np.random.default_rng(5), np.zeros(SCHEMA.size)
         for _ in range(UPDATES):
@@ -39,5 +43,3 @@ def test_weights_are_exact_behind_a_proxy_that_flips_bits(
         assert status_of(first).refused["damaged"] > 0
         assert status_of(second).refused["damaged"] > 0
         assert proxy.flipped > status_of(first).refused["damaged"] + status_of(second).refused["damaged"]
-    finally:
-        proxy.close()
