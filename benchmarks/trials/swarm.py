@@ -34,7 +34,7 @@ def done_beside(counters: Path) -> Path:
 
 
 def work(server: str, number: int, schema: Schema, weights: int, counter: np.ndarray, stop: Path) -> None:
-    parameters, newest = joined(server, f"worker-{number}", schema)
+    parameters, newest, _ = joined(server, f"worker-{number}", schema)
     one = torch.zeros(schema.size)
     one[number::weights] = -1.0
     while not stop.exists():
