@@ -1,5 +1,5 @@
 """
-What pyproject.toml cannot say: a build of a checkout keeps the commit, in the file in which ps_common/release.py looks.
+The one thing that pyproject.toml cannot say: a build of a checkout keeps the commit, where ps_common/release.py looks.
 
 A source distribution has that file, and so has the copy that the Dockerfile builds: a build of these takes it along.
 """

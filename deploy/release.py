@@ -63,7 +63,7 @@ def notes_of(version: str, changelog: str) -> str:
 
 
 def missing(version: str) -> Iterator[str]:
-    """What this commit lacks to be the release of a version, a sentence each."""
+    """The things that this commit lacks to be the release of a version, a sentence each."""
     if changed := run("git", "status", "--porcelain"):
         yield f"the tree has changes:\n{changed}"
     if (branch := run("git", "branch", "--show-current")) != "main":

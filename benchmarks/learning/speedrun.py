@@ -7,7 +7,6 @@ and the rows. The row that is printed is added there when it is the quickest of 
 
 import os
 import statistics
-import subprocess
 import sys
 import time
 from dataclasses import dataclass
@@ -17,13 +16,14 @@ import tyro
 
 from benchmarks.learning.programs import Trained, new_folder, train
 from ps_common.errors import PsRlError
+from ps_common.release import release
 
 SEEDS = range(5)
 
 
 @dataclass(frozen=True)
 class Track:
-    """What is run and when it is given up; `flags` hold the preset of the day and the protocol, which stays."""
+    """A game with its protocol, its mark, and the minutes after which a run is given up. The preset may change."""
 
     flags: str
     mark: float
@@ -57,7 +57,7 @@ def main(flags: Flags) -> int:
     runs: list[Trained] = []
     for seed in SEEDS:
         runs.append(train(folder / f"seed-{seed}", [*track.flags.split(), *limits, "--seed", str(seed)]))
-        print(row(runs, commit=_commit(), load=os.getloadavg()[0]), flush=True)
+        print(row(runs, commit=release().partition("+")[2], load=os.getloadavg()[0]), flush=True)
     return 0
 
 
@@ -71,11 +71,6 @@ def row(runs: list[Trained], *, commit: str, load: float) -> str:
     median = statistics.median(minutes)
     cells = ["not" if median == float("inf") else f"{median:.2f}", each, ", ".join(f"{run.steps:,}" for run in runs)]
     return f"| {' | '.join(cells)} | | {load:.1f} | {time.strftime('%Y-%m-%d')} | {commit} |"
-
-
-def _commit() -> str:
-    found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    return found.stdout.strip()
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 from collections import OrderedDict, deque
 from collections.abc import Hashable
 
+POWERS_OF_TEN = frozenset(10**power for power in range(16))  # of many alike, the log has the 1st, 10th, 100th, …
+
 
 class RollingMean:
     """Mean of the newest `size` values; 0 before the first."""

@@ -15,13 +15,13 @@ from msgspec.structs import replace
 from torch import Tensor
 
 from ps_common.errors import PsRlError
+from ps_common.meters import POWERS_OF_TEN
 from ps_common.protocol.messages import Episode
 from rl_agent.environments.interface import Environments, Stepped, sound_observations, unsound_observation
 from rl_agent.environments.spaces import BoxActions, DiscreteActions, MultiDiscreteActions, Observations
 from rl_agent.games import Games
 
 MOST_DROPPED = 20  # unrolls in a row; the environment has no sound game any more
-LOGGED = {10**power for power in range(12)}  # which of the dropped unrolls are in the log
 State = tuple[Tensor, ...]  # of a recurrent network, each [B, ...]; () of a feed-forward one
 
 
@@ -148,7 +148,7 @@ class RolloutCollector:
             fault, self._fault = self._fault, ""
             self._games.drop_unroll()
             self.dropped += 1
-            if self.dropped in LOGGED:
+            if self.dropped in POWERS_OF_TEN:
                 lost = "its steps and the games that have a part in it do not count"
                 self._warn(f"{fault}: the unroll is dropped, {lost} ({self.dropped} dropped so far)")
         raise PsRlError(f"{fault}: each of the last {MOST_DROPPED} unrolls had such a number; mend the environment")

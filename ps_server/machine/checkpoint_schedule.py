@@ -183,7 +183,7 @@ class CheckpointSchedule:
         return self._finished()
 
     def violations(self, *, version: int, number: int) -> Iterator[str]:
-        """What cannot be, of the checkpoints of a run at this version, whose standby was sent updates to this number"""
+        """The violations of the checkpoints of a run at this version, whose standby was sent updates to this number."""
         begun = [*self._unreleased, *filter(None, [self._writing])]
         if max([self.saved_version, *(one.version for one in begun)]) > version:
             yield f"a checkpoint is of a later version than the weights, {version}"

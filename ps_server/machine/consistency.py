@@ -137,7 +137,7 @@ class ConsistencyGate:
         return self._next_of_sync(members)
 
     def violations(self, accounts: Mapping[str, Account], *, window: int) -> Iterator[str]:
-        """What cannot be, by worker; a push may wait as far as the window beyond the last that is settled."""
+        """The violations by worker; a push may wait as far as the window beyond the last that is settled."""
         waiting_bytes = 0
         for worker, pushes in self._waiting.items():
             waiting_bytes += sum(push.size for push in pushes.values())

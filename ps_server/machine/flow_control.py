@@ -125,7 +125,7 @@ class PushBudget:
         return grants
 
     def violations(self) -> Iterator[str]:
-        """What cannot be of the grants."""
+        """The violations of the grants."""
         sizes = [grant.size for grant in self._granted.values()]
         if sum(sizes) != self._granted_bytes:
             yield f"{self._granted_bytes} bytes count as granted, and {sum(sizes)} are"

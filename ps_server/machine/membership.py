@@ -190,7 +190,7 @@ class Membership:
         return sorted(self._by_id.values(), key=lambda member: (not member.alive, member.number))
 
     def violations(self, accounts: Mapping[str, Account]) -> Iterator[str]:
-        """What cannot be, by member."""
+        """The violations by member."""
         if self._living.keys() != {member.worker_id for member in self._by_id.values() if member.alive}:
             yield f"{len(self._living)} workers count as alive, and the leases of others run"
         if len(self._by_peer) != len(self._by_id):
@@ -203,8 +203,7 @@ class Membership:
             account = accounts.get(worker)
             if account is None or account.incarnation != member.incarnation:
                 yield f"{worker}: process {member.incarnation} is a member and has no account"
-            elif member.pushes + member.discarded > account.through + len(account.early):
-                counted, settled = member.pushes + member.discarded, account.through + len(account.early)
+            elif (counted := member.pushes + member.discarded) > (settled := account.through + len(account.early)):
                 yield f"{worker}: {counted} pushes are applied or discarded, and {settled} are settled"
 
     def _end_lease(self, member: Member) -> None:

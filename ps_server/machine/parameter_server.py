@@ -170,7 +170,7 @@ class ParameterServer:
         return effects + self.ending.tick(now=now) + self._operators.subscriptions.tick(self._operators.status, now=now)
 
     def check(self) -> str:
-        """What cannot be of this state, which nothing leads to; "" if nothing is wrong."""
+        """The violations of this state, which nothing leads to, as one sentence; "" if there are none."""
         checkpoints = self.checkpoints.violations(version=self.version, number=self.replication.number)
         return as_text("; ".join((*checkpoints, *self.pushes.violations())), LONGEST_SENTENCE)
 

@@ -146,7 +146,7 @@ class PushPipeline:
         return [Send(peer, CreditGrant(request=request)) for peer, request in grants]
 
     def violations(self) -> Iterator[str]:
-        """What cannot be of the run, its members, their credits, the pushes that wait, and the standby's updates."""
+        """The violations of the run, its members, their credits, the pushes that wait, and the standby's updates."""
         yield from self.budget.violations()
         yield from self._replication.violations()
         if (run := self._run) is not None:

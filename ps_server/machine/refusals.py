@@ -12,6 +12,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass
 
+from ps_common.meters import POWERS_OF_TEN
 from ps_common.protocol.messages import Refused
 from ps_common.protocol.names import as_text
 from ps_server.machine.membership import Membership
@@ -21,7 +22,7 @@ NOT_ADMITTED = {
     "other_run", "other_code", "name_taken", "not_yours", "superseded", "contradiction", "protocol", "bad_run",
     "too_many_workers",
 }  # fmt: skip
-LOGGED = {10**power for power in range(1, 16)}  # the log has the 10th, 100th, … refusal with one code
+LOGGED = POWERS_OF_TEN - {1}  # which refusals of a member, with one code, are in the log
 
 
 class Refusals:
@@ -57,7 +58,7 @@ class Refusals:
         if member is not None and member.refused[code] in LOGGED:
             times = f"{member.worker_id} was refused {member.refused[code]} times ({code})"
             effects.append(LogLine(f"{times}: {reason}", warning=True, worker_id=member.worker_id))
-        if member is None and code in NOT_ADMITTED and self.counts[code] in {1, *LOGGED}:
+        if member is None and code in NOT_ADMITTED and self.counts[code] in POWERS_OF_TEN:
             effects.append(LogLine(f"not admitted ({code}, {self.counts[code]} so far): {reason}", warning=True))
         return effects
 

@@ -199,7 +199,7 @@ class Replication:
         return _status(former, "dropped" if now < former.again_at else "gone", Lag(), self._drops)
 
     def violations(self) -> Iterator[str]:
-        """What cannot be of the updates that the standby was sent."""
+        """The violations of the updates that the standby was sent."""
         if self._standby is not None and not self._standby.is_dropped:
             yield from self._standby.backlog.violations(self.number)
 

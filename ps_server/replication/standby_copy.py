@@ -124,7 +124,7 @@ class Backlog:
         return self.take(now=now)
 
     def violations(self, newest: int) -> Iterator[str]:
-        """What cannot be of a queue that ends with this number."""
+        """The violations of a queue that ends with this number."""
         numbers = [item.message.number for item in self._queue]
         first = self.acknowledged + 1 if self.acknowledged or not numbers else numbers[0]
         if numbers != list(range(first, newest + 1)):
@@ -196,7 +196,7 @@ class Repetition:
         self._group: list[tuple[str, Push, Sequence[Buffer]]] = []  # settled together with the next push
 
     def violations(self, number: int) -> Iterator[str]:
-        """What cannot be of the copy when updates up to this number are applied."""
+        """The violations of the copy when updates up to this number are applied."""
         yield from violations_of(self._run)
         if self._run.weights.version > self._adopted + number:
             yield f"update {number} of the primary has made version {self._run.weights.version} of its state"

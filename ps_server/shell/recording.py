@@ -1,5 +1,5 @@
 """
-What the shell writes down of its machine: lines in the log, at a limited rate, and with --record all that goes in.
+The notes of the shell about its machine: lines in the log, at a limited rate, and with --record all that goes in.
 
 Peers cause some lines ("joined", "is back"), perhaps a thousand times a second. Lines beyond a few a second are left
 out and counted. No chatter can hide a warning, and no peer the lines of another (LineLimit).

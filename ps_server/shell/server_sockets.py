@@ -112,27 +112,27 @@ class OtherServers:
         self._context = context
         self._poller = poller
         self._keys = keys
-        self._inboxes: dict[str, Inbox] = {}  # by address
+        self._inboxes: dict[str, tuple[Inbox, int]] = {}  # by address, with the most bytes of a vector from there
         self._log = LogOfPeer(log)
-        self._most_bytes: dict[str, int] = {}  # of a vector from there
 
     def send(self, send: SendToServer) -> None:
         """Send a message to HOST:PORT, or to both of HOST:PORT,HOST:PORT, unless the connection is down."""
         for address in send.to.split(","):
             if address not in self._inboxes:
-                self._inboxes[address] = self._connected(address, send.flag)
-                self._most_bytes[address] = LONGEST_STATE_BYTES if send.flag == "--standby-of" else 0
+                most_bytes = LONGEST_STATE_BYTES if send.flag == "--standby-of" else 0
+                self._inboxes[address] = self._connected(address, send.flag), most_bytes
+            inbox, _ = self._inboxes[address]
             try:
-                self._inboxes[address].socket.send_multipart(to_frames(send.message), zmq.NOBLOCK)
+                inbox.socket.send_multipart(to_frames(send.message), zmq.NOBLOCK)
             except zmq.Again:
                 log.debug("%s could not be sent to %s", type(send.message).__name__, address)
 
     def received(self) -> Iterator[tuple[str, ToWorker, Sequence[Buffer]]]:
         """The address, message and buffers of each message that has arrived, up to BURST of each address."""
-        for address, inbox in self._inboxes.items():
+        for address, (inbox, most_bytes) in self._inboxes.items():
             for _ in range(BURST):
                 try:
-                    frames = inbox.receive(most_bytes=self._most_bytes[address])
+                    frames = inbox.receive(most_bytes=most_bytes)
                 except zmq.Again:
                     break
                 try:
@@ -142,7 +142,7 @@ class OtherServers:
 
     def close(self) -> None:
         """To be called before the context ends."""
-        for inbox in self._inboxes.values():
+        for inbox, _ in self._inboxes.values():
             inbox.close()
 
     def _connected(self, address: str, flag: str) -> Inbox:

@@ -178,7 +178,7 @@ class Standby:
         return [self._acknowledge(request=self._last_request)]
 
     def check(self) -> str:
-        """What cannot be of this state; "" if nothing is wrong."""
+        """The violations of this state, as one sentence; "" if there are none."""
         found = self._repetition.violations(self._number) if self._repetition is not None else ()
         return self.server.check() if self.server is not None else "; ".join(found)
 

@@ -121,7 +121,7 @@ class Ledger:
         self._close_gap(account)
 
     def violations(self) -> Iterator[str]:
-        """What cannot be, by worker."""
+        """The violations by worker."""
         for worker, account in self.accounts.items():
             if account.durable > account.through:
                 yield f"{worker}: {account.durable} of its pushes are durable, and {account.through} are settled"

@@ -136,7 +136,7 @@ class Progress:
         return ""
 
     def violations(self) -> Iterator[str]:
-        """What cannot be of these counters."""
+        """The violations of these counters."""
         least = min(self.global_steps, self.updates, self.episodes, self.staleness_sum, *self.staleness_counts)
         if least < 0:
             yield f"a counter of the run's progress is {least}"

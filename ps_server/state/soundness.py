@@ -22,7 +22,7 @@ MOST_NAMED = 5
 
 
 def violations_of(run: TrainingRun) -> Iterator[str]:
-    """What cannot be of a run: a fault of this program, or of the machine's memory."""
+    """The violations of a run: each is a fault of this program, or of the machine's memory."""
     yield from run.ledger.violations()
     yield from run.progress.violations()
     yield from run.store.violations() if run.store is not None else ()

@@ -99,7 +99,7 @@ class DeltaBases:
         return self._bases[version]
 
     def count_bytes(self) -> int:
-        """What `bytes` has to be."""
+        """The value that `bytes` has to have."""
         return sum(len(base.encoded) for base in self._bases.values())
 
     def keep(self, version: int, encoded: Buffer) -> None:
@@ -217,7 +217,7 @@ class WeightStore:
         return self.is_finite() and all(map(is_finite, self._slots().values()))
 
     def violations(self) -> Iterator[str]:
-        """What cannot be, of versions, also since the last call, and of the sums in the statistics."""
+        """The violations of versions, also since the last call, and of the sums in the statistics."""
         before, self._seen = self._seen, self.version
         if self.version < before:
             yield f"the weights are of version {self.version}, and were of version {before}"

@@ -12,7 +12,7 @@ from msgspec import structs
 
 from benchmarks.learning.results_file import ResultsFile
 from benchmarks.learning.scaling import Job, curve, repetitions, searches
-from benchmarks.learning.scaling_table import mean_in_words, plot, ranked, speed_up_in_words, steps_to, table
+from benchmarks.learning.scaling_table import mean_in_words, measured, plot, ranked, speed_up_in_words, steps_to, table
 from benchmarks.learning.simulated_run import SimulatedRun
 from ps_common.settings import run_spec
 from ps_common.settings.run_spec import RunSpec
@@ -129,6 +129,19 @@ def test_an_interval_is_open_where_several_workers_miss_the_goal() -> None:
     """A draw of two bad seeds of two workers misses the goal."""
     alone = [row_of(1, [6, 8]), row_of(1, [6, 8], seed=1)]
     assert speed_up_in_words(2, alone, [row_of(2, [6, 9]), row_of(2, [0, 3], seed=1)]) == "1.0 (0.0 to 2.0)"
+
+
+def test_seeds_that_chose_the_learning_rate_make_no_figures() -> None:
+    chosen = [row_of(1, [1, 2], rate=1e-3, seed=seed) for seed in (4, 0, 3, 1, 2)]
+    lost = [row_of(1, [9, 9], rate=3e-3, seed=seed) for seed in (0, 1)]
+    assert [(run["seed"], run["learning_rate"]) for run in measured(lost + chosen)] == [(2, 1e-3), (3, 1e-3), (4, 1e-3)]
+
+
+def test_an_interval_is_drawn_over_pairs_of_runs_with_one_seed() -> None:
+    alone = [row_of(1, [0, 4, 4, 4], seed=2), row_of(1, [0, 0, 0, 4], seed=3)]
+    assert speed_up_in_words(2, alone, alone) == "2.0 (2.0 to 2.0)"
+    together = [row_of(2, [4, 4, 4, 4], seed=5), row_of(2, [0, 0, 0, 4], seed=3), row_of(2, [0, 4, 4, 4], seed=2)]
+    assert speed_up_in_words(2, alone, together).endswith("(2.0 to 2.0)"), "seed 5 has no partner"
 
 
 def test_each_draw_has_the_goal_of_its_own_seeds() -> None:

@@ -1,5 +1,5 @@
 """
-What peers send that mean harm, or are broken: each lie is a burst of messages from one connection.
+Messages of peers that mean harm, or are broken: each lie is a burst of them from one connection.
 
 The sums of the honest workers stay exact, and the world stays live, whatever is sent.
 """

@@ -16,7 +16,6 @@ import logging
 import multiprocessing
 import os
 import random
-import subprocess
 import tempfile
 import time
 from collections import Counter
@@ -32,6 +31,7 @@ import torch
 
 from ps_common.protocol.lineage import WHOLE, Shard
 from ps_common.protocol.messages import Adjust, Push
+from ps_common.release import release
 from ps_server.machine.consistency import ConsistencyGate
 from ps_server.machine.phases import Phase
 from ps_server.state.training_run import TrainingRun
@@ -414,8 +414,7 @@ def search(minutes: float, first: int) -> int:
     with multiprocessing.Pool(len(os.sched_getaffinity(0))) as pool:
         for seed, seconds, happened, failure in pool.imap(_searched, itertools.count(first)):
             if failure:
-                commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
-                print(f"SEED={seed} at {commit}: {failure}", flush=True)
+                print(f"SEED={seed} at {release()}: {failure}", flush=True)
                 print(f"shrunk: {shrunk(drawn(seed))}")
                 return 1
             world, worlds, hours = drawn(seed), worlds + 1, hours + seconds / 3600

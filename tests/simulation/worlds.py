@@ -1,5 +1,5 @@
 """
-What is drawn from a seed: a world of a swarm, which swarm.py plays.
+The world that a seed draws, which swarm.py plays.
 """
 
 import random

@@ -136,7 +136,7 @@ class Outbox:
                 self._pending[number] = replace(request, order=0)
 
     def violations(self, kept: Container[int]) -> Iterator[str]:
-        """What cannot be of the requests; `kept` are the sequences in the resend buffer."""
+        """The violations among the requests, a sentence each; `kept` are the sequences in the resend buffer."""
         if both := self._pending.keys() & self._in_flight.keys():
             yield f"request {min(both)} is pending and in flight"
         flying = [one.message for one in self._in_flight.values() if isinstance(one.message, Push)]

@@ -14,15 +14,14 @@ from ps_client.machine.outbox import Outbox, Request
 from ps_client.machine.patience import RefusalLoop
 from ps_client.machine.resend_buffer import ResendBuffer
 from ps_common.errors import PsRlError, RequestRefused, WireError
+from ps_common.meters import POWERS_OF_TEN
 from ps_common.protocol import messages
 from ps_common.protocol.deltas import DELTA, WHOLE, Base
 from ps_common.protocol.messages import NotModified, ToServer, ToWorker, Weights, Welcome, settlement_of
 from ps_common.protocol.tensors import vector_bytes
 from ps_common.protocol.wire import Buffer, is_damaged
 
-LOGGED = {10**power for power in range(16)}  # the log has the 1st, 10th, 100th, … weights that arrive damaged
-
-LOOK_SECONDS = 1.0
+LOOK_SECONDS = 1.0  # between two looks at what cannot be
 
 
 class Requests:
@@ -72,7 +71,7 @@ class Requests:
 
     @property
     def meters(self) -> dict[str, float]:
-        """What a report adds to the trainer's meters."""
+        """The meters that a report has beside those of the trainer."""
         return {"damaged_weights": self.damaged} if self.damaged else {}
 
     def add(self, message: ToServer, vector: Sequence[Buffer], base: Base | None = None) -> None:
@@ -169,14 +168,14 @@ class Requests:
         return [*effects, Resolve(ticket, message, vector)]
 
     def fault(self, *, now: float) -> PsRlError | None:
-        """What `check` finds, once a second."""
+        """The violations that `check` finds, looked for once a second."""
         if now < self._look_due:
             return None
         self._look_due = now + LOOK_SECONDS
         return PsRlError(f"{found}: that cannot be; start this worker anew") if (found := self.check()) else None
 
     def check(self) -> str:
-        """What cannot be of the requests and the pushes that are kept; "" if nothing is wrong."""
+        """The violations among the requests and the pushes that are kept, as one sentence; "" if there are none."""
         return "; ".join((*self._outbox.violations(self.resend_buffer), *self.resend_buffer.violations()))
 
     def clear(self) -> None:
@@ -196,7 +195,7 @@ class Requests:
         )
         caller = request.caller or request.message.request
         self._outbox.put(Request(pull, caller=caller, settled=weights.settled or request.settled))
-        return [LogLine(f"{why}; requesting the weights again")] if self.damaged in LOGGED else []
+        return [LogLine(f"{why}; requesting the weights again")] if self.damaged in POWERS_OF_TEN else []
 
     def _update_from(self, message: ToWorker) -> None:
         """The durability, credit, settings and watchers in a reply."""

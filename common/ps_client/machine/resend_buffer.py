@@ -121,7 +121,7 @@ class ResendBuffer:
         return lost
 
     def violations(self) -> Iterator[str]:
-        """What cannot be of the pushes that are kept."""
+        """The violations among the pushes that are kept, a sentence each."""
         sizes = [kept.size for sequence, kept in self._kept.items() if sequence <= self._admitted]
         if sum(sizes) != self._bytes:
             yield f"{self._bytes} bytes count as kept, and {sum(sizes)} are"

@@ -372,9 +372,8 @@ class Weights(Reply, frozen=True, kw_only=True, tag="WEIGHTS"):
     settled: Settlement | None = None
     codec: Name = "float32"
     base: Count = 0  # the version that a delta leads away from: `have_version` of the request
-    check: Text = (
-        ""  # the checksum of the bytes of the vector, or of those that a delta leads to; "": none was asked for
-    )
+    # The checksum of the bytes of the vector, or of those that a delta leads to; "": none was asked for.
+    check: Text = ""
     inline: bytes = b""
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ps_common.errors import SettingsError
+from ps_common.meters import POWERS_OF_TEN
 from ps_common.program.reasons import place_of
 from ps_common.protocol.messages import Episode
 from ps_common.protocol.names import is_import_path
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 CALLED = {"on_episode": ("game",), "on_unroll": ("trajectory", "meters"), "on_checkpoint": ("path",)}
 METHODS = ", ".join(f"{name}({', '.join(arguments)})" for name, arguments in CALLED.items())
 NEEDED = f"hooks are a class, made without arguments, that has at least one of {METHODS}"
-LOGGED = {10**power for power in range(12)}  # which errors of a hook are in the log
 
 log = logging.getLogger("hooks")
 
@@ -96,7 +96,7 @@ class Hooks:
                 called(*arguments)
             except (Exception, SystemExit) as error:
                 self._errors += 1
-                if self._errors in LOGGED:
+                if self._errors in POWERS_OF_TEN:
                     log.warning(
                         "--hook: %s of %s failed%s, %d times by now: %r",
                         name, type(hook).__name__, place_of(error), self._errors, error,
