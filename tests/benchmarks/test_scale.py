@@ -80,6 +80,7 @@ def test_a_trial_names_the_last_words_of_a_worker_that_died(tmp_path: Path) -> N
         workers.measure(Trial(GPU, 1, 64), seconds=1.0, until=0.0)
 
 
+@pytest.mark.nightly
 def test_a_machine_is_measured_from_its_trials_to_the_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -77,6 +77,7 @@ def faults_of(page: Page) -> Iterator[str]:
             yield f"{page.path}: no such heading: {link}"
 
 
+@pytest.mark.nightly  # test_pages.py follows the links of every page
 @pytest.mark.timeout(300)  # for a machine that does much else; it takes some seconds
 def test_the_site_has_no_warning_and_no_dead_link_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
     site = build(tmp_path / "site")

@@ -30,6 +30,7 @@ def population(folder: Path, generations: int) -> list[list[dict[str, Any]]]:
     return history
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(400)
 def test_losers_take_over_weights_and_settings_and_the_best_get_better(tmp_path: Path) -> None:
     first = population(tmp_path, 1)[0]

@@ -26,6 +26,7 @@ def settings_of(run: Run) -> dict[str, object]:
     return {name: run.settings[name] for name in sweep.DEFAULT}
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(240)
 def test_a_search_is_resumed_and_prunes_by_its_callback(tmp_path: Path) -> None:
     study = sweep.search(tmp_path, steps=STEPS, trials=2)

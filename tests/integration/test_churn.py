@@ -13,6 +13,7 @@ print(json.dumps(trial(seed=3, workers=4, seconds=5, every=2)), flush=True)
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(300)  # it takes ten seconds on two idle cores
 def test_no_push_of_workers_that_come_and_go_is_lost_or_doubled(programs: Programs) -> None:
     """In a process of its own: it forks, and that of the tests has threads."""

@@ -15,6 +15,7 @@ def bench(*flags: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
 
 
+@pytest.mark.nightly
 def test_many_workers_join_a_server_without_a_run_and_are_served_equally(programs: Programs) -> None:
     server, endpoint = programs.start_server("--lease-seconds", "60")
     tested = bench("--server", endpoint, "--workers", "200", "--seconds", "3", "--parameters", "2000", "--json")

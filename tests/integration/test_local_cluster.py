@@ -212,6 +212,7 @@ def test_a_process_that_is_killed_is_reported_and_replaced(programs: Programs, t
     assert "its processes died 3 times" in cluster.output
 
 
+@pytest.mark.nightly
 def test_a_run_is_resumed_on_the_port_that_is_asked_for(programs: Programs, tmp_path: Path) -> None:
     run, summary = tmp_path / "run", tmp_path / "summary.json"
     flags = ["--preset", "cartpole-a3c", "--workers", "1"]

@@ -12,6 +12,7 @@ from tests.integration.processes import Programs
 ZOO = Path(__file__).parents[2] / "zoo" / "cartpole-a3c"
 
 
+@pytest.mark.nightly  # tests/ps_rl has a run without shards
 @pytest.mark.timeout(400)  # programs that import torch
 def test_shards_start_from_a_policy_and_a_resumed_run_does_without_it(programs: Programs, tmp_path: Path) -> None:
     policy, run = tmp_path / "policy", tmp_path / "run"

@@ -280,6 +280,9 @@ class Played:
             if not single.server_up:
                 single.restore_server()
         for pair in self._pairs:
+            self._await_takeover(pair)
+        self._pass(FIRM_SECONDS)  # a standby that had heard nothing before the calm takes over, too
+        for pair in self._pairs:
             self._heal_pair(pair)
         self.clusters[0]._receive(b"ps-ctl", Adjust(request=1, settings={"paused": False}), ())
         for process in self.clusters[0].workers:
@@ -294,11 +297,14 @@ class Played:
         errors = [worker.error for cluster in self.clusters for worker in cluster.workers if worker.error]
         assert not errors, f"{errors}"
 
-    def _heal_pair(self, pair: WorldPair) -> None:
-        """A standby that lacks something does not take over; then somebody starts the primary again."""
+    def _await_takeover(self, pair: WorldPair) -> None:
+        """After the end of its primary. A standby that lacks something does not take over."""
         resumed_at, is_sure = pair.now + RESUMED_SECONDS, pair.last.endswith("in sync")
         if pair.last:
             self.until(lambda: pair.has_taken_over or (pair.now > resumed_at and not is_sure), "taken over, or not")
+
+    def _heal_pair(self, pair: WorldPair) -> None:
+        """The successor stands for the pair; where there is none, somebody starts the primary again."""
         if pair.is_paused:
             pair.go_on()
         if pair.has_taken_over:

@@ -10,6 +10,7 @@ import contextlib
 import functools
 import hashlib
 import importlib.util
+import inspect
 import io
 import os
 import pickle
@@ -147,7 +148,7 @@ def _pickled(part: Any) -> bytes:
 
 def _reduced_struct(kind: Any) -> tuple[Any, ...]:
     """As pickle takes it: how the class is made, and then its methods, which may name the class."""
-    here = vars(kind).get("__annotations__", {})  # the other fields are of a base
+    here = inspect.get_annotations(kind)  # the other fields are of a base
     fields = [
         (one.name, one.type, one.default, one.default_factory)
         for one in msgspec.structs.fields(kind)
@@ -156,7 +157,11 @@ def _reduced_struct(kind: Any) -> tuple[Any, ...]:
     options = ("frozen", "eq", "order", "tag", "tag_field", "omit_defaults", "forbid_unknown_fields")
     config = {name: getattr(kind.__struct_config__, name) for name in options}
     kinds = (FunctionType, property, staticmethod, classmethod)
-    methods = {name: value for name, value in vars(kind).items() if isinstance(value, kinds)}
+    methods = {
+        name: value
+        for name, value in vars(kind).items()
+        if isinstance(value, kinds) and not name.startswith("__annotate")  # since Python 3.14 there is such a method
+    }
     made = (kind.__name__, fields, kind.__bases__, kind.__module__, config, POST_INIT in methods)
     return _struct, made, methods, None, None, _with_methods
 
