@@ -16,7 +16,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -83,7 +83,7 @@ def raw_client(server: str, size: int, keys: str = "") -> None:
     gradient, weights = vectors(size)
 
     def once() -> None:
-        socket.send(gradient.fill_(1e-3).numpy(), copy=False)
+        socket.send(gradient.fill_(1e-3).numpy().data, copy=False)
         weights.copy_(torch.frombuffer(socket.recv(copy=False).buffer, dtype=torch.float32))
 
     serve_commands(once)
@@ -135,7 +135,7 @@ def redis_server(port: str, size: int, _: str = "") -> None:
 
     flags = ["--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
     running = subprocess.Popen(["redis-server", *flags], stdout=subprocess.DEVNULL)
-    server, database = TorchRmsProp(size), redis.Redis(port=int(port))
+    server, database = TorchRmsProp(size), cast("Any", redis.Redis(port=int(port)))  # its types allow for asyncio
     try:
         while True:
             with contextlib.suppress(redis.exceptions.ConnectionError):
@@ -152,7 +152,7 @@ def redis_client(server: str, size: int, _: str = "") -> None:
     import redis
 
     host, _, port = server.partition(":")
-    database, name = redis.Redis(host, int(port)), f"{os.getpid():016d}".encode()
+    database, name = cast("Any", redis.Redis(host, int(port))), f"{os.getpid():016d}".encode()
     gradient, weights = vectors(size)
 
     def once() -> None:
@@ -200,7 +200,7 @@ def memory_server(port: str, size: int, _: str = "") -> None:
 def memory_client(server: str, size: int, _: str = "") -> None:
     host, _, port = server.partition(":")
     shared_gradient, shared_weights = memory_of(str(os.getpid()), size, "w+")
-    _, weights = vectors(size)
+    weights = vectors(size)[1]
     while True:
         try:
             connection = socket.create_connection((host, int(port)))
@@ -244,7 +244,9 @@ def torch_rpc(server: str, size: int, number: str, clients: str) -> None:
         _rpc_server = TorchRmsProp(size)
     os.environ |= {"GLOO_SOCKET_IFNAME": "lo", "TP_SOCKET_IFNAME": "lo"}
     options = rpc.TensorPipeRpcBackendOptions(init_method=f"tcp://{server}", num_worker_threads=4)
-    rpc.init_rpc(f"rank{rank}", rank=rank, world_size=int(clients) + 1, rpc_backend_options=options)
+    rpc.init_rpc(  # type: ignore[no-untyped-call]
+        f"rank{rank}", rank=rank, world_size=int(clients) + 1, rpc_backend_options=options
+    )
     if rank == 0:
         threading.Event().wait()
     gradient, weights = vectors(size)

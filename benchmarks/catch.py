@@ -15,7 +15,7 @@ class Catch(gymnasium.Env[NDArray[np.float32], np.int64]):
     """Reward 1 for a caught ball, −1 for a missed one; actions: left, stay, right."""
 
     observation_space = Box(0.0, 1.0, (ROWS * COLUMNS,), np.float32)
-    action_space = Discrete(3)  # type: ignore[assignment]
+    action_space = Discrete(3)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

@@ -61,7 +61,7 @@ class Measured:
     def _line(self) -> str:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
-        assert line, f"{self._process.args} has failed"
+        assert line, f"{self._process.args!r} has failed"
         return line.strip()
 
 

@@ -33,9 +33,8 @@ def main() -> None:
 
 def beside(game: Image.Image, curve: Image.Image) -> tuple[list[Image.Image], list[int]]:
     """Each frame of the game with the curve's first panel to its right, all in one palette; and their milliseconds."""
-    panel = curve.convert("RGB").crop(
-        tuple(int(part * side) for part, side in zip(FIRST_PANEL, 2 * curve.size, strict=True))
-    )
+    left, top, right, bottom = (int(part * side) for part, side in zip(FIRST_PANEL, 2 * curve.size, strict=True))
+    panel = curve.convert("RGB").crop((left, top, right, bottom))
     panel = panel.resize((round(panel.width * game.height / panel.height), game.height), Image.Resampling.LANCZOS)
     frames: list[Image.Image] = []
     durations: list[int] = []

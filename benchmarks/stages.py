@@ -116,7 +116,7 @@ def measure(size: int, *, by_memory: bool) -> dict[str, float]:
                 newest = push_pull(gradient(), computed_on=newest, steps=1)
                 place(newest.weights)
             client.close()
-        return low(times) | json.loads(result.read_text())
+        return {**low(times), **json.loads(result.read_text())}
 
 
 def main(size: int) -> None:
@@ -139,7 +139,7 @@ def check() -> None:
         limits = Limits(lease_seconds=5.0, checkpoint_seconds=30.0)
         server = ParameterServer(None, lineage=lineage, overrides={}, limits=limits, now=0.0)
         for number in range(workers):
-            who = {"worker_id": f"w{number}", "secret": f"secret-of-worker-{number}", "proposed_run": {}}
+            who: Any = {"worker_id": f"w{number}", "secret": f"secret-of-worker-{number}", "proposed_run": {}}
             hello = Hello(request=1, protocols=(1, 1), **who)
             server.receive(f"{number}".encode(), hello, now=0.0)
         table.add_row(f"{workers}", f"{1e3 * min(timeit.repeat(server.check, number=1, repeat=10)):.2f}")

@@ -44,6 +44,9 @@ class NoServer:
     def report(self, episodes: Sequence[Episode], meters: dict[str, float]) -> None:
         pass
 
+    def finish(self) -> None:
+        pass
+
 
 def run_of(flags: Sequence[str]) -> RunSpec:
     """The run that a worker with these flags would propose."""

@@ -6,6 +6,7 @@ Prints one row for each preset. Without a GPU the CPU is compared with itself.
 
 import time
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import torch
@@ -51,7 +52,7 @@ def gradient_difference(run: RunSpec, device: torch.device) -> tuple[float, floa
             if agent.target_network is not None:
                 FlatNetwork(agent.target_network).load(weights)
             agent.begin_unroll(0)
-            states = {
+            states: dict[str, Any] = {
                 name: tuple(part.to(place) for part in getattr(trajectory, name))
                 for name in ("initial_state", "final_state")
             }

@@ -11,10 +11,12 @@ import re
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 
 from matplotlib import pyplot
+from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
@@ -194,10 +196,11 @@ def write_plans(
     _plot_check(checked, of_local_run)
     _plot_fleets(times)
     plans = [
-        (hosts, cores, *(best_plan(times, hosts, cores, parameters, link, gangs=gangs) for gangs in (False, True)))
+        (hosts, cores, best(gangs=False), best(gangs=True))
         for parameters in SIZES.values()
         for link in LINKS
         for hosts, cores in HOSTS
+        for best in [partial(best_plan, times, hosts, cores, parameters, link)]
     ]
     lines = list(_table_of(plans))
     table = Table(*(cell.strip() for cell in lines[0].strip("|").split("|")))
@@ -337,7 +340,7 @@ def _plot_fleets(times: ServiceTimes) -> None:
     _save(figure, "planning-fleets")
 
 
-def _save(figure: "pyplot.Figure", name: str) -> None:
+def _save(figure: Figure, name: str) -> None:
     figure.savefig(IMAGES / f"{name}.svg", metadata={"Date": None})
     pyplot.close(figure)
 

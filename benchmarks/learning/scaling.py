@@ -99,18 +99,18 @@ def _flags() -> argparse.Namespace:
 
 def searches(flags: argparse.Namespace) -> Iterator[Job]:
     """The runs of the first seed, with every learning rate."""
-    for *cell, rate in product(flags.games, flags.methods, flags.workers, flags.learning_rates):
-        yield Job(*cell, rate, flags.seeds[0], flags.steps)
+    for game, method, workers, rate in product(flags.games, flags.methods, flags.workers, flags.learning_rates):
+        yield Job(game, method, workers, rate, flags.seeds[0], flags.steps)
 
 
 def repetitions(flags: argparse.Namespace, seeds: Sequence[int], rows: Sequence[Row], *, most: int) -> Iterator[Job]:
     """The runs of these seeds, with the best `most` learning rates in the rows of the seeds before them."""
     before = flags.seeds[: flags.seeds.index(seeds[0])] if seeds else []
-    for seed, *cell in product(seeds, flags.games, flags.methods, flags.workers):
-        same = [*cell, flags.steps]
+    for seed, game, method, workers in product(seeds, flags.games, flags.methods, flags.workers):
+        same = [game, method, workers, flags.steps]
         runs = [row for row in rows if [row["game"], row["method"], row["workers"], row["max_steps"]] == same]
         for best in ranked([row for row in runs if row["seed"] in before])[:most]:
-            yield Job(*cell, best[0]["learning_rate"], seed, flags.steps)
+            yield Job(game, method, workers, best[0]["learning_rate"], seed, flags.steps)
 
 
 def run_of(job: Job) -> RunSpec:

@@ -70,7 +70,7 @@ def steps_to(runs: Sequence[Row], goal: float) -> float | None:
     for number in range(1, len(scores)):
         if scores[number] >= goal:
             share = (goal - scores[number - 1]) / (scores[number] - scores[number - 1])
-            return steps[number - 1] + min(1.0, max(0.0, share)) * (steps[number] - steps[number - 1])
+            return float(steps[number - 1] + min(1.0, max(0.0, share)) * (steps[number] - steps[number - 1]))
     return None
 
 
@@ -142,7 +142,7 @@ def _mean_curve(runs: Sequence[Row]) -> list[float]:
     return curve
 
 
-def grouped(rows: Sequence[Row], *keys: str) -> Any:
+def grouped(rows: Sequence[Row], *keys: str) -> list[tuple[tuple[Any, ...], list[Row]]]:
     """Groups of rows with the same values of the keys, in the order of these."""
 
     def key(row: Row) -> tuple[Any, ...]:

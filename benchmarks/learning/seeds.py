@@ -132,7 +132,7 @@ def table(rows: Sequence[Row], *, preset: str, score: float, flags: Sequence[str
 def _summary(name: str, of: Callable[[list[float]], float], rows: Sequence[Row]) -> str:
     """A line with one number for each column; "not" where it is that of runs that did not reach the score."""
     steps = [row.steps if row.reached_minutes is not None else None for row in rows]
-    columns = [steps, [row.reached_minutes for row in rows]]
+    columns: list[Sequence[float | None]] = [steps, [row.reached_minutes for row in rows]]
     columns += [[row.good_steps for row in rows], [row.good_minutes for row in rows]]
     cells = []
     for values in columns:

@@ -76,7 +76,7 @@ def _train(command: Sequence[str], log: Path, seconds: float) -> float:
 
 
 def _memory_mib(whole: psutil.Process) -> float:
-    return sum(one.memory_full_info().pss for one in [whole, *whole.children(recursive=True)]) / 2**20
+    return float(sum(one.memory_full_info().pss for one in [whole, *whole.children(recursive=True)])) / 2**20
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

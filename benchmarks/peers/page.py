@@ -48,7 +48,7 @@ def same_network(turns: Mapping[Runner, Sequence[Figures | None]], under: str) -
     turn, or None where it was not measured.
     """
     mine, *others = turns
-    speeds = {runner: [found and found.steps_per_second for found in turns[runner]] for runner in turns}
+    speeds = {runner: [found.steps_per_second if found else None for found in turns[runner]] for runner in turns}
     lines = ["| Pong | steps/s | of each turn | ps-rl makes … times as many (spread) | MiB (PSS) | first update, s |"]
     lines.append("|---|---|---|---|---|---|")
     medians: dict[Runner, tuple[float, float]] = {}

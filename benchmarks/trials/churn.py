@@ -97,7 +97,8 @@ class Churn:
                 self._end(slot, has_notice=True)
         wait_for(lambda: all(self._has_ended(slot) for slot in self._slots))
         counted = weights_of(self._server, len(self._slots)).numpy().astype(np.int64)
-        return compared(*self.counters.T, counted)
+        begun, acknowledged = self.counters.T
+        return compared(begun, acknowledged, counted)
 
     def _start(self, slot: Slot) -> None:
         slot.lives += 1

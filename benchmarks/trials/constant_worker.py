@@ -44,7 +44,7 @@ class Puller:
         self._requests = itertools.count(1)
         self._asked: dict[int, Pull] = {}
         self._newest: dict[tuple[bool, int], int] = {}  # version, by whether it is the target's, and epoch
-        self._socket = zmq.Context.instance().socket(zmq.DEALER)
+        self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
         self._socket.connect(f"tcp://{server}")
         self.found = dict.fromkeys(("pulled", "targets", "epochs", "versions", "torn", "backwards"), 0)
 

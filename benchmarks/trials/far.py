@@ -62,7 +62,7 @@ def learn(
             link.close()
     row = last_row(run / METRICS, MetricsRow)
     assert row is not None
-    both = sum(sum(link.bytes) for link in links)
+    both = sum(sum(link.carried) for link in links)
     return Learned(row.global_steps, row.updates, both, minutes, row.best_mean_return_100 or 0.0)
 
 

@@ -46,8 +46,8 @@ class FarLink:
         self._start(self._accept)
 
     @property
-    def bytes(self) -> tuple[int, int]:
-        """To the target, and from it."""
+    def carried(self) -> tuple[int, int]:
+        """Bytes to the target, and from it."""
         return self._up.bytes, self._down.bytes
 
     def close(self) -> None:

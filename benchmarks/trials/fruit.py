@@ -25,7 +25,7 @@ class Fruit(gymnasium.Env[Screen, np.int64]):
     """Actions: up, down, left, right."""
 
     observation_space = Box(0, 255, (FIELDS * PIXELS, FIELDS * PIXELS, 3), np.uint8)
-    action_space = Discrete(4)  # type: ignore[assignment]
+    action_space = Discrete(4)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Screen, dict[str, Any]]:
         super().reset(seed=seed)

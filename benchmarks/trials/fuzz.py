@@ -70,7 +70,7 @@ class Honest:
         workers = [*self._programs, self._damaged]
         pushed = [wait_for(lambda p=p: told(p.output), program=p) for p in workers]  # type: ignore[misc]
         self._proxy.close()
-        return np.sum(pushed, axis=0)
+        return np.asarray(np.sum(pushed, axis=0))
 
     @property
     def flipped(self) -> int:
@@ -202,7 +202,7 @@ def _leaked(process: psutil.Process, before: int) -> int:
     deadline = time.monotonic() + 60
     while (more := process.num_fds() - before) > 0 and time.monotonic() < deadline:
         time.sleep(0.1)
-    return max(0, more)
+    return int(max(0, more))
 
 
 def main() -> int:

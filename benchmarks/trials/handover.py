@@ -79,7 +79,8 @@ class Pair:
             os.kill(process, signal.SIGTERM)
         badly = sum(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) != 0 for process in self._workers)
         counted = weights_of(self._addresses[0], len(self._workers)).numpy().astype(np.int64)
-        return {"left_badly": badly, **compared(*self._counters.T, counted)}
+        begun, acknowledged = self._counters.T
+        return {"left_badly": badly, **compared(begun, acknowledged, counted)}
 
     @property
     def _addresses(self) -> list[str]:

@@ -21,6 +21,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 from benchmarks.trials import figures
 from benchmarks.trials.hosts import Host, Hosts, inside, ip
@@ -35,7 +36,7 @@ MOST_RATIO = 1.3
 LONGEST_SECONDS = 1800.0
 # Nobody learns before all are there: programs take seconds to start.
 FLAGS = ("--preset", "cartpole", "--quorum", str(WORKERS), "--lease-seconds", "2", "--checkpoint-seconds", "2")
-FLAGS += ("--learning-rate", "1.5e-4", "--final-learning-rate", "1.5e-4")
+RATE = ("--learning-rate", "1.5e-4", "--final-learning-rate", "1.5e-4")
 
 
 def slow_down(links: Hosts, host: Host) -> None:
@@ -65,8 +66,8 @@ class Learned:
 def learn(programs: Programs, name: str, *, seed: int, goal: int, links: Hosts | None, cut_seconds: int) -> Learned:
     """One run to the score."""
     hosts = links.hosts[1:] if links else []  # the first is ours
-    at = {"host": hosts[0].address, "prefix": hosts[0].prefix} if links else {}
-    flags = (*FLAGS, "--until-return", str(goal), "--seed", str(seed))
+    at: Any = {"host": hosts[0].address, "prefix": hosts[0].prefix} if links else {}
+    flags = (*FLAGS, *RATE, "--until-return", str(goal), "--seed", str(seed))
     before = processor_seconds()
     server, endpoint = programs.start_server(*flags, run_dir=programs.folder / name, **at)
     for number in range(WORKERS):

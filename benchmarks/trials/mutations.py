@@ -61,7 +61,7 @@ class Mutations:
         fields: Fields = {"type": kind, "request": drawn.randrange(1, 1000)}
         match kind:
             case "HELLO":
-                who = {"worker_id": f"nobody-{drawn.randrange(NAMES)}", "secret": f"{drawn.randrange(100):016}"}
+                who: Fields = {"worker_id": f"nobody-{drawn.randrange(NAMES)}", "secret": f"{drawn.randrange(100):016}"}
                 who |= {"incarnation": drawn.randrange(3), "run_id": drawn.choice(["", "", "another"])}
                 return fields | who | {"protocols": [1, 1], "codecs": ["float32"]}
             case "SEED":

@@ -22,7 +22,7 @@ class PacedCartPole(CartPoleEnv):
         self._steps += 1
         if self._steps % TOGETHER == 0:
             time.sleep(TOGETHER * STEP_SECONDS / SPEED)
-        return super().step(action)
+        return super().step(action)  # type: ignore[no-untyped-call]
 
 
 gymnasium.register(ID, "benchmarks.trials.paced_cartpole:PacedCartPole", max_episode_steps=500)

@@ -117,7 +117,7 @@ class Partitions:
         port = int(self._endpoint.rpartition(":")[2])
         self._server.kill()
         rest(self._random.uniform(0, 1.5))
-        self._server, _ = self._start_server("--resume", str(self._programs.folder / "run"), port=port)
+        self._server, self._endpoint = self._start_server("--resume", str(self._programs.folder / "run"), port=port)
 
     # -- helpers of the events ----------------------------------------------------------------------------------------
 

@@ -96,7 +96,7 @@ def _without_connections(process: psutil.Process, herds: Herds, endpoint: str) -
     herds.end()
     wait_for(lambda: status_of(endpoint).workers_alive == 0)
     wait_for(lambda: all(one.status == psutil.CONN_LISTEN for one in process.net_connections(kind="tcp")))
-    return process.num_fds()
+    return int(process.num_fds())
 
 
 def _watched(process: psutil.Process, herds: Herds, *, seconds: float) -> list[tuple[float, float, int]]:

@@ -50,7 +50,7 @@ def main(server: str, first: int, count: int, weights: int, counters: Path, stop
     np.zeros((count, 2), dtype=np.int64).tofile(counters)
     mapped = np.memmap(counters, dtype=np.int64, mode="r+", shape=(count, 2))
     torch.set_num_threads(1)
-    threading.excepthook = lambda failed: (sys.excepthook(*failed[:3]), os._exit(1))  # type: ignore[arg-type,misc]
+    threading.excepthook = lambda failed: (sys.excepthook(*failed[:3]), os._exit(1))  # type: ignore[arg-type]
     schema = schema_of(copies * weights)
     workers = [
         threading.Thread(target=work, args=(server, first + k, schema, weights, mapped[k], stop)) for k in range(count)

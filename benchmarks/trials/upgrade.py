@@ -185,8 +185,8 @@ class Upgrade:
         soon(lambda: self._is_acknowledged(swarm), program=swarm.program)
         for server in self._servers:
             ask(server.addresses[0], messages.CheckpointRequest(request=1), timeout_seconds=SAVE_SECONDS)
-            version = soon(lambda server=server: server.status(0)).version
-            soon(lambda server=server, version=version: server.is_copied(version), program=server.programs[1])
+            version = soon(lambda server=server: server.status(0)).version  # type: ignore[misc]
+            soon(partial(server.is_copied, version), program=server.programs[1])
         swarm.program.kill()
 
     def _is_acknowledged(self, swarm: Swarm) -> bool:

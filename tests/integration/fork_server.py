@@ -141,7 +141,7 @@ def _serve() -> dict[str, Any]:
             answers.close()
             for descriptor in (nothing, read, write):
                 os.close(descriptor)
-            return request
+            return dict(request)
 
 
 def _run(request: dict[str, Any]) -> None:

@@ -36,7 +36,7 @@ def joined(
 
     `sections` are added to the run that it proposes.
     """
-    proposed = {"optimizer": {"name": "sgd"}, "schedule": {"learning_rate": 1.0}} | sections
+    proposed: Any = {"optimizer": {"name": "sgd"}, "schedule": {"learning_rate": 1.0}} | sections
     connections = ShardConnections(name, server, proposed_run=proposed, patience_seconds=120, resend_mib=16, keys=keys)
     connections.join()
     parameters = connections.parameters(schema, wire or Wire())

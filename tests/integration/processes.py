@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 import torch
 
 from ps_common.program.fork_server import NAME
@@ -62,7 +62,7 @@ class Program:
                 stderr=subprocess.STDOUT,
                 cwd=folder,
                 preexec_fn=heed_signals,
-                env=os.environ | {"OMP_NUM_THREADS": "1"} | variables,
+                env={**os.environ, "OMP_NUM_THREADS": "1", **variables},
             )
 
     @property
@@ -76,7 +76,7 @@ class Program:
         try:
             return self.process.wait(within_seconds)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"{self.process.args} did not exit in {within_seconds} s:\n{self.output}") from None
+            raise AssertionError(f"{self.process.args!r} did not exit in {within_seconds} s:\n{self.output}") from None
 
     def signal(self, number: int) -> None:
         self.process.send_signal(number)

@@ -33,7 +33,7 @@ def test_a_worker_on_a_slow_link_is_useful_with_few_bytes(programs: Programs, tm
         assert worker.wait() == 0
     finally:
         link.close()
-    assert sum(link.bytes) < 6400 // 128 * FLOAT32_BYTES / 6, "joining included"
+    assert sum(link.carried) < 6400 // 128 * FLOAT32_BYTES / 6, "joining included"
 
 
 def test_a_worker_that_takes_deltas_learns_the_same_weights_bit_for_bit(programs: Programs, tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_a_worker_that_takes_deltas_learns_the_same_weights_bit_for_bit(programs
     assert [program.wait() for program in running] == [0] * 4
     for link in links:
         link.close()
-    assert links[1].bytes[1] < links[0].bytes[1] / 2
+    assert links[1].carried[1] < links[0].carried[1] / 2
     (exact, of_exact), (from_deltas, of_deltas) = (
         read_checkpoint(newest_first(tmp_path / codec / CHECKPOINTS)[0]) for codec in ("bfloat16", "delta")
     )

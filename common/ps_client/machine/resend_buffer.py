@@ -110,9 +110,11 @@ class ResendBuffer:
         """
         The pushes to send again to a new epoch of the server, whose ledger is complete up to `settled_through`.
 
-        Pushes without a reply are not among them: the outbox sends these in any case.
+        Pushes without a reply are not among them: the outbox sends these in any case. What was durable may be lost,
+        too, at a standby that was not in sync.
         """
         lost = []
+        self._durable = min(self._durable, settled_through)
         for sequence, kept in self._kept.items():
             kept.settled = kept.replied and sequence <= settled_through
             if kept.replied and not kept.settled:

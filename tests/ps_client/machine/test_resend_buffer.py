@@ -93,6 +93,23 @@ def test_a_server_that_is_restored_twice_gets_it_twice() -> None:
     assert sequences(buffer.lost_after(2)) == [3]
 
 
+def test_a_push_that_was_durable_is_kept_until_the_server_that_lacks_it_has_it_on_disk() -> None:
+    buffer = buffer_with(1)
+    for sequence in (2, 3):
+        buffer.keep(push(sequence), [b"1234"])
+        buffer.admit(sequence)
+    buffer.settled(3)
+    buffer.durable_through(3)  # 2 has no reply yet, so all are kept from there on
+    buffer.settled(1)
+    assert sequences(buffer.lost_after(1)) == [3]
+    buffer.settled(2)
+    assert 3 in buffer
+    assert buffer.oldest == 2
+    buffer.settled(3)
+    buffer.durable_through(3)
+    assert buffer.oldest is None
+
+
 def test_a_full_budget_makes_the_next_push_wait_for_a_checkpoint() -> None:
     buffer = buffer_with(3, budget=3 * ONE, settled=3)
     buffer.keep(push(4), [bytes(VECTOR_BYTES)])
