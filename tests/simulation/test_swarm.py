@@ -16,7 +16,7 @@ from tests.simulation.swarm_cluster import PROCESSES
 from tests.simulation.worlds import World, drawn
 
 FIXED = range(20)
-# The first two: the oracle did not heal what a kill and a takeover had left. The third: a standby out of sync took over,
+# Two: the oracle did not heal what a kill and a takeover had left. The third: a standby that was not in sync took over,
 # and a worker let go of a push that had been durable at the primary alone.
 FAILED_ONCE = (4008, 20785205, 200023)
 EVENTS = ((1.0, "checkpoint"),)
