@@ -1,6 +1,7 @@
 """The hash of a module's source: equal where the code is, whatever the folder; another after any change that counts."""
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -95,7 +96,7 @@ def test_installed_modules_and_builtin_ones_have_a_code_too() -> None:
     assert code_of("sys").hash == "none"
     assert code_of("nowhere_at_all").hash == "none"
     assert code_of("json") == code_of("json")
-    assert code_of("json").place.endswith("json (5 files)")
+    assert re.search(r"json \([56] files\)$", code_of("json").place)
 
 
 def test_a_module_that_was_made_by_hand_has_no_code(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,7 +89,7 @@ def test_a_fault_of_ours_keeps_its_traceback(capsys: pytest.CaptureFixture[str])
     with pytest.raises(SystemExit) as left:
         run_program(lambda: 1 // 0, "oven")
     assert left.value.code == 1
-    assert capsys.readouterr().err.endswith("\nZeroDivisionError: integer division or modulo by zero\n")
+    assert capsys.readouterr().err.splitlines()[-1].startswith("ZeroDivisionError: ")
 
 
 # A program as others start it: what it says of its end comes through a pipe, and a user's code may do anything.
