@@ -83,7 +83,8 @@ REFUSED = [
       "torch.nn.Sequential(torch.nn.Linear(observations.shape[0], 5), torch.nn.BatchNorm1d(5))"), CARTPOLE, TORSO, None,
      "--network own_parts_here:Torso: its layer.1 is a BatchNorm1d, .*; take nn.LayerNorm or nn.GroupNorm"),
     (("torch.nn.Linear(observations.shape[0], 5)",
-      "torch.nn.utils.parametrizations.spectral_norm(torch.nn.Linear(observations.shape[0], 5))"),
+      "torch.nn.Sequential(torch.nn.utils.parametrizations.spectral_norm(torch.nn.Linear(observations.shape[0], 512)), "
+      "torch.nn.Linear(512, 5))"),
      CARTPOLE, TORSO, None, "--network own_parts_here:Torso: its buffer .*_u changes while it acts or learns, but the"),
     (("    def loss(", "    @classmethod\n    def build(cls, *given, **named):\n"
       "        made = super().build(*given, **named)\n"
