@@ -34,7 +34,7 @@ class Position(msgspec.Struct, kw_only=True):
 
     points: Count = 0
     time: float = 0.0  # of a row of metrics, in seconds since 1970
-    logged_time: float = 0.0  # likewise of curves that a program has added
+    logged_time: float = 0.0  # of the curves that a program has added, in seconds since 1970
     episode: Count = 0
     epoch: int = 0
     event: int = 0  # of that epoch

@@ -38,7 +38,7 @@ class ExportedPolicy:
     weights: Tensor  # [P]
     spaces: PolicySpaces
     global_steps: int  # of training
-    minutes: float  # likewise
+    minutes: float  # of training
     origin: str  # the file or server, for messages
 
 

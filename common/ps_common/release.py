@@ -34,7 +34,7 @@ def is_newer(other: str) -> bool:
 
 
 def is_older(other: str) -> bool:
-    """Whether a release is earlier than this one, likewise."""
+    """Whether a release is earlier than this one, whatever their commits; False for what is none."""
     return () < _order(other) < _order(VERSION)
 
 

@@ -19,7 +19,7 @@ from ps_server.state.effects import PeerId
 
 RECEIVE_BYTES = 2**28  # the default budget: a second or two of work, so that no lease ends in the queue
 GRANT_SECONDS = 30.0  # until an unused grant expires
-FIRST_GRANT_SECONDS = 5.0  # likewise, of a worker that has never pushed
+FIRST_GRANT_SECONDS = 5.0  # until an unused grant of a worker that has never pushed expires
 FIRST_PENALTY_SECONDS = 30.0  # after the second unused grant in a row: the first may be the network's fault
 LONGEST_PENALTY_SECONDS = 3600.0
 MOST_REMEMBERED = 10_000  # workers, or connections, with unused grants

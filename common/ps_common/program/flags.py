@@ -62,7 +62,7 @@ class StartingPoint:
     algorithm: Annotated[AlgorithmName | None, _ALGORITHMS] = None
     """algorithm, with its default settings unless the preset uses it too; MODULE:NAME: one of yours"""
     optimizer: OptimizerName | None = None
-    """rule by which the server applies gradients; defaults likewise"""
+    """rule by which the server applies gradients, with its default settings unless the preset uses it too"""
 
 
 @dataclasses.dataclass(frozen=True)

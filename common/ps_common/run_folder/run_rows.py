@@ -108,8 +108,8 @@ class LoggedRow(msgspec.Struct, frozen=True, kw_only=True):
     """A point of a curve that a Python program has added to the run."""
 
     time: Time
-    global_steps: Count = 0  # T, as far as the program knew; minutes and games likewise
-    minutes: float = 0.0
+    global_steps: Count = 0  # T, as far as the program knew
+    minutes: float = 0.0  # of the run, as far as the program knew
     episodes: Count = 0
     name: Name  # has a slash
     value: float

@@ -333,7 +333,7 @@ class NetworkSettings(Section, frozen=True, kw_only=True):
     """heads have a bias"""
     normalization: Literal["auto", "none", "random_play", "running"] = "none"
     """of observations; none: pixels are divided by 255; random_play: pixels less their mean in random play, over their
-    deviation there; running: numbers likewise, by all observations so far; auto: running where there are numbers"""
+    deviation there; running: numbers less their mean so far, over their deviation; auto: running for numbers"""
 
     def __post_init__(self) -> None:
         takes_none = "" if is_import_path(self.name) else f"--network {self.name}"
