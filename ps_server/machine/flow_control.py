@@ -87,10 +87,6 @@ class PushBudget:
             self._leave_queues(peer)
         queue[peer] = (request, size)
 
-    def waits(self, peer: PeerId) -> bool:
-        """Whether a request of this peer is in the queue."""
-        return any(peer in queue for queue in self._waiting.values())
-
     def arrived(self, member: Member) -> None:
         """A push of this worker has arrived: its grant is used."""
         self._take_back(member.peer)

@@ -80,10 +80,6 @@ class PushPipeline:
         """Bytes of pushes that each worker may have in flight now."""
         return self.budget.credit(self.vector_bytes)
 
-    def waits(self, member: Member) -> bool:
-        """Whether a push of this worker, or its request for credit, waits here and is not lost."""
-        return self.gate.waits(member.worker_id) or self.budget.waits(member.peer)
-
     # -- requests -----------------------------------------------------------------------------------------------------
 
     def pull(self, peer: PeerId, member: Member | None, pull: Pull, *, epoch: int) -> Send:

@@ -113,7 +113,7 @@ class WorkerRequests:
             version=run.store.version if run.store else 0,
             global_steps=run.progress.global_steps,
             durable=account.durable,
-            waiting=self.pushes.waits(member),
+            waiting=self.pushes.gate.waits(member.worker_id),
             credit=self.pushes.credit(),
             saving=not self.checkpoints.failing,
             settings_version=run.adjustments.version,

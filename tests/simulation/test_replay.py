@@ -62,7 +62,7 @@ def test_a_recording_that_begins_in_the_middle_is_replayed_too_and_keeps_to_its_
     recording.close()
     assert {path.name for path in tmp_path.iterdir()} == {"recording", "recording.before"}
     assert replay(file).version == cluster.server.version
-    assert 0 < replay(tmp_path / "recording.before").version < cluster.server.version
+    assert 0 < replay(tmp_path / "recording.before").version <= cluster.server.version
 
 
 def test_a_standby_is_replayed_through_its_takeover(tmp_path: Path) -> None:
