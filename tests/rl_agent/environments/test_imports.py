@@ -97,6 +97,7 @@ def defaults_of_torch() -> Iterator[None]:
     yield
     torch.set_default_dtype(torch.float32)
     torch.set_default_device(None)
+    vars(torch._GLOBAL_DEVICE_CONTEXT).pop("device_context", None)  # torch 2.6 finds no default after None
     torch.set_grad_enabled(True)
 
 
