@@ -30,7 +30,7 @@ from rl_eval.receipt import edited_parts, read_receipt
 from tests.nested import Place, places_in, values, with_value
 from tests.rows import row
 
-SAMPLE = Path(__file__).parent / "samples" / "0.2.0.dev0"
+SAMPLE = Path(__file__).parent / "samples" / "0.2.0"
 ROWS_AT_LEAST = 51
 MOST_CHARACTERS = 1200  # of a sentence
 DEEP = 10_000
