@@ -138,8 +138,8 @@ def _ale(settings: Environment, environments: Environments) -> str:
 
 
 def _imports(parts: Sequence[str]) -> str:
-    modules = sorted(set(map(module_of, parts)))
-    return f", imports={modules}" if modules else ""
+    modules = ", ".join(f'"{module}"' for module in sorted(set(map(module_of, parts))))
+    return f", imports=[{modules}]" if modules else ""
 
 
 def _actions(environments: Environments) -> str:

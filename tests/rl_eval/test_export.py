@@ -353,7 +353,7 @@ def test_a_policy_with_an_own_torso_says_what_it_needs_and_plays_with_it(
     assert evaluate([*games, "--export", str(tmp_path / "policy")]) == 0
     card = (tmp_path / "policy" / "README.md").read_text()
     assert "not part of ps-rl: `examples.network:ResidualTorso`" in card
-    assert "load_policy(\".\", imports=['examples.network'])" in card
+    assert 'load_policy(".", imports=["examples.network"])' in card
     assert "rl-eval --checkpoint . --import examples.network" in card
     with pytest.raises(SettingsError, match=r"trained with examples.network:.* imports=\['examples.netw"):
         load_policy(tmp_path / "policy")
