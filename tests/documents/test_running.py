@@ -36,6 +36,8 @@ ELSEWHERE = {
     "docker": "tests/integration/test_docker.py",
     "make .venv/run.ready": "deploy/slurm/scenario.py",
     "sbatch": "deploy/slurm/scenario.py",
+    "scancel": "deploy/slurm/scenario.py",
+    "make scale": "tests/benchmarks/test_scale.py",
     "pip install ps-rl[s3]": "tests/integration/test_object_store.py",
     "python -m rl_cluster.on_ray": "deploy/ray/scenario.py",
     "mkdir": "tests/integration/test_first_minutes.py",

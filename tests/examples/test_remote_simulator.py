@@ -172,8 +172,10 @@ def test_a_run_of_two_workers_shares_simulators_at_one_port(simulators: Simulato
     (tmp_path / "my_games.py").write_text(f"from examples import remote_simulator\n\n\n{function}")
     flags = ["--environment", "my_games:serve", "--envs", "3", "--workers", "2", "--max-steps", "1000000", "--no-web"]
     logs = [tmp_path / "run" / f"worker-{number}.log" for number in range(2)]
+    examples = {"PYTHONPATH": str(FOLDER.parents[1])}
     with running(simulators(7, port)), programs_in(tmp_path) as programs:
-        run = programs.start("rl-cluster", *flags, "--run-dir", str(tmp_path / "run"), folder=tmp_path)
+        where = ("--run-dir", str(tmp_path / "run"))
+        run = programs.start("rl-cluster", *flags, *where, folder=tmp_path, variables=examples)
         wait_for(lambda: all(log.exists() and "my_games:serve" in log.read_text() for log in logs), program=run)
         run.signal(signal.SIGTERM)
         assert run.wait() == 0, run.output

@@ -13,4 +13,4 @@ def test_lies_cost_honest_workers_nothing() -> None:
     assert figures["messages"] == 4000
     assert figures["malformed_connections"] == 40
     assert figures["flipped"] > 2, "of the third worker's vectors, none of which is used: nothing is lost"
-    assert figures["refused"] > 500, "they did not lie much"
+    assert figures["refused"] > 100, "they did not lie much"

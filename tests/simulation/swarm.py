@@ -331,7 +331,7 @@ class Played:
         return all(map(self._is_exact_at, self.clusters))
 
     def _is_exact_at(self, cluster: Cluster) -> bool:
-        """Of a process that has died, what was durable; what a damaged disk has lost, nobody has."""
+        """Of a process that has died, what was durable. What a disk has lost, or a log calls lost, nobody has."""
         self._check_nothing_is_doubled(cluster)
         if cluster.is_damaged or cluster.server.run is None:
             return cluster.is_damaged
@@ -339,6 +339,7 @@ class Played:
         keeps_durable = not isinstance(cluster, WorldPair) or cluster.keeps_durable
         return all(
             applied[one.own] == one.total[one.own]
+            or (isinstance(cluster, WorldPair) and cluster.has_told_loss(one.worker_id))
             if one.own in living
             else not keeps_durable or applied[one.own] >= one.made_through(one.durable)
             for one in cluster.processes

@@ -30,6 +30,7 @@ from ps_common.run_folder.paths import WRITING, checkpoint_name
 from ps_server.machine.consistency import ConsistencyGate, WaitingPush
 from ps_server.machine.membership import Membership
 from ps_server.machine.parameter_server import ParameterServer
+from ps_server.machine.phases import Phase
 from ps_server.state.effects import SaveCheckpoint
 from ps_server.state.training_run import TrainingRun
 from ps_server.storage.earlier_life import newest_checkpoint
@@ -259,11 +260,25 @@ class WorldPair(Watched, SimulatedPair):
     """A primary and its standby."""
 
     last = ""  # the event that has ended the primary
+    waits_for_fence = False  # the standby has taken over while nothing was durable without it
+    is_split = False  # the lease of the standby has ended since, and nobody could fence the primary: it went on alone
+
+    def step(self) -> None:
+        before = self.has_taken_over
+        super().step()
+        is_alone = self.server.replication.followed is None
+        if self.has_taken_over and self.server is not self.successor:
+            self.waits_for_fence = self.waits_for_fence or not (before or is_alone)
+            self.is_split = self.is_split or (self.waits_for_fence and is_alone and self.server.phase is Phase.SERVING)
 
     @property
     def has_taken_over(self) -> bool:
         """A standby that hears nothing of its primary for a second does so: a bad network suffices."""
         return self.standby.server is not None
+
+    def has_told_loss(self, worker_id: str) -> bool:
+        """Whether the log says that a split has cost pushes of this worker, which were durable at the primary alone."""
+        return self.is_split and any(note.startswith(f"{worker_id} has dropped") for note in self.notes)
 
     @property
     def keeps_durable(self) -> bool:

@@ -354,7 +354,7 @@ def histories(count: int) -> settings:
 
 TestShardHistories = ShardHistories.TestCase
 TestShardHistories.settings = histories(4)
-TestFurtherShardHistories = pytest.mark.nightly(FurtherShardHistories.TestCase)
+TestFurtherShardHistories = pytest.mark.nightly(pytest.mark.timeout(1800)(FurtherShardHistories.TestCase))
 TestFurtherShardHistories.settings = histories(60)
 
 

@@ -123,7 +123,7 @@ def test_old_programs_read_new_policies_and_receipts_and_say_that_a_run_is_of_an
             ("rl-eval", ("--verify", str(receipt)), 0, "verified"),
             ("ps-ctl", ("plot", str(run)), 0, "curve.png"),
             ("rl-eval", ("--checkpoint", str(run), "--episodes", "1"), 1, "is not a ps-rl checkpoint 2"),
-            ("ps-server", resumed, 1, "unknown field `start_from`"),
+            ("ps-server", resumed, 1, "unknown field `checksums`"),
         ]:
             with row(name, flags):
                 program = old.start(programs, name, *flags)
