@@ -10,7 +10,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-VERSION = "0.2.0"  # pyproject.toml reads it here
+VERSION = "0.3.0.dev0"  # pyproject.toml reads it here
 DIGITS = 9  # of a commit
 BUILT_FROM = "commit.txt"
 UNSAID = "a release before 0.2.0"  # of a peer or a file that says none

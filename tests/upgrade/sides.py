@@ -16,8 +16,8 @@ import pytest
 from tests.integration.processes import Program, Programs, wait_for
 
 ROOT = Path(__file__).parent.parent.parent
-# The earlier side of the wire: the tag of the release before this one, or the commit where it has no tag.
-BEFORE = "a9f76a24e3ba40b2d0cd1aaf36cd8add3041cd44"
+# The earlier side of the wire: the commit of 0.2.0, whose tag a clone may lack.
+BEFORE = "d0b9e9a54246a931c556b0230ecb75fb06f46fd9"
 ENTRY = "import sys; sys.argv[0] = {name!r}; from {module} import {function}; sys.exit({function}())"
 
 
