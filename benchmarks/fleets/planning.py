@@ -11,7 +11,6 @@ import re
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -196,11 +195,15 @@ def write_plans(
     _plot_check(checked, of_local_run)
     _plot_fleets(times)
     plans = [
-        (hosts, cores, best(gangs=False), best(gangs=True))
+        (
+            hosts,
+            cores,
+            best_plan(times, hosts, cores, parameters, link, gangs=False),
+            best_plan(times, hosts, cores, parameters, link, gangs=True),
+        )
         for parameters in SIZES.values()
         for link in LINKS
         for hosts, cores in HOSTS
-        for best in [partial(best_plan, times, hosts, cores, parameters, link)]
     ]
     lines = list(_table_of(plans))
     table = Table(*(cell.strip() for cell in lines[0].strip("|").split("|")))

@@ -336,12 +336,10 @@ class Played:
         if cluster.is_damaged or cluster.server.run is None:
             return cluster.is_damaged
         applied, living = cluster.applied(), {worker.own for worker in cluster.workers}
-        keeps_durable = not isinstance(cluster, WorldPair) or cluster.keeps_durable
         return all(
-            applied[one.own] == one.total[one.own]
-            or (isinstance(cluster, WorldPair) and cluster.has_told_loss(one.worker_id))
+            applied[one.own] == one.total[one.own] or cluster.has_told_loss(one.worker_id)
             if one.own in living
-            else not keeps_durable or applied[one.own] >= one.made_through(one.durable)
+            else not cluster.keeps_durable or applied[one.own] >= one.made_through(one.durable)
             for one in cluster.processes
         )
 

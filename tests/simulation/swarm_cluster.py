@@ -140,6 +140,7 @@ class Watched:
     lineage: Lineage
     now: float
     is_damaged = False  # what was durable may be gone from the disk
+    keeps_durable = True  # what was durable is here
 
     def __init__(
         self,
@@ -191,6 +192,10 @@ class Watched:
             is_known = account is not None and account.proof == one.proof
             sums[one.own] = one.made_through(account.through if account and is_known else one.durable)
         return sums
+
+    def has_told_loss(self, worker_id: str) -> bool:
+        """Whether the log says that pushes of this worker are lost, which its own server called durable."""
+        return False
 
     def restore_server(self) -> None:
         super().restore_server()

@@ -110,8 +110,8 @@ class ResendBuffer:
         """
         The pushes to send again to a new epoch of the server, whose ledger is complete up to `settled_through`.
 
-        Pushes without a reply are not among them: the outbox sends these in any case. What was durable may be lost,
-        too, at a standby that was not in sync.
+        Pushes without a reply are not among them: the outbox sends these in any case. Durable pushes may be among
+        them: a standby that was not in sync may lack some.
         """
         lost = []
         self._durable = min(self._durable, settled_through)
