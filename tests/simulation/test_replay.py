@@ -55,14 +55,14 @@ def test_a_recording_that_begins_in_the_middle_is_replayed_too_and_keeps_to_its_
     steps(cluster, 120)
     file = tmp_path / "recording"
     recording = Recording(file, cluster.server, most_bytes=100_000, vectors=False)
-    for _ in range(8):
+    for _ in range(9):
         steps(cluster, 50)
         size = sum(path.stat().st_size for path in tmp_path.iterdir())
         assert size < 100_000 + 2 * 40_000, "a file has its beginning and the last row beyond its half"
     recording.close()
     assert {path.name for path in tmp_path.iterdir()} == {"recording", "recording.before"}
     assert replay(file).version == cluster.server.version
-    assert 0 < replay(tmp_path / "recording.before").version <= cluster.server.version
+    assert 0 < replay(tmp_path / "recording.before").version < cluster.server.version
 
 
 def test_a_standby_is_replayed_through_its_takeover(tmp_path: Path) -> None:
