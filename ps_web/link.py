@@ -5,6 +5,7 @@ A run is served at one address at a time, but not always at the same: a server t
 port, and a standby has another address. The link tries one address after another until a server answers.
 """
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -20,6 +21,7 @@ from ps_common.protocol.messages import (
     StatusReply,
     StatusRequest,
     StatusUpdate,
+    ToServer,
     ToWorker,
     Watch,
     WatchedFrame,
@@ -95,23 +97,25 @@ class ServerLink:
             while (now := time.monotonic()) - heard < SILENT_SECONDS:
                 is_connected = int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLOUT
                 if is_connected and (request := self._subscriber.due(now=now)):
-                    await socket.send_multipart(to_frames(request))
+                    await _send(socket, request)
                 if self.address and (worker := self._watched()) and (now >= self._watch_due or worker != watched):
                     watch, watched, self._watch_due = watch + 1, worker, now + WATCH_AGAIN_SECONDS
-                    await socket.send_multipart(to_frames(Watch(request=watch, worker_id=worker)))
+                    await _send(socket, Watch(request=watch, worker_id=worker))
                 if not await socket.poll(TURN_MILLISECONDS):
                     inbox.look(most_bytes=0)
                     continue
-                frames = await socket.recv_multipart(copy=False)
-                inbox.delivered(frames)
                 try:
+                    frames = await socket.recv_multipart(zmq.NOBLOCK, copy=False)
+                    inbox.delivered(frames)
                     message, _ = read_to_worker([frame.buffer for frame in frames])
+                except zmq.Again:  # the connection has ended since the look, and its messages with it
+                    continue
                 except WireError:
                     break
                 if isinstance(message, Refused) and message.request < FIRST_WATCH:  # it does not serve, or not us
                     if message.code != "standby" or not is_only_one:
                         break
-                    await socket.send_multipart(to_frames(StatusRequest(request=message.request)))
+                    await _send(socket, StatusRequest(request=message.request))
                     continue
                 heard, self.address, self.is_asking = time.monotonic(), address, False
                 self._take(message, heard)
@@ -130,3 +134,9 @@ class ServerLink:
                 self._take_status(update.status)
             case Event() as event:
                 self._take_event(self._subscriber.epoch, event)
+
+
+async def _send(socket: zmq.asyncio.Socket, message: ToServer) -> None:
+    """Send it, or drop it where the connection has ended: to wait for room would be to wait for ever."""
+    with contextlib.suppress(zmq.Again):
+        await socket.send_multipart(to_frames(message), zmq.NOBLOCK)

@@ -91,3 +91,54 @@ def test_no_address_is_called_silent_before_each_has_been_asked(monkeypatch: pyt
 
     asyncio.run(check())
     assert asked[:4] == [True, True, False, False]
+
+
+def test_a_server_that_ends_between_the_look_and_the_message_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ZeroMQ drops what a connection has brought when the connection ends: nothing is there to be received then."""
+    monkeypatch.setattr(link, "SILENT_SECONDS", 1.0)
+    monkeypatch.setattr(link, "TURN_MILLISECONDS", 10)
+    context = zmq.Context()
+    router = context.socket(zmq.ROUTER)
+    address = f"127.0.0.1:{router.bind_to_random_port('tcp://127.0.0.1')}"
+    asked: list[str] = []
+
+    def addresses() -> list[str]:
+        asked.append(address)
+        return [address]
+
+    page_link = ServerLink(
+        addresses,
+        keys=None,
+        take_status=lambda _: None,
+        take_event=lambda *_: None,
+        watched=str,
+        take_frame=lambda _: None,
+    )
+    looked = zmq.asyncio.Socket.poll
+
+    async def look_and_lose(socket: zmq.asyncio.Socket, timeout: int) -> int:
+        if not router.closed and router.poll(0):
+            peer, *read = router.recv_multipart()
+            request = read_to_server(read)[0].request
+            router.send_multipart([peer, *to_frames(Subscribed(request=request, lease_seconds=9.0, event=0, epoch=1))])
+        found = await looked(socket, timeout)
+        if found:
+            router.close(linger=0)
+            while int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
+                await asyncio.sleep(0)
+        return found
+
+    monkeypatch.setattr(zmq.asyncio.Socket, "poll", look_and_lose)
+
+    async def check() -> None:
+        task = asyncio.create_task(page_link.run())
+        async with asyncio.timeout(SECONDS):
+            while len(asked) < 2:
+                await asyncio.sleep(0.01)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    asyncio.run(check())
+    assert router.closed, "it had answered"
+    context.term()
