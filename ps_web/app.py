@@ -40,6 +40,8 @@ from ps_web.prometheus import exposition
 from ps_web.run import WatchedRun
 from ps_web.viewers import TooManyViewers, Viewers, encoded
 
+log = logging.getLogger("ps-web")
+
 ANSWER_SECONDS = 5.0
 SHARED_SECONDS = 1.0  # for which a status is not asked for anew
 MOST_ASKED = 16  # runs at a time
@@ -107,7 +109,9 @@ class Page:
         self._askers.shutdown(wait=False, cancel_futures=True)
 
     def _follow(self, runs: Sequence[WatchedRun]) -> None:
-        self._tasks += [asyncio.create_task(run.watch()) for run in runs]
+        for run in runs:
+            self._tasks.append(task := asyncio.create_task(run.watch(), name=run.name))
+            task.add_done_callback(_tell_error)
 
     async def list_runs(self, request: web.Request) -> web.Response:
         """A line for each run. Pages share one look at the folders, which a thread of its own takes."""
@@ -254,6 +258,12 @@ class Page:
             raise (web.HTTPConflict if is_there else web.HTTPBadGateway)(text=f"{refused}\n") from refused
         except PsRlError as error:
             raise web.HTTPBadGateway(text=f"{error}\n") from error
+
+
+def _tell_error(following: "asyncio.Task[None]") -> None:
+    """An error of ours ends the following of a run; the page of that run would stand still without a word."""
+    if not following.cancelled() and (error := following.exception()) is not None:
+        log.error("%s is not followed any more: start ps-web again", following.get_name(), exc_info=error)
 
 
 async def _next(queue: "asyncio.Queue[bytes | None]") -> bytes | None:

@@ -191,6 +191,8 @@ class WatchedRun:
             self.status, was_silent = None, False
             try:
                 while self.folder is None or shown.is_set():
+                    if link.done():
+                        await link  # raises its error
                     self.read_folder()
                     is_silent = not self.link.address and not self.link.is_asking
                     if is_silent and not was_silent:

@@ -19,6 +19,7 @@ from ps_common.protocol.messages import Adjust, StatusReply, StatusRequest, Stop
 from ps_common.protocol.wire import PROTOCOL_TAG, Buffer, to_frames
 from ps_web import access as access_module
 from ps_web import app as app_module
+from ps_web import run as run_module
 from ps_web.access import Access, serving
 from ps_web.app import make_app, static_folder
 from ps_web.index import RunIndex
@@ -496,3 +497,22 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(30):
         while not condition():
             await asyncio.sleep(0.01)
+
+
+def test_the_log_says_of_which_run_the_following_has_failed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(*_: object) -> list[str]:
+        raise LookupError("an error of ours")
+
+    monkeypatch.setattr(WatchedRun, "addresses", fails)
+    monkeypatch.setattr(run_module, "EVERY_SECONDS", 0.01)
+
+    async def check(client: TestClient[aiohttp.web.Request, aiohttp.web.Application]) -> None:
+        async with client.get("/api/stream"), asyncio.timeout(20):
+            while not caplog.records:
+                await asyncio.sleep(0.01)
+
+    with_page(folder, check)
+    assert "a-run is not followed any more" in caplog.text
+    assert "an error of ours" in caplog.text
