@@ -40,6 +40,14 @@ def test_every_link_in_a_page_leads_somewhere() -> None:
                 assert not anchor or anchor in anchors_of(there), target
 
 
+def test_the_first_page_counts_what_there_is() -> None:
+    page = " ".join((ROOT / "README.md").read_text().split())
+    presets = len(list((ROOT / "common/ps_common/presets").glob("*.toml")))
+    policies = len(list((ROOT / "zoo").glob("*/")))
+    assert f"another of {presets} [presets]" in page
+    assert f"[zoo/](zoo) has {['no', 'one', 'two', 'three', 'four', 'five', 'six'][policies]} trained policies" in page
+
+
 WHO = ["stranger", "worker's key", "another key", "admin's key", "same user", "hostile server", "visitor"]
 WHAT = [
     "end a run", "spoil it", "slow it", "read it", "hide warnings", "fill a disk", "fill memory", "take all descriptors"
