@@ -52,16 +52,23 @@ class RateLimit:
 
     def allows(self, *, now: float) -> bool:
         """Whether the event may happen now; if so, it is counted."""
-        self._left = min(self._at_once, self._left + (now - self._counted) * self._per_second)
+        self._left = self._left_at(now)
         self._counted = now
         if self._left < 1:
             return False
         self._left -= 1
         return True
 
+    def is_full(self, *, now: float) -> bool:
+        """Whether it is as good as new: a whole burst may happen again."""
+        return self._left_at(now) == self._at_once
+
+    def _left_at(self, now: float) -> float:
+        return min(self._at_once, self._left + (now - self._counted) * self._per_second)
+
 
 class RateLimits:
-    """A RateLimit for each of the latest so many: peers come without end."""
+    """A RateLimit for each of the latest so many: peers come without end. Those that are full again are forgotten."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -74,9 +81,14 @@ class RateLimits:
         """As RateLimit, for this one."""
         limit = self._limits.pop(who, None) or RateLimit(at_once=at_once, per_second=per_second)
         self._limits[who] = limit
-        if len(self._limits) > self._most:
+        allows = limit.allows(now=now)
+        while len(self._limits) > self._most or self._earliest.is_full(now=now):
             self._limits.popitem(last=False)
-        return limit.allows(now=now)
+        return allows
+
+    @property
+    def _earliest(self) -> RateLimit:
+        return next(iter(self._limits.values()))
 
 
 def linear(global_steps: int, *, initial: float, final: float, over: int, start: int = 0) -> float:

@@ -103,8 +103,16 @@ class Quarantine:
             record.times += 1
             record.strikes = STRIKES / 2
         self._records[who] = record
-        if len(self._records) > MOST_RECORDS:
+        self._forget(now=now)
+
+    def _forget(self, *, now: float) -> None:
+        """Forget offenders whose next offence would be a first one, and the earliest where there are too many."""
+        while len(self._records) > MOST_RECORDS or now - self._earliest.last_offence > LONGEST_SECONDS:
             self._records.popitem(last=False)
+
+    @property
+    def _earliest(self) -> _Record:
+        return next(iter(self._records.values()))
 
     def seconds_left(self, who: Hashable, *, now: float) -> float:
         """How long the quarantine lasts yet; 0 without one."""

@@ -62,6 +62,16 @@ def test_strangers_in_great_numbers_cost_little_memory() -> None:
     assert len(quarantine._records) == MOST_RECORDS
 
 
+def test_those_whose_next_offence_would_be_a_first_one_are_forgotten() -> None:
+    quarantine = offended(STRIKES)
+    for number in range(10):
+        quarantine.offence(number, now=1.0)
+    quarantine.offence("later", now=LONGEST_SECONDS)
+    assert len(quarantine._records) == 12
+    quarantine.offence("later", now=LONGEST_SECONDS + 1.5)
+    assert list(quarantine._records) == ["later"]
+
+
 @pytest.mark.parametrize("gradient", [[math.nan, 0, 0], [math.inf, 0, 0], [3e38, 0, 0]])
 def test_numbers_that_cannot_be_applied_are_no_offence(server: Transcript, gradient: list[float]) -> None:
     """A bad number of an environment, or a step size that is too large: the worker's next gradient may be good."""
