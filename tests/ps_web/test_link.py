@@ -133,12 +133,14 @@ def test_a_server_that_ends_between_the_look_and_the_message_is_left(monkeypatch
     async def check() -> None:
         task = asyncio.create_task(page_link.run())
         async with asyncio.timeout(SECONDS):
-            while len(asked) < 2:
+            while not router.closed:
+                await asyncio.sleep(0.01)
+            before = len(asked)
+            while len(asked) == before:
                 await asyncio.sleep(0.01)
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
 
     asyncio.run(check())
-    assert router.closed, "it had answered"
     context.term()
