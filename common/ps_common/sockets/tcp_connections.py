@@ -10,6 +10,7 @@ connection received and did not deliver belong to an unfinished message.
 import array
 import contextlib
 import fcntl
+import itertools
 import socket
 import struct
 import sys
@@ -32,6 +33,7 @@ TCP_INFO_BYTES = 136
 BYTES_ACKED_AT, BYTES_RECEIVED_AT = 120, 128  # in struct tcp_info
 SO_COOKIE = 57
 CURVE_FRAME_BYTES = 33  # what CURVE adds to a frame: "\x07MESSAGE", a nonce, flags, and a tag
+_numbers = itertools.count(1)  # of monitors in this process
 
 
 @dataclass(eq=False)
@@ -86,10 +88,11 @@ class TcpConnections:
         self._monitored = monitored
         self._monitor: zmq.Socket[bytes] | None = None
         if sys.platform == "linux":
+            # A name is never used again: ZeroMQ gives it free some time after the socket that had it was closed.
+            address = f"inproc://connections-{next(_numbers)}"
+            monitored.monitor(address, zmq.EVENT_ACCEPTED | zmq.EVENT_CONNECTED | zmq.EVENT_DISCONNECTED)
             self._monitor = zmq.Context.shadow(context.underlying).socket(zmq.PAIR)  # whatever loop the others wait in
             self._monitor.setsockopt(zmq.RCVHWM, 0)  # with a limit, ZeroMQ's IO thread would block on us
-            address = f"inproc://connections-{id(self)}"
-            monitored.monitor(address, zmq.EVENT_ACCEPTED | zmq.EVENT_CONNECTED | zmq.EVENT_DISCONNECTED)
             self._monitor.connect(address)
 
     @property

@@ -122,3 +122,10 @@ def test_the_longest_message_that_a_server_may_send_arrives_however_slowly() -> 
         assert lengths == [len(part) for part in longest]
         assert inbox.cut_off == 0
     assert sum(map(len, longest)) < LONGEST
+
+
+def test_connections_of_one_context_follow_each_other_at_once() -> None:
+    """ZeroMQ gives names free some time after a socket was closed: a monitor with the name of the last one has none."""
+    with zmq.Context() as context:
+        for _ in range(1000):
+            Inbox(context, dealer(context, None), is_locked=False).close()
