@@ -108,9 +108,9 @@ class Run:
         self.wait(lambda status: worker not in alive_in(status), f"the end of {worker}")
 
     def wait_until_back(self, worker: str, *, was: Status) -> None:
-        """Wait until it has pushed since that status, which is of the same server."""
+        """Wait until it has pushed since that status, which is of the same server. A new process counts from 0."""
         before = pushes_in(was).get(worker, 0)
-        self.wait(lambda status: pushes_in(status).get(worker, 0) > before, f"a push of {worker}")
+        self.wait(lambda status: pushes_in(status).get(worker, 0) not in (0, before), f"a push of {worker}")
 
     def wait(self, condition: Callable[[Status], bool], what: str, within_seconds: float = DEADLINE_SECONDS) -> Status:
         """The first status for which the condition holds."""
