@@ -5,10 +5,9 @@ A run is served at one address at a time, but not always at the same: a server t
 port, and a standby has another address. The link tries one address after another until a server answers.
 """
 
-import contextlib
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import cast
 
 import zmq
@@ -138,5 +137,5 @@ class ServerLink:
 
 async def _send(socket: zmq.asyncio.Socket, message: ToServer) -> None:
     """Send it, or drop it where the connection has ended: to wait for room would be to wait for ever."""
-    with contextlib.suppress(zmq.Again):
+    with suppress(zmq.Again):
         await socket.send_multipart(to_frames(message), zmq.NOBLOCK)

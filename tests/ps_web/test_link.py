@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import pytest
 import zmq
@@ -14,6 +15,31 @@ from ps_web.link import ServerLink
 
 SECONDS = 20.0
 FRAME = WatchedFrame(worker_id="a", frame=Frame(score=1.0, value=2.0))
+
+
+def link_to(addresses: Callable[[], Sequence[str]]) -> ServerLink:
+    """A link whose news nobody takes."""
+    return ServerLink(
+        addresses,
+        keys=None,
+        take_status=lambda _: None,
+        take_event=lambda *_: None,
+        watched=str,
+        take_frame=lambda _: None,
+    )
+
+
+@contextlib.asynccontextmanager
+async def running(page_link: ServerLink) -> AsyncIterator[None]:
+    """The link runs, for at most SECONDS."""
+    task = asyncio.create_task(page_link.run())
+    try:
+        async with asyncio.timeout(SECONDS):
+            yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
 
 
 def test_a_worker_that_is_not_there_yet_is_asked_for_again_on_the_same_subscription() -> None:
@@ -71,23 +97,12 @@ def test_no_address_is_called_silent_before_each_has_been_asked(monkeypatch: pyt
         asked.append(found.is_asking)
         return ["127.0.0.1:9", "127.0.0.1:10"]
 
-    found = ServerLink(
-        addresses,
-        keys=None,
-        take_status=lambda _: None,
-        take_event=lambda *_: None,
-        watched=str,
-        take_frame=lambda _: None,
-    )
+    found = link_to(addresses)
 
     async def check() -> None:
-        task = asyncio.create_task(found.run())
-        async with asyncio.timeout(SECONDS):
+        async with running(found):
             while len(asked) < 4:
                 await asyncio.sleep(0.01)
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
 
     asyncio.run(check())
     assert asked[:4] == [True, True, False, False]
@@ -106,14 +121,6 @@ def test_a_server_that_ends_between_the_look_and_the_message_is_left(monkeypatch
         asked.append(address)
         return [address]
 
-    page_link = ServerLink(
-        addresses,
-        keys=None,
-        take_status=lambda _: None,
-        take_event=lambda *_: None,
-        watched=str,
-        take_frame=lambda _: None,
-    )
     looked = zmq.asyncio.Socket.poll
 
     async def look_and_lose(socket: zmq.asyncio.Socket, timeout: int) -> int:
@@ -131,16 +138,12 @@ def test_a_server_that_ends_between_the_look_and_the_message_is_left(monkeypatch
     monkeypatch.setattr(zmq.asyncio.Socket, "poll", look_and_lose)
 
     async def check() -> None:
-        task = asyncio.create_task(page_link.run())
-        async with asyncio.timeout(SECONDS):
+        async with running(link_to(addresses)):
             while not router.closed:
                 await asyncio.sleep(0.01)
             before = len(asked)
             while len(asked) == before:
                 await asyncio.sleep(0.01)
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
 
     asyncio.run(check())
     context.term()
