@@ -26,6 +26,7 @@ from tyro.extras import SubcommandApp
 from ps_common.errors import PsRlError, SettingsError
 from ps_common.program.flags import print_version
 from ps_common.program.number_flags import NUMBERS
+from ps_common.program.output import reader_has_left
 from ps_common.program.progress_display import ProgressDisplay
 from ps_common.protocol import messages
 from ps_common.protocol.messages import Event, Stop, Subscribed, ToServer, ToWorker
@@ -109,7 +110,7 @@ def top(*, server: Watched) -> None:
                         pass
                     case Event():
                         display.print_line(line_of(message))
-                if isinstance(message, Event) and message.kind == "end":
+                if reader_has_left() or (isinstance(message, Event) and message.kind == "end"):
                     break
         except KeyboardInterrupt:
             pass
@@ -134,7 +135,7 @@ def events(*, server: Asked, follow: bool = True) -> None:
             print(_json(message) if server.json else f"{missed}{line_of(message)}", flush=True)
         number = message.number if isinstance(message, Event) else 0
         is_last = not follow and newest is not None and number >= newest
-        if is_last or (isinstance(message, Event) and message.kind == "end"):
+        if is_last or reader_has_left() or (isinstance(message, Event) and message.kind == "end"):
             return
 
 

@@ -77,6 +77,8 @@ def keygen(folder: Path, /, *, name: str | None = None, admin: bool = False) -> 
         name: add one more pair, of this name, to a folder that has keys
         admin: with --name: this pair may also save and stop the run
     """
+    if admin and name is None:
+        raise SettingsError("--admin: is of a pair that --name adds; give --name, too")
     for path in make_keys(folder) if name is None else [add_keys(folder, name, admin=admin)]:
         print(path)
 

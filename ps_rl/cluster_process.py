@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ps_common.errors import PsRlError, SettingsError
+from ps_common.errors import PsRlError
 from ps_common.program.child_processes import Child
 from ps_common.program.objects import handed
 
@@ -23,15 +23,16 @@ class ClusterProcess:
     child: Child
 
     def __init__(self, flags: Sequence[str], log: Path, objects: bytes) -> None:
-        """`objects`: pickled, for all processes of the run. Raises SettingsError when the log cannot be written."""
+        """`objects`: pickled, for all processes of the run. Raises SettingsError or OSError when it cannot start."""
         self._log = log
+        self._error: BaseException | None = None  # of the start
         begun = threading.Event()
         threading.Thread(target=self._keep, args=(flags, objects, begun), name="run", daemon=True).start()
         begun.wait()
-        if not hasattr(self, "child"):
-            raise SettingsError(f"{log}: cannot be written")
+        if self._error is not None:
+            raise self._error
 
-    def wait_for_server(self, listens: Callable[[], str]) -> None:
+    def wait_for_server(self, listens: Callable[[], bool]) -> None:
         """Until the server `listens`, or the process has ended. Raises PsRlError after long without."""
         while not listens() and self.child.exit_status is None:
             if self.child.age_seconds > START_SECONDS:
@@ -40,14 +41,19 @@ class ClusterProcess:
 
     def _keep(self, flags: Sequence[str], objects: bytes, begun: threading.Event) -> None:
         """The thread."""
-        with handed(objects) as variables:
-            try:
+        try:
+            with handed(objects) as variables:
                 # A notebook has the programs that it starts draw for a terminal, and the output of this one is a file.
                 self.child = Child("rl_cluster", flags, self._log, variables | {"FORCE_COLOR": ""})
-            finally:
                 begun.set()
-            while self.child.exit_status is None:
-                self.child.wait(within_seconds=LOOK_SECONDS)
+                while self.child.exit_status is None:
+                    self.child.wait(within_seconds=LOOK_SECONDS)
+        except BaseException as error:
+            if begun.is_set():
+                raise
+            self._error = error
+        finally:
+            begun.set()
 
 
 def run_rl_eval(flags: Sequence[str], objects: bytes) -> None:

@@ -24,12 +24,12 @@ from ps_common.program.reasons import reason_of
 from ps_common.protocol.messages import StopRequest
 from ps_common.protocol.names import as_text
 from ps_common.run_folder.checkpoint_folder import checkpoints_of
-from ps_common.run_folder.endpoint_file import read_endpoint
+from ps_common.run_folder.endpoint_file import is_serving, read_endpoint, written_at
 from ps_common.run_folder.paths import ENDPOINT, EPISODES, METRICS, check_whole_run, records_folder
 from ps_common.run_folder.run_rows import EpisodeRow, MetricsRow, last_row, read_episodes, rows_in
 from ps_common.settings.run_files import SETTINGS, load_config
 from ps_common.settings.run_settings import keywords_of
-from ps_common.sockets.request import ask_run
+from ps_common.sockets.request import ask_run, status_of
 from ps_rl.cluster_process import ClusterProcess, run_rl_eval
 from ps_rl.updates import LOOK_SECONDS, Curve, LoggedCurves, Update, updates_of
 from rl_eval.games import Result
@@ -44,6 +44,7 @@ Callback = Callable[["Run", Update], object]
 LOG = "cluster.log"
 STOP_SECONDS = 30.0  # for a run to end in order
 REPLY_SECONDS = 5.0  # of a server that is asked to end its run
+LIVE_SECONDS = 2.0  # of a server that has not written for long
 
 
 class Run:
@@ -73,11 +74,12 @@ class Run:
 
     def started(self, flags: Sequence[str], callbacks: Sequence[Callback] = ()) -> "Run":
         """Itself, with a process of rl-cluster that has these flags, once its server listens. Raises SettingsError."""
+        before = self._endpoint_written()  # that of a server that was killed, where a run is resumed
         process = ClusterProcess(flags, self.folder / LOG, pickled(self._objects))
         self._child = process.child
         atexit.register(self.stop)
         try:
-            process.wait_for_server(lambda: self.endpoint)
+            process.wait_for_server(lambda: self._endpoint_written() != before and bool(self.endpoint))
             self._check()
         except BaseException:
             self.stop()
@@ -94,10 +96,10 @@ class Run:
 
     @property
     def is_live(self) -> bool:
-        """Whether the run goes on: for a run of others, whether its server says where it listens."""
-        if self._child is None:
-            return self.stop_here is not None or bool(self.endpoint)
-        return self._child.exit_status is None
+        """Whether the run goes on: for a run of others, whether its server writes to the folder, or answers."""
+        if self._child is not None:
+            return self._child.exit_status is None
+        return self.stop_here is not None or is_serving(records_folder(self.folder)) or self._answers()
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -143,7 +145,9 @@ class Run:
         with ProgressDisplay() as shown:
             for update in self:
                 shown.show(update)
-        return self.status
+            if (last := self.status) is not None:
+                shown.finish(last)
+        return last
 
     def stop(self, reason: str = "") -> None:
         """
@@ -276,6 +280,16 @@ class Run:
         self._newest = update
         for callback in callbacks:
             callback(self, update)
+
+    def _answers(self) -> bool:
+        """Whether a server answers where the folder says that one listens."""
+        try:
+            return bool(self.endpoint) and bool(status_of(self.endpoint, timeout_seconds=LIVE_SECONDS))
+        except PsRlError:
+            return False
+
+    def _endpoint_written(self) -> float:
+        return written_at(records_folder(self.folder) / ENDPOINT)
 
     def _follow(self, callbacks: Sequence[Callback]) -> None:
         """The thread of callbacks. An error in one ends the run."""

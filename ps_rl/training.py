@@ -7,9 +7,8 @@ The run is a process of `rl-cluster`, with the same flags, checks and supervisio
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import msgspec
 
@@ -26,6 +25,7 @@ from rl_agent.trial.run_check import custom_settings
 from rl_cluster.settings import ClusterSettings
 
 OF_THE_TERMINAL = {"list", "json", "web", "web_port"}  # flags of rl-cluster that train does not take
+FLAGS = get_type_hints(ClusterSettings, include_extras=True)  # of rl-cluster by name, with the kinds of their values
 NEEDS_PROCESSES = {"gang", "host", "port", "shards", "stall_seconds", "track"}
 OF_THE_START = ("preset", "config")
 SEVERAL = {"wrappers": "wrapper", "hooks": "hook"}  # keywords for flags that take several
@@ -72,7 +72,7 @@ def train(preset: str | None = None, *, workers: int = 2, callbacks: Sequence[Ca
 def _start_of(settings: Mapping[str, Any]) -> tuple[Path, list[str]]:
     """The run folder, and the flags of rl-cluster. Raises SettingsError."""
     settings = plain(settings, source="train")
-    program = {field.name for field in fields(ClusterSettings)} - OF_THE_TERMINAL
+    program = FLAGS.keys() - OF_THE_TERMINAL
     given = {name: _typed(name, value) for name, value in settings.items() if name in program and value is not None}
     start = {name: settings[name] for name in OF_THE_START if settings.get(name) is not None}
     of_run = {name: value for name, value in settings.items() if name not in {*program, *OF_THE_START}}
@@ -131,7 +131,7 @@ def _paths(given: Any, objects: dict[str, Any]) -> Any:
 def _check_names(typed: Typed, run: RunSpec, source: str) -> None:
     """Raises SettingsError where a keyword has the name that another library gives it."""
     flags = {flag_of(key) for key in flat_settings(run.to_dict())}
-    if sentence := name_here(typed, flags | {"--" + field.name.replace("_", "-") for field in fields(ClusterSettings)}):
+    if sentence := name_here(typed, flags | {"--" + name.replace("_", "-") for name in FLAGS}):
         in_python = re.sub(r"--([a-z-]+)", lambda flag: flag[1].replace("-", "_"), sentence)
         raise SettingsError(f"{source}: {in_python}")
 
@@ -145,19 +145,28 @@ def _with_custom_settings(run: RunSpec, *, named: Any) -> RunSpec:
 
 
 def _typed(name: str, value: Any) -> Any:
-    """The value as ClusterSettings has it."""
-    if name in ("run_dir", "resume"):
-        return Path(value)
-    if name in ("track", "hook", "imports"):
-        return _several(value)
-    return value
+    """The value as ClusterSettings has it. Raises SettingsError that names the keyword."""
+    given = [value] if name in ("track", "hook", "imports") and isinstance(value, str) else value
+    try:
+        return msgspec.convert(given, FLAGS[name], dec_hook=lambda kind, text: kind(text))
+    except msgspec.ValidationError as error:
+        raise SettingsError(f"train: {name}={value!r}: {error}; rl-cluster --help says what it takes") from error
 
 
 def _flags(settings: Mapping[str, Any]) -> list[str]:
-    """Flags of rl-cluster by the names of their keywords, without those of None."""
+    """Flags of rl-cluster by the names of their keywords, without those of None and of no value."""
     flags: list[str] = []
     for name, value in settings.items():
         flag = "--" + name.replace("_", "-").replace("imports", "import")
-        values = value if isinstance(value, list | tuple) else [value]
-        flags += [] if value is None else [flag, *map(str, values)]
+        match value:
+            case None | [] | ():
+                continue
+            case bool():
+                flags.append(flag if value else flag.replace("--", "--no-", 1))
+            case list() | tuple() if name == "track":  # a flag that is given again for each
+                flags += [word for one in value for word in (flag, one)]
+            case list() | tuple():
+                flags += [flag, *map(str, value)]
+            case _:
+                flags += [flag, str(value)]
     return flags

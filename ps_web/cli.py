@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
 import tyro
 
@@ -92,10 +92,14 @@ def _at_the_address_before(settings: WebSettings) -> tuple[WebSettings, str]:
     token, file = settings.token or secrets.token_urlsafe(16), settings.address_file
     if file is None or settings.token or not file.exists():
         return settings, token
-    before = urlsplit(file.read_text(encoding="utf-8"))
-    if settings.port not in (0, before.port):
+    try:
+        before = urlsplit(file.read_text(encoding="utf-8"))
+        port, tokens = before.port, parse_qs(before.query).get("token")
+    except (OSError, ValueError):  # it is another file
         return settings, token
-    return dataclasses.replace(settings, port=before.port or 0), before.query.removeprefix("token=")
+    if not port or not tokens or settings.port not in (0, port):
+        return settings, token
+    return dataclasses.replace(settings, port=port), tokens[0]
 
 
 async def _serve(settings: WebSettings, index: RunIndex, viewers: Viewers, token: str) -> None:
@@ -106,7 +110,7 @@ async def _serve(settings: WebSettings, index: RunIndex, viewers: Viewers, token
     with _listening_socket(settings.host, settings.port) as listening:
         port = listening.getsockname()[1]
         access = Access(token, is_open=is_open, port=port, hosts=set(settings.allow_host))
-        address = f"http://{join_address(settings.host, port)}/?token={token}"
+        address = f"http://{join_address(settings.host, port)}/?token={quote(token, safe='')}"
         async with serving(make_app(index, viewers, access), listening, access):
             if settings.address_file is None:
                 print(f"page: {address}", flush=True)

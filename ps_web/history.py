@@ -15,6 +15,7 @@ from ps_common.protocol.status import STALENESS_BOUNDS, Histogram, Status, check
 from ps_common.run_folder.run_rows import Time
 
 MOST_POINTS = 4000  # of a table; it is thinned to half of them
+PLACE = {"global_steps", "minutes", "episodes", "episode"}  # columns that say where a row is
 MOST_COLUMNS = 256  # of a table; a server counts fewer names of meters
 MOST_SENT = 1500  # of a table to a page, where it shows few runs
 ALL_RUNS_SENT = 6000  # of one table of all runs together
@@ -68,7 +69,8 @@ class EpisodePoint(msgspec.Struct):
 
 class Table:
     """
-    Rows in order of T, in columns. A row that goes back replaces the rows beyond it: the run was resumed there.
+    Rows in order of T, in columns. A row that goes back replaces the rows beyond it: the run was resumed there. Rows of
+    other curves alone stay, since a program may add them one curve after another.
 
     The columns are bounded, since a server or a file may name others in each row: the first so many are kept.
     """
@@ -76,18 +78,20 @@ class Table:
     def __init__(self, order: str) -> None:
         self._order = order
         self._rows: list[dict[str, Any]] = []
-        self._names: set[str] = set()  # of columns
+        self._newest: dict[str, float] = {}  # T of the newest row of each column
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def add(self, row: dict[str, Any]) -> dict[str, Any]:
         """Add a row; returns what is kept of it."""
-        if not row.keys() <= self._names:
-            self._names.update([name for name in row if name not in self._names][: MOST_COLUMNS - len(self._names)])
-            row = {name: value for name, value in row.items() if name in self._names}
-        while self._rows and self._rows[-1][self._order] > row[self._order]:
-            self._rows.pop()
+        new = [name for name in row if name not in self._newest]
+        if dropped := set(new[MOST_COLUMNS - len(self._newest) :]):
+            row = {name: value for name, value in row.items() if name not in dropped}
+        at, own = row[self._order], row.keys() - PLACE
+        if any(self._newest.get(name, at) > at for name in own):
+            self._rows = [one for one in self._rows if one[self._order] <= at or not one.keys() & own]
+        self._newest |= dict.fromkeys(row, at)
         self._rows.append(row)
         if len(self._rows) > MOST_POINTS:
             del self._rows[1:-1:2]
@@ -95,7 +99,7 @@ class Table:
 
     def clear(self) -> None:
         self._rows.clear()
-        self._names.clear()
+        self._newest.clear()
 
     def columns(self, most: int = MOST_SENT) -> dict[str, list[Any]]:
         """At most so many rows spread evenly, the newest among them; a value that a row lacks is None."""

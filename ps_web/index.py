@@ -19,7 +19,7 @@ import msgspec
 
 from ps_common.errors import SettingsError
 from ps_common.protocol.status import how_it_ended
-from ps_common.run_folder.endpoint_file import read_endpoint
+from ps_common.run_folder.endpoint_file import is_serving, written_at
 from ps_common.run_folder.paths import ENDPOINT, METRICS, records_folder, run_folders_below, run_name
 from ps_common.run_folder.run_rows import MetricsRow, last_row
 from ps_common.settings.run_files import SETTINGS, settings_as_written
@@ -41,7 +41,7 @@ class RunLine(msgspec.Struct, frozen=True, kw_only=True):
     group: str = ""  # its experiment, or else its preset
     environment: str = ""
     settings: dict[str, Any] = {}  # "section.name": value, of those that differ from the defaults
-    live: bool = False  # its server says where it listens
+    live: bool = False  # its server says where it listens, and writes
     written: float = 0.0  # when its newest row was, in seconds since 1970
     score: float | None = None  # mean return of the last 100 games
     best: float | None = None
@@ -106,12 +106,12 @@ class RunIndex:
     def _line(self, run: WatchedRun) -> RunLine:
         if run.folder is None:
             return RunLine(run=run.number, id=run.id, name=run.name, live=bool(run.status))
-        times = (_written(run.folder / METRICS), _written(run.folder / SETTINGS))
+        times = (written_at(run.folder / METRICS), written_at(run.folder / SETTINGS))
         found, line = self._lines.get(run.number, (None, None))
         if line is None or found != times:
             line = _read(run, run.folder, max(times))
             self._lines[run.number] = (times, line)
-        return msgspec.structs.replace(line, live=bool(read_endpoint(run.folder / ENDPOINT)))
+        return msgspec.structs.replace(line, live=is_serving(run.folder))
 
 
 def run_folders(paths: Sequence[Path]) -> list[Path]:
@@ -171,14 +171,6 @@ def _defaults() -> dict[str, Any]:
     """The defaults by section, as a file has them: a tuple is a list there."""
     defaults: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(settings_table()["defaults"]))
     return defaults
-
-
-def _written(path: Path) -> float:
-    """When a file was written to last; 0 without one."""
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0
 
 
 @cache

@@ -154,7 +154,7 @@ class Member:
 
     def replace(self, why: str) -> None:
         """Kill it, and start it again. Raises as `look`."""
-        self.process.child.kill()
+        self.process.child.end(within_seconds=0.0)
         self._lost()
         log.warning("%s", self.process.replace(why))
 

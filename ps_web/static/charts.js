@@ -66,12 +66,16 @@ function upTo(values, index) { // the newest value at this index or before it
   return null;
 }
 
-// Appends rows to a table of columns. Rows that go back replace those beyond them: the run was resumed there.
+const PLACE = ["global_steps", "minutes", "episodes", "episode"];
+
+// Appends rows to a table of columns. Rows that go back replace those beyond them: the run was resumed there. Rows of
+// other curves alone stay.
 function append(table, rows, order, most = MOST_POINTS) {
   for (const row of rows) {
-    const at = table[order] || (table[order] = []);
-    while (at.length && at[at.length - 1] > row[order]) for (const name in table) table[name].pop();
-    const count = at.length;
+    const own = Object.keys(row).filter((name) => table[name] && !PLACE.includes(name));
+    const replaced = (table[order] || []).map((at, k) => at > row[order] && own.some((name) => table[name][k] !== null));
+    if (replaced.includes(true)) for (const name in table) table[name] = table[name].filter((_, k) => !replaced[k]);
+    const count = (table[order] || []).length;
     for (const name in row) if (!table[name]) table[name] = new Array(count).fill(null);
     for (const name in table) table[name].push(row[name] === undefined ? null : row[name]);
   }

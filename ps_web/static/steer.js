@@ -46,7 +46,7 @@ async function post(what, content) {
     });
     const text = await answer.text();
     if (!answer.ok) throw new Error(text.trim());
-    by("steered").textContent = what === "checkpoint" ? `saved: ${JSON.parse(text).path}` : what === "adjust" ? "done" : "asked to stop";
+    by("steered").textContent = { checkpoint: () => `saved: ${JSON.parse(text).path}`, adjust: () => "done", stop: () => "asked to stop", watch: () => "" }[what]();
     if (what === "adjust") by("adjust").reset();
   } catch (error) {
     by("steered").textContent = error.message;

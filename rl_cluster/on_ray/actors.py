@@ -66,8 +66,9 @@ class ServerActor:
         return state if status is None else state | {"status": msgspec.json.encode(status)}
 
     def stop_run(self, reason: str) -> None:
-        """End the run in order."""
-        self._server.stop_run(reason)
+        """End the run in order, unless its server has failed."""
+        if not self._failure:
+            self._server.stop_run(reason)
 
     def _keep(self) -> None:
         """The thread."""

@@ -5,6 +5,7 @@ The run is its actors, which are detached: when this program ends, the run goes 
 to watch it, or to end it.
 """
 
+import contextlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -185,8 +186,10 @@ class RunActors:
         """End the run: workers leave, the server saves; a signal ends that. Raises PsRlError when there is none."""
         if SERVER not in self._names():
             raise PsRlError(f"--run-dir {self._folder}: no run of this folder is on this cluster")
-        server = self._ray.get_actor(SERVER, namespace=self._namespace)
-        self._ray.get(server.stop_run.remote(f"{PROGRAM} --stop"), timeout=REPLY_SECONDS)
+        # An actor that has no node, or whose server has failed, does not reply: its end is below.
+        with contextlib.suppress(ValueError, self._ray.exceptions.RayError):
+            server = self._ray.get_actor(SERVER, namespace=self._namespace)
+            self._ray.get(server.stop_run.remote(f"{PROGRAM} --stop"), timeout=REPLY_SECONDS)
         deadline = time.monotonic() + STOP_SECONDS
         while SERVER in self._names() and not self._state().get("over"):
             if again.is_set() or time.monotonic() > deadline:

@@ -109,6 +109,7 @@ def live_games_move(page: Page) -> None:
     assert serious_violations(page) == []
     page.get_by_label("live game of").select_option("")
     until(page, "document.querySelector('#game img') === null")
+    assert page.locator("#steered").inner_text() == "", "nobody has stopped the run"
 
 
 def it_is_steered(page: Page, cluster: Cluster) -> None:

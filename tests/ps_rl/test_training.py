@@ -1,5 +1,9 @@
 """The command line of rl-cluster that `train` makes of its arguments; no process is started."""
 
+import os
+import socket
+import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,8 +15,12 @@ from ps_common.errors import SettingsError
 from ps_common.program import objects
 from ps_common.program.flags import parse_with_run
 from ps_common.run_folder import followers
+from ps_common.run_folder.endpoint_file import SILENT_SECONDS
 from ps_common.settings.run_spec import A3CSettings
 from ps_rl import Run, train
+from ps_rl.cluster_process import ClusterProcess
+from ps_web.index import RunIndex
+from ps_web.viewers import Viewers
 from rl_cluster.settings import ClusterSettings
 from tests.rows import row
 
@@ -64,6 +72,61 @@ def test_a_tracker_may_be_given_alone(started: list[Sequence[str]], monkeypatch:
     monkeypatch.setitem(followers.PACKAGES, "wandb", ("json",))
     train("cartpole", track="wandb")
     assert parse_with_run(ClusterSettings, started[0], prog="rl-cluster").program.track == ("wandb",)
+
+
+def test_each_flag_of_rl_cluster_is_a_keyword_with_a_value_of_its_kind(
+    started: list[Sequence[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(followers.PACKAGES, "wandb", ("json",))
+    monkeypatch.setitem(followers.PACKAGES, "trackio", ("json",))
+    for name, value in {
+        "gang": True,
+        "track": ("wandb", "trackio"),
+        "hook": ("my_env:Hook", "my_env:Other"),
+        "workers": "auto",
+        "stall_seconds": 5.0,
+        "device": "cuda",
+    }.items():
+        with row(name):
+            train(**CARTPOLE | {name: value})
+            assert getattr(parse_with_run(ClusterSettings, started[-1], prog="rl-cluster").program, name) == value
+    for name, other in {"gang": False, "track": (), "hook": ()}.items():
+        with row(name):
+            train(**CARTPOLE | {name: other})
+            assert getattr(parse_with_run(ClusterSettings, started[-1], prog="rl-cluster").program, name) == other
+
+
+def test_a_value_of_another_kind_is_refused_by_the_name_of_its_keyword(started: list[Sequence[str]]) -> None:
+    for name, value in {"gang": 1, "device": "gpu", "threads": "x", "shards": "2", "port": 70000, "track": 3}.items():
+        with row(name), pytest.raises(SettingsError, match=f"^train: {name}={value!r}: "):
+            train(**CARTPOLE | {name: value})
+    with pytest.raises(SettingsError, match=r"^train: device='gpu': "):
+        train(**CARTPOLE | {"device": "gpu", "workers": 0})
+    assert not started
+
+
+def test_a_run_whose_server_was_killed_is_over(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as place:
+        endpoint = f"127.0.0.1:{place.getsockname()[1]}"
+    for name, content in (("endpoint", endpoint), ("metrics.jsonl", ""), ("settings.toml", "")):
+        (tmp_path / name).write_text(content)
+    run = Run.open(tmp_path)
+    assert run.is_live, "its server has just written"
+    long_ago = time.time() - 2 * SILENT_SECONDS
+    for name in ("endpoint", "metrics.jsonl"):
+        os.utime(tmp_path / name, (long_ago, long_ago))
+    assert not run.is_live
+    assert list(run) == []
+    assert RunIndex([tmp_path], [], Viewers()).lines()[0].live is False
+
+
+def test_a_folder_that_has_no_room_for_the_objects_is_an_error_and_no_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(objects, "_given", {})
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    with pytest.raises(FileNotFoundError, match="ps-rl-objects"):
+        ClusterProcess([], tmp_path / "log", b"objects")
 
 
 def test_what_is_no_setting_is_named_before_anything_starts(started: list[Sequence[str]]) -> None:

@@ -29,8 +29,18 @@ def test_the_columns_of_a_table_are_bounded_and_those_of_the_run_come_first() ->
 def test_rows_of_a_resumed_run_replace_those_beyond_its_checkpoint() -> None:
     table = Table("global_steps")
     for steps in (10, 20, 30, 20, 25):
-        table.add({"global_steps": steps})
-    assert table.columns() == {"global_steps": [10, 20, 20, 25]}
+        table.add({"global_steps": steps, "loss": 0.5})
+    assert table.columns()["global_steps"] == [10, 20, 20, 25]
+
+
+def test_a_curve_that_is_added_after_another_replaces_nothing_of_it() -> None:
+    table = Table("global_steps")
+    for name, last in (("logged/a", 30), ("logged/b", 20), ("logged/a", 10)):
+        for steps in range(10, last + 1, 10):
+            table.add({"global_steps": steps, "minutes": 0.1, name: float(last)})
+    columns = table.columns()
+    assert [at for at, value in zip(columns["global_steps"], columns["logged/b"], strict=True) if value] == [10, 20]
+    assert [value for value in columns["logged/a"] if value] == [30.0, 10.0]
 
 
 @pytest.mark.parametrize("rows", [MOST_SENT + 1, 3 * MOST_POINTS])

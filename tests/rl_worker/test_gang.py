@@ -94,14 +94,12 @@ class Thread:
     def cause_of_death(self) -> str:
         return "it was told to"
 
-    def kill(self) -> None:
-        self._theirs.close()
-
     def ask_to_leave(self) -> None:
         pass
 
     def end(self, *, within_seconds: float) -> None:
         self._thread.join(within_seconds)
+        self._theirs.close()
 
     def wait(self, *, within_seconds: float) -> bool:
         return True

@@ -148,6 +148,11 @@ def lenient_output(prog: str) -> Iterator[None]:
             print(f"{prog}: some of the output is lost: {error.strerror}", file=sys.stderr)
 
 
+def reader_has_left() -> bool:
+    """Whether nobody reads the standard output any more, as after `| head`: a program that only prints may end."""
+    return isinstance(sys.stdout, LenientStream) and isinstance(sys.stdout.error, BrokenPipeError)
+
+
 def finish_output() -> None:
     """Write what waits to be written, as far as that takes no longer than END_SECONDS."""
     streams = _lenient_streams()

@@ -9,7 +9,7 @@ from typing import TextIO, cast
 import pytest
 
 from ps_common.program import output as program_output
-from ps_common.program.output import LenientStream, lenient_output, never_wait_for_output
+from ps_common.program.output import LenientStream, lenient_output, never_wait_for_output, reader_has_left
 
 
 class Broken:
@@ -63,13 +63,15 @@ def test_a_character_that_the_encoding_lacks_is_written_as_its_number(never_wait
         assert (ran.stdout.decode(), ran.stderr.decode()) == (f"{out} of \\udce4\n", f"{err}\n")
 
 
-def test_a_reader_that_has_left_is_not_reported(
+def test_a_reader_that_has_left_is_not_reported_and_a_program_that_only_prints_can_end(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdout", Broken(READER_HAS_LEFT))
     monkeypatch.setattr(sys, "stderr", sys.stderr)
     with lenient_output("oven"):
+        assert not reader_has_left()
         print("hot")
+        assert reader_has_left()
     assert capsys.readouterr().err == ""
 
 
