@@ -35,6 +35,6 @@ class Corridor(gymnasium.Env[Any, Any]):
         return np.eye(self.rooms, dtype=np.float32)[self.room]
 
 
-def make_corridor() -> gymnasium.Env[Any, Any]:
+def make_corridor(rooms: int = 10) -> gymnasium.Env[Any, Any]:
     """The function that the import path names, called once for each environment of each worker."""
-    return TimeLimit(Corridor(rooms=10), max_episode_steps=50)
+    return TimeLimit(Corridor(rooms), max_episode_steps=5 * rooms)

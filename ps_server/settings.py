@@ -141,6 +141,9 @@ class ServerSettings:
         if is_url(place):
             if self.checkpoint_dir is not None:
                 raise SettingsError(f"--resume {place}: its checkpoints go on there; leave out --checkpoint-dir")
+            whole, _, own = place.rstrip("/").rpartition("/")
+            if self.shard is not None and SHARD_NAME.fullmatch(own):
+                raise SettingsError(f"--resume {place}: is the place of one shard; name that of the run, {whole}")
             return
         if self.run_dir is not None:
             raise SettingsError("--resume and --run-dir both name the run folder; give one of them")

@@ -247,7 +247,10 @@ def _interval(plan: Plan) -> float:
 
 
 def _check_table(times: ServiceTimes, checked: Sequence[Checked]) -> Iterable[str]:
-    yield "| parameters | workers | measured, pushes/s (least to most) | predicted | error | in each turn |"
+    yield (
+        "| parameters | workers | measured, pushes/s (least to most) | predicted | error, median of the turns "
+        "| in each turn |"
+    )
     yield "|---|---|---|---|---|---|"
     for one in checked:
         rates = [measured for measured, _ in one.rates]

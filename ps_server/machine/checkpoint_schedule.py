@@ -25,6 +25,8 @@ HURRY_SECONDS = 0.25
 # A checkpoint that takes longer than this is stalled, unless the disk is known to be slow: then, so many times longer
 # than the slowest checkpoint so far.
 STALLED_SECONDS, SLOWER = 30.0, 4.0
+# After a failure the next is tried after so long, however long the interval is: workers keep pushes meanwhile.
+RETRY_SECONDS = 30.0
 # Another checkpoint follows at once only if the one in progress leaves more than this share of a worker's resend buffer
 # undurable.
 LITTLE_SHARE = 0.5
@@ -177,9 +179,10 @@ class CheckpointSchedule:
                 self._unreleased.append(content)
 
     def failed(self) -> list[tuple[PeerId, int]]:
-        """It could not be written; the next is tried when it is due. Returns the requests for it."""
+        """It could not be written; the next is tried soon. Returns the requests for it."""
         self.failures += 1
         self.failing = True
+        self._due = min(self._due, self._begun + self._age_seconds + RETRY_SECONDS)
         return self._finished()
 
     def violations(self, *, version: int, number: int) -> Iterator[str]:
@@ -260,7 +263,7 @@ class Saving:
         return [*replies, LogLine(f"version {version} saved as {where}", kind="checkpoint")]
 
     def failed(self, run: TrainingRun, reason: str) -> list[Effect]:
-        """The checkpoint could not be written. Training goes on; the next one is tried when it is due."""
+        """The checkpoint could not be written. Training goes on; the next one is tried soon."""
         run.progress.best_saved = self._best_before
         return self._failure_replies(reason, self._schedule.failed())
 

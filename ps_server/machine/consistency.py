@@ -102,7 +102,8 @@ class ConsistencyGate:
         return sum(push.message.steps for push in self._waiting.get(worker_id, {}).values())
 
     def drop(self, worker_id: str) -> None:
-        """The worker joins anew, and sends again what is not settled."""
+        """The worker joins anew and sends again what is not settled, or is forgotten."""
+        self._has.pop(worker_id, None)
         for sequence in list(self._waiting.get(worker_id, ())):
             self._remove(worker_id, sequence)
 

@@ -23,7 +23,11 @@ log = logging.getLogger("ps-server")
 
 
 class AppendedFile:
-    """An open file that records are appended to, even while the disk fails. `name` is its name in warnings."""
+    """
+    An open file that records are appended to, even while the disk fails: it has whole records alone.
+
+    `name` is its name in warnings.
+    """
 
     def __init__(self, file: IO[bytes], name: str) -> None:
         self._file = file
@@ -31,12 +35,15 @@ class AppendedFile:
         self._failing = False
 
     def add(self, data: bytes) -> None:
-        """Append; readers see the data at once."""
+        """Append past the buffer, which would keep what a full disk refuses; readers see the data at once."""
+        descriptor, rest = self._file.fileno(), memoryview(data)
         try:
-            self._file.write(data)
-            self._file.flush()
+            while rest:
+                rest = rest[os.write(descriptor, rest) :]
             self._failing = False
         except OSError as error:
+            with contextlib.suppress(OSError):
+                os.ftruncate(descriptor, os.fstat(descriptor).st_size - (len(data) - len(rest)))
             if not self._failing:
                 log.warning("%s: cannot be written, the run goes on without it: %s", self._name, error.strerror)
             self._failing = True
@@ -58,7 +65,7 @@ class BoundedLinesFile:
         self._path = path
         self._most_bytes = most_bytes
         self._thin = thin
-        self._open()
+        self._append_to(opened_to_write(path))
 
     def add(self, rows: Sequence[Any]) -> None:
         """Append a line for each row; readers see them at once."""
@@ -71,8 +78,7 @@ class BoundedLinesFile:
     def close(self) -> None:
         self._file.close()
 
-    def _open(self) -> None:
-        file = opened_to_write(self._path)
+    def _append_to(self, file: IO[bytes]) -> None:
         _end_line(file)
         self._bytes = file.seek(0, os.SEEK_END)
         # A file that thinning cannot shrink is not thinned again for each line.
@@ -86,6 +92,7 @@ class BoundedLinesFile:
             with opened(self._path) as old, opened_to_write(beside, anew=True) as new:
                 new.writelines(self._thin(_lines_until(old, self._bytes // 2)))
                 shutil.copyfileobj(old, new)
+            file = opened_to_write(beside)  # before the larger one goes: where this fails, rows go on to that
             beside.replace(self._path)
         except OSError as error:
             log.warning("%s: cannot be thinned now: %s", self._path.name, error.strerror)
@@ -94,7 +101,7 @@ class BoundedLinesFile:
             self._due_bytes = self._bytes + self._most_bytes // 8
         else:
             self._file.close()
-            self._open()
+            self._append_to(file)
 
 
 def _lines_until(file: IO[bytes], offset: int) -> list[bytes]:
@@ -111,6 +118,7 @@ def _end_line(file: IO[bytes]) -> None:
         file.seek(-1, os.SEEK_END)
         if file.read(1) != b"\n":
             file.write(b"\n")
+            file.flush()
 
 
 class _Stamp(msgspec.Struct):
@@ -124,7 +132,10 @@ class _Stamp(msgspec.Struct):
 
 
 def evenly_in_time(lines: Sequence[bytes]) -> list[bytes]:
-    """About half of the lines: for each worker, each curve, or the run, the first line of each interval."""
+    """
+    About half of the lines: for each worker, each curve, or the run, the first line of each interval; of more workers
+    than that is lines, every second.
+    """
     stamps = [(line, stamp) for line in lines for stamp in rows_of([line], _Stamp)]
     if not stamps:
         return []
@@ -138,7 +149,8 @@ def evenly_in_time(lines: Sequence[bytes]) -> list[bytes]:
         if newest.get(stamp.series) != interval:
             newest[stamp.series] = interval
             kept.append(line)
-    return kept
+    most = max(1, len(stamps) // 2)
+    return kept if len(kept) <= most else [kept[number * len(kept) // most] for number in range(most)]
 
 
 def newest_events(lines: Sequence[bytes]) -> list[bytes]:

@@ -57,16 +57,21 @@ class AccessControl:
             self._authenticator = None
 
     def callback(self, domain: str, key: bytes) -> bool:
-        """Whether this key (Z85) may connect. Called at each handshake, in the authenticator's thread."""
+        """
+        Whether this key (Z85) may connect. Called at each handshake, in the authenticator's thread: an error would end
+        that, and lock everybody out.
+        """
+        try:
+            return self._may_connect(key)
+        except Exception as error:
+            self._warn(f"--authorized-keys {self._authorized} cannot be read now: {error!r}")
+            return False
+
+    def _may_connect(self, key: bytes) -> bool:
         if key == self._own.public:  # our standby or primary, which has the same pair
             self._admins = self._admins | {key.decode()}
             return True
-        try:
-            files = self._files()
-        except OSError as error:  # too many are open; raised, it would end the thread and lock everybody out
-            self._warn(f"--authorized-keys {self._authorized} cannot be read now: {error}")
-            files = []
-        for path in files:
+        for path in self._files():
             try:
                 if read_public("--authorized-keys", path) != key:
                     continue

@@ -17,7 +17,7 @@ them unsettled. So an account is one number, "everything up to here", and a smal
 admission.py decides which process owns an account.
 
 An account is for good once a push of it was applied: without it the push could be applied again. A name alone costs
-nothing, so of the others, opened in this life of the server, the latest are kept.
+nothing, so of the others the latest are kept.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -143,6 +143,7 @@ class Ledger:
     def restore(self, accounts: Mapping[str, Account]) -> None:
         """Restore the accounts of a checkpoint: all of them are durable."""
         self.accounts = {worker_id: account.copy() for worker_id, account in accounts.items()}
+        self._idle = {name: None for name, account in accounts.items() if not account.through and not account.early}
         self._next_number = max((_above(account.number) for account in accounts.values()), default=0)
         self.mark_durable(accounts)
 

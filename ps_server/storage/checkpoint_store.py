@@ -36,10 +36,10 @@ class CheckpointStore:
         self._store = ObjectStore(url, flag=flag)
         self._claimed: Lineage | None = None
 
-    def check_unused(self) -> None:
-        """Raises SettingsError when the store holds a run."""
+    def check_unused(self, run: str) -> None:
+        """Raises SettingsError when the store holds a run; `run` is the URL of the whole, also for a shard."""
         if stored_in(self._store):
-            raise SettingsError(f"{self.url}: holds a run; take another place, or --resume {shlex.quote(self.url)}")
+            raise SettingsError(f"{self.url}: holds a run; take another place, or --resume {shlex.quote(run)}")
 
     def lineage(self) -> Lineage | None:
         """That of the newest life; None in an empty store. Raises StoreError."""

@@ -19,7 +19,7 @@ from ps_common.errors import CheckpointError, SettingsError
 from ps_common.protocol.lineage import DRAWN, Lineage
 from ps_common.protocol.names import as_text
 from ps_common.protocol.record import Record
-from ps_common.run_folder.checkpoint_file import read_checkpoint
+from ps_common.run_folder.checkpoint_file import flush, read_checkpoint
 from ps_common.run_folder.checkpoint_folder import checkpoints_of, first_sound, newest_first, why_none
 from ps_common.run_folder.paths import ASIDE, LINEAGE, replacement_of
 from ps_common.settings.regular_file import content_of, opened_to_write
@@ -56,6 +56,7 @@ def write_lineage(folder: Path, lineage: Lineage) -> None:
             file.flush()
             os.fsync(file.fileno())
         beside.rename(path)
+        flush(folder)
     except OSError as error:
         with contextlib.suppress(OSError):
             beside.unlink()

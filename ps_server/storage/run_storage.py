@@ -43,7 +43,7 @@ class RunStorage:
             if not may_hold_a_run:
                 check_unused(self.checkpoints)
                 if store is not None:
-                    store.check_unused()
+                    store.check_unused(self.store_url)
         except BaseException:
             self._locks.remove()
             raise

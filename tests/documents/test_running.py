@@ -38,7 +38,7 @@ ELSEWHERE = {
     "sbatch": "deploy/slurm/scenario.py",
     "scancel": "deploy/slurm/scenario.py",
     "make scale": "tests/benchmarks/test_scale.py",
-    "pip install ps-rl[s3]": "tests/integration/test_object_store.py",
+    "pip install -c constraints.txt .[s3]": "tests/integration/test_object_store.py",
     "python -m rl_cluster.on_ray": "deploy/ray/scenario.py",
     "mkdir": "tests/integration/test_first_minutes.py",
     "python3.11 -m venv": "tests/test_makefile.py",

@@ -26,6 +26,10 @@ def test_what_makes_no_sense_is_told_with_the_flag() -> None:
         ({"threads": 0}, "--threads 0"),
         ({"resume": "/no/such/run"}, "--resume /no/such/run: there is no such folder"),
         ({"resume": "s3://b/run", "checkpoint_dir": "s3://b/other"}, "leave out --checkpoint-dir"),
+        (
+            {"resume": "s3://b/run/shard-1-of-2", "shard": "1/2", "shards": ("a:1", "b:2")},
+            "is the place of one shard; name that of the run, s3://b/run",
+        ),
         ({"resume": "/", "run_dir": Path("x")}, "--resume and --run-dir"),
         ({"standby_of": "here"}, "--standby-of here: must be HOST:PORT"),
         ({"advertise": "here:5555"}, "--advertise here:5555: must be a name or an address, without a port"),

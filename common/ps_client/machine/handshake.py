@@ -30,6 +30,7 @@ SLOWEST_HELLO_SECONDS = 2.0
 REFUSED_HELLO_SECONDS = 0.1  # until HELLO is sent again to a server that will soon serve the run
 REFUSED_SECONDS = 1.0  # after this long with nothing but temporary refusals, the next address is tried
 NAME_TAKEN_SECONDS = 60.0  # until a worker whose name another process has gives up; leases of the dead are shorter
+REFUSALS_APART_SECONDS = 10.0  # two of them with more time between have different causes: the server was away meanwhile
 BRIEF = {"standby", "lacking", "fenced"}  # refusals of moments: a standby takes over
 TEMPORARY = {*BRIEF, "other_run", "name_taken", "drained"}
 
@@ -55,6 +56,7 @@ class Handshake:
         self._first_request = self._last_request = 0  # numbers of HELLOs since the worker has had to join
         self._refused_since: float | None = None  # on this connection
         self._name_taken_since: float | None = None
+        self._name_taken_at = now  # the last time
 
     def begin(self, *, next_request: int, now: float) -> None:
         """The worker has to join. Its HELLOs are numbered from `next_request` on."""
@@ -95,7 +97,9 @@ class Handshake:
         """HELLO was refused with a temporary code."""
         is_final = False
         if code == "name_taken":
-            self._name_taken_since = now if self._name_taken_since is None else self._name_taken_since
+            if self._name_taken_since is None or now - self._name_taken_at > REFUSALS_APART_SECONDS:
+                self._name_taken_since = now
+            self._name_taken_at = now
             is_final = now - self._name_taken_since > NAME_TAKEN_SECONDS
         if code in BRIEF:
             self._send_often_from(now + REFUSED_HELLO_SECONDS)

@@ -54,9 +54,9 @@ def write_checkpoint(path: Path, vectors: dict[str, Tensor], record: Record) -> 
             beside.parent.mkdir()
         safetensors.torch.save_file(vectors, beside, metadata)
         beside.chmod(0o644)  # the library makes it readable by its owner alone, unlike the run's other files
-        _flush(beside)
+        flush(beside)
         beside.rename(path)
-        _flush(path.parent)
+        flush(path.parent)
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"{path}: cannot be written: {error}") from error
     finally:
@@ -110,7 +110,7 @@ def _digest(vectors: dict[str, Tensor], record: bytes) -> str:
     return digest.hexdigest()
 
 
-def _flush(path: Path) -> None:
+def flush(path: Path) -> None:
     """Wait until a file's content, or a folder's entries, are on disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:

@@ -16,7 +16,7 @@ from typing import Any
 from ps_common.errors import SettingsError, StoreError
 
 PROTOCOL_END = "://"
-EXTRAS = {"s3": "pip install 'ps-rl[s3]'", "s3a": "pip install 'ps-rl[s3]'"}
+EXTRAS = dict.fromkeys(("s3", "s3a"), "pip install -c constraints.txt '.[s3]'")
 MISTYPED = re.compile(r"(s3a?|gs|gcs|az|abfss?|adl|hdfs|https?|s?ftp|memory|file|local):")
 CONDITION_FAILED = {errno.EEXIST, errno.EINVAL}  # an object has this name already
 

@@ -6,6 +6,7 @@ everybody.
 """
 
 import os
+import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,6 @@ def _read(what: str, path: Path) -> tuple[bytes, bytes | None]:
         for key in (public, *([secret] if secret else [])):
             if len(key) != 40 or len(zmq.utils.z85.decode(key)) != 32:
                 raise ValueError("a key has 40 characters")
-    except (OSError, ValueError, KeyError, IndexError) as error:
+    except (OSError, ValueError, KeyError, IndexError, struct.error) as error:
         raise SettingsError(f"{what} {path}: holds no key; ps-ctl keygen makes such files") from error
     return public, secret

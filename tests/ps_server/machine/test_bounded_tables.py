@@ -10,6 +10,7 @@ import pytest
 from ps_common.protocol import messages
 from ps_server.machine import membership
 from ps_server.machine import refusals as quarantine
+from ps_server.state import ledger
 from tests.ps_server.transcripts import Transcript, encoded
 
 NAMES = 40  # that the workers go by
@@ -67,3 +68,18 @@ def test_after_many_lives_the_machine_holds_no_more_than_after_some(monkeypatch:
             held.append(things_in(server.machine))
     assert held[0] > 500, "the count is not that of the machine"
     assert max(held[10:]) <= 1.05 * max(held[:10]), held
+
+
+@pytest.mark.parametrize("rule", ["async", "ssp", "sync", "paced"])
+def test_names_that_pull_and_leave_are_forgotten(monkeypatch: pytest.MonkeyPatch, rule: str) -> None:
+    monkeypatch.setattr(membership, "MAX_MEMBERS", 20)
+    monkeypatch.setattr(ledger, "MOST_IDLE", 20)
+    server = Transcript.seeded(workers=("first",), consistency={"rule": rule})
+    held = []
+    for number in range(400):
+        server.say(f"connection-{number}", server.hello_of(f"worker-{number}"))
+        server.say(f"connection-{number}", messages.Pull(request=2))
+        server.say(f"connection-{number}", messages.Goodbye(request=3))
+        server.after(0.5)
+        held.append(things_in(server.machine))
+    assert max(held[300:]) <= 1.05 * max(held[:100]), (max(held[:100]), max(held[300:]))

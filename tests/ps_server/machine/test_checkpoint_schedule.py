@@ -241,6 +241,18 @@ def test_an_early_one_is_written_even_when_the_weights_are_the_saved_ones(plan: 
     assert plan.is_due(0, now=START)
 
 
+def test_after_a_failure_the_next_is_not_as_late_as_a_long_interval_has_it(ledger: Ledger) -> None:
+    plan = CheckpointSchedule(1800.0, saved_version=0, now=START)
+    plan.started(Content(5, ledger.record()), now=START)
+    plan.stalls(now=START + 10)
+    plan.failed()
+    assert not plan.is_due(6, now=START + 39)
+    assert plan.is_due(6, now=START + 40)
+    plan.started(Content(6, ledger.record()), now=START + 40)
+    plan.completed(ledger)
+    assert not plan.is_due(7, now=START + 1800)
+
+
 def test_a_full_disk_is_not_tried_more_often_because_of_a_hurry(plan: CheckpointSchedule, ledger: Ledger) -> None:
     plan.started(Content(5, ledger.record()), now=START)
     assert not plan.failing

@@ -2,6 +2,8 @@
 
 import io
 import struct
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -104,6 +106,32 @@ def test_a_resumed_run_adds_a_file(tmp_path: Path) -> None:
         file.add([("Perf/Reward", 0.0)], global_steps=step)
         file.close()
     assert [point.step for point in loaded(tmp_path).Scalars("Perf/Reward")] == [1, 2]
+
+
+FULL_FOR_A_WHILE = """
+import resource, sys
+from pathlib import Path
+from ps_common.run_folder.paths import TENSORBOARD
+from ps_server.records.tensorboard import EventFile
+
+folder = Path(sys.argv[1])
+file = EventFile(folder)
+(path,) = (folder / TENSORBOARD).iterdir()
+for step in range(60):
+    if step == 10:  # half of the next record has room
+        resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 20, resource.RLIM_INFINITY))
+    if step == 20:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    file.add([("Perf/Reward", 0.0)], global_steps=step)
+file.close()
+"""
+
+
+def test_a_disk_that_was_full_for_a_while_costs_those_points_alone(tmp_path: Path) -> None:
+    (tmp_path / TENSORBOARD).mkdir()
+    subprocess.run([sys.executable, "-c", FULL_FOR_A_WHILE, str(tmp_path)], check=True, capture_output=True)
+    steps = [point.step for point in loaded(tmp_path).Scalars("Perf/Reward")]
+    assert steps == [*range(10), *range(20, 60)]
 
 
 def test_a_full_disk_is_reported_once_and_ends_no_run(

@@ -1,5 +1,6 @@
 """Thinning of a long file: the newest lines stay, and before them points at equal distances."""
 
+import errno
 import itertools
 import json
 from collections.abc import Callable
@@ -10,7 +11,7 @@ import pytest
 
 from ps_common.protocol.messages import Episode
 from ps_common.run_folder.run_rows import EpisodeRow, read_episodes, rows_in
-from ps_server.records import history
+from ps_server.records import bounded_file, history
 from ps_server.records.bounded_file import BoundedLinesFile, evenly_in_time, means_of_games, newest_events
 from ps_server.records.history import EpisodesFile
 from tests.ps_server.records.test_episodes import a_report
@@ -69,6 +70,14 @@ def test_each_worker_keeps_rows_of_the_whole_time() -> None:
         minutes = [row["minutes"] for row in kept if row["worker_id"] == name]
         assert len(minutes) == 50
         assert max(after - before for before, after in itertools.pairwise([0, *minutes, 99])) <= 3
+
+
+def test_of_more_workers_than_rows_half_the_rows_are_left() -> None:
+    rows = lines_of(*[{"minutes": minute, "worker_id": f"w{minute}"} for minute in range(100)])
+    kept = [json.loads(line)["minutes"] for line in evenly_in_time(rows)]
+    assert len(kept) == 50
+    assert max(after - before for before, after in itertools.pairwise([0, *kept, 99])) <= 3
+    assert len(evenly_in_time(lines_of({"minutes": 0, "worker_id": "a"}, {"minutes": 0, "worker_id": "b"}))) == 1
 
 
 def test_rows_that_go_back_in_time_after_a_resume_are_thinned_likewise() -> None:
@@ -149,6 +158,31 @@ def test_a_disk_without_room_for_the_smaller_file_keeps_the_larger_with_a_warnin
     assert len(path.read_bytes().splitlines()) == 600
     assert 1 < len(caplog.records) < 20, "not with each line"
     assert "x.jsonl: cannot be thinned now: No space left" in caplog.text
+
+
+def test_a_file_that_cannot_be_opened_again_goes_on_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As on a network's file system, whose files are sometimes gone for a moment."""
+    path = tmp_path / "x.jsonl"
+    file = BoundedLinesFile(path, most_bytes=1000, thin=evenly_in_time)
+    opened_to_write = bounded_file.opened_to_write
+
+    def stale(path: Path, *, anew: bool = False) -> Any:
+        if not anew:
+            raise OSError(errno.ESTALE, "Stale file handle")
+        return opened_to_write(path, anew=anew)
+
+    monkeypatch.setattr(bounded_file, "opened_to_write", stale)
+    file.add([{"minutes": minute} for minute in range(90)])
+    file.add([{"minutes": 90}])
+    assert len(path.read_bytes().splitlines()) == 91
+    assert "x.jsonl: cannot be thinned now: Stale file handle" in caplog.text
+    monkeypatch.undo()
+    file.add([{"minutes": minute} for minute in range(91, 100)])
+    assert len(path.read_bytes().splitlines()) < 91
+    assert [child.name for child in tmp_path.iterdir()] == [path.name]
+    file.close()
 
 
 def test_a_line_that_was_written_meanwhile_is_not_lost(tmp_path: Path) -> None:

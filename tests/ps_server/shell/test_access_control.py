@@ -47,10 +47,11 @@ def test_a_handshake_while_no_file_can_be_opened_is_refused_and_a_later_one_acce
     assert door.callback("", worker)
 
 
+@pytest.mark.parametrize("content", ["no key", 'curve\n    public-key = "' + 40 * "#" + '"\n'])
 def test_a_damaged_key_file_does_not_fill_the_log_at_each_handshake(
-    door: AccessControl, keys: Path, caplog: pytest.LogCaptureFixture
+    door: AccessControl, keys: Path, content: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (keys / "authorized" / "broken.key").write_text("no key")
+    (keys / "authorized" / "broken.key").write_text(content)
     worker = pair(keys, "worker").public
     assert all(door.callback("", worker) for _ in range(1000))
     lines = [record.getMessage() for record in caplog.records]

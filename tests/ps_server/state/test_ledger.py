@@ -180,6 +180,7 @@ def test_a_restored_ledger_knows_what_was_settled_and_all_of_it_is_durable() -> 
     assert (a.incarnation, a.number, a.durable) == (3, 0, 2)
     assert (b.incarnation, b.number, b.reported) == (5, 1, 6)
     assert opened(ledger, "c", 1).number == 2
+    assert ledger.kept == 1, "no push of b or c was applied"
 
 
 def test_what_a_checkpoint_keeps_does_not_change_with_the_ledger() -> None:

@@ -153,8 +153,8 @@ def test_a_store_without_checkpoints_is_an_error_that_names_it(url: str, tmp_pat
     store.claim(FIRST)
     with pytest.raises(CheckpointError, match=f"{url}: it has no checkpoints"):
         store.fetch_newest(tmp_path, is_ours=False)
-    with pytest.raises(SettingsError, match="holds a run"):
-        store.check_unused()
+    with pytest.raises(SettingsError, match="holds a run; take another place, or --resume s3://bucket/whole"):
+        store.check_unused("s3://bucket/whole")
 
 
 def test_a_failing_store_is_reported_with_its_reason_and_the_next_checkpoint_is_tried(
@@ -193,5 +193,5 @@ def test_a_url_that_names_no_store_is_an_error(wrong: str, why: str) -> None:
 
 def test_a_store_whose_client_is_not_installed_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "s3fs", None)
-    with pytest.raises(SettingsError, match=r"pip install 'ps-rl\[s3\]'"):
+    with pytest.raises(SettingsError, match=r"pip install -c constraints.txt '.\[s3\]'"):
         a_store("s3://bucket/run")

@@ -1,0 +1,22 @@
+"""How long a worker asks again whose name another process has."""
+
+import pytest
+
+from ps_client.machine.handshake import NAME_TAKEN_SECONDS, Handshake
+
+
+def refusals(*times: float) -> list[bool]:
+    """Whether the worker gives up at each of these refusals."""
+    handshake = Handshake(addresses=1, now=0.0)
+    return [handshake.refused("name_taken", "another process has it", now=now).is_final for now in times]
+
+
+@pytest.mark.parametrize("every", [0.1, 2.0, 9.0])
+def test_a_name_that_stays_taken_ends_the_worker_after_a_minute(every: float) -> None:
+    ends = refusals(*(number * every for number in range(round(2 * NAME_TAKEN_SECONDS / every))))
+    assert ends.index(True) * every == pytest.approx(NAME_TAKEN_SECONDS, abs=2 * every)
+
+
+def test_a_server_that_was_away_meanwhile_begins_the_minute_anew() -> None:
+    assert refusals(0.5, 90.0, 92.0, 149.0) == [False, False, False, False]
+    assert refusals(0.5, *range(90, 160, 2)).index(True) == len([0.5, *range(90, 152, 2)])
