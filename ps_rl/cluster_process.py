@@ -6,13 +6,16 @@ when the thread that started it ends, and a notebook's threads come and go.
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from ps_common.errors import PsRlError
 from ps_common.program.child_processes import Child
 from ps_common.program.objects import handed
+from ps_common.run_folder.endpoint_file import written_at
+from ps_common.run_folder.paths import ENDPOINT, records_folder
 
+LOG = "cluster.log"
 LOOK_SECONDS = 0.2  # between two looks at it
 START_SECONDS = 300.0  # for the server to listen
 
@@ -22,9 +25,10 @@ class ClusterProcess:
 
     child: Child
 
-    def __init__(self, flags: Sequence[str], log: Path, objects: bytes) -> None:
+    def __init__(self, flags: Sequence[str], folder: Path, objects: bytes) -> None:
         """`objects`: pickled, for all processes of the run. Raises SettingsError or OSError when it cannot start."""
-        self._log = log
+        self._folder, self._log = folder, folder / LOG
+        self._before = written_at(self._endpoint)  # by a server that was killed, where a run is resumed
         self._error: BaseException | None = None  # of the start
         begun = threading.Event()
         threading.Thread(target=self._keep, args=(flags, objects, begun), name="run", daemon=True).start()
@@ -32,9 +36,13 @@ class ClusterProcess:
         if self._error is not None:
             raise self._error
 
-    def wait_for_server(self, listens: Callable[[], bool]) -> None:
-        """Until the server `listens`, or the process has ended. Raises PsRlError after long without."""
-        while not listens() and self.child.exit_status is None:
+    @property
+    def _endpoint(self) -> Path:
+        return records_folder(self._folder) / ENDPOINT
+
+    def wait_for_server(self) -> None:
+        """Until the server listens, or the process has ended. Raises PsRlError after long without."""
+        while written_at(self._endpoint) in (0.0, self._before) and self.child.exit_status is None:
             if self.child.age_seconds > START_SECONDS:
                 raise PsRlError(f"the server did not come up within {START_SECONDS:.0f} s; see {self._log}")
             time.sleep(LOOK_SECONDS)

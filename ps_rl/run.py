@@ -24,7 +24,7 @@ from ps_common.program.reasons import reason_of
 from ps_common.protocol.messages import StopRequest
 from ps_common.protocol.names import as_text
 from ps_common.run_folder.checkpoint_folder import checkpoints_of
-from ps_common.run_folder.endpoint_file import is_serving, read_endpoint, written_at
+from ps_common.run_folder.endpoint_file import is_serving, read_endpoint
 from ps_common.run_folder.paths import ENDPOINT, EPISODES, METRICS, check_whole_run, records_folder
 from ps_common.run_folder.run_rows import EpisodeRow, MetricsRow, last_row, read_episodes, rows_in
 from ps_common.settings.run_files import SETTINGS, load_config
@@ -41,10 +41,8 @@ if TYPE_CHECKING:
 
 Callback = Callable[["Run", Update], object]
 
-LOG = "cluster.log"
 STOP_SECONDS = 30.0  # for a run to end in order
-REPLY_SECONDS = 5.0  # of a server that is asked to end its run
-LIVE_SECONDS = 2.0  # of a server that has not written for long
+REPLY_SECONDS = 5.0  # of a server
 
 
 class Run:
@@ -74,12 +72,11 @@ class Run:
 
     def started(self, flags: Sequence[str], callbacks: Sequence[Callback] = ()) -> "Run":
         """Itself, with a process of rl-cluster that has these flags, once its server listens. Raises SettingsError."""
-        before = self._endpoint_written()  # that of a server that was killed, where a run is resumed
-        process = ClusterProcess(flags, self.folder / LOG, pickled(self._objects))
+        process = ClusterProcess(flags, self.folder, pickled(self._objects))
         self._child = process.child
         atexit.register(self.stop)
         try:
-            process.wait_for_server(lambda: self._endpoint_written() != before and bool(self.endpoint))
+            process.wait_for_server()
             self._check()
         except BaseException:
             self.stop()
@@ -145,7 +142,7 @@ class Run:
         with ProgressDisplay() as shown:
             for update in self:
                 shown.show(update)
-            if (last := self.status) is not None:
+            if last := self.status:
                 shown.finish(last)
         return last
 
@@ -282,14 +279,9 @@ class Run:
             callback(self, update)
 
     def _answers(self) -> bool:
-        """Whether a server answers where the folder says that one listens."""
-        try:
-            return bool(self.endpoint) and bool(status_of(self.endpoint, timeout_seconds=LIVE_SECONDS))
-        except PsRlError:
-            return False
-
-    def _endpoint_written(self) -> float:
-        return written_at(records_folder(self.folder) / ENDPOINT)
+        with contextlib.suppress(PsRlError):
+            return bool(self.endpoint) and bool(status_of(self.endpoint, timeout_seconds=REPLY_SECONDS))
+        return False
 
     def _follow(self, callbacks: Sequence[Callback]) -> None:
         """The thread of callbacks. An error in one ends the run."""

@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[2]
         ({"learning_rat": 1.0}, "learning_rat is no setting of this run; did you mean learning_rate"),
         ({"learning_rate": -1.0}, r"for schedule.learning_rate \(--learning-rate\)"),
         ({"preset": "cartpol"}, "no such preset; did you mean cartpole"),
-        ({"workers": -1}, "--workers -1: must be 1 to"),
+        ({"workers": -1}, "train: workers=-1: Expected `int` >= 1"),
         ({"environment": "CartPole-v99", "max_steps": 1}, "CartPole-v99"),  # as rl-cluster says it, from its process
     ],
 )

@@ -126,7 +126,7 @@ def test_a_folder_that_has_no_room_for_the_objects_is_an_error_and_no_wait(
     monkeypatch.setattr(objects, "_given", {})
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
     with pytest.raises(FileNotFoundError, match="ps-rl-objects"):
-        ClusterProcess([], tmp_path / "log", b"objects")
+        ClusterProcess([], tmp_path, b"objects")
 
 
 def test_what_is_no_setting_is_named_before_anything_starts(started: list[Sequence[str]]) -> None:
