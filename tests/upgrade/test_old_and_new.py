@@ -16,7 +16,8 @@ from tests.upgrade.sides import NEW, Side, earlier_release
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1800)]
 SECONDS = 300  # for one program under any load of the machine
-RUN_FLAGS = ("--preset", "cartpole-a3c", "--checkpoint-seconds", "5")
+ENDLESS = ("--until-return", "None", "--max-steps", "1000000000")  # a quick machine learns before the test is over
+RUN_FLAGS = ("--preset", "cartpole-a3c", "--checkpoint-seconds", "5", *ENDLESS)
 SHORT = ("--preset", "cartpole-a3c", "--workers", "1", "--max-steps", "5000", "--no-web", "--run-dir")
 
 
