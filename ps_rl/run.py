@@ -280,7 +280,7 @@ class Run:
 
     def _answers(self) -> bool:
         with contextlib.suppress(PsRlError):
-            return bool(self.endpoint) and bool(status_of(self.endpoint, timeout_seconds=REPLY_SECONDS))
+            return bool(self.endpoint) and bool(status_of(self.endpoint, timeout_seconds=1.0))
         return False
 
     def _follow(self, callbacks: Sequence[Callback]) -> None:

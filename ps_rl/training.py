@@ -154,12 +154,14 @@ def _typed(name: str, value: Any) -> Any:
 
 
 def _flags(settings: Mapping[str, Any]) -> list[str]:
-    """Flags of rl-cluster by the names of their keywords, without those of None and of no value."""
+    """Flags of rl-cluster by the names of their keywords, without those of None."""
     flags: list[str] = []
     for name, value in settings.items():
         flag = "--" + name.replace("_", "-").replace("imports", "import")
         match value:
-            case None | [] | ():
+            case None:
+                continue
+            case [] | () if name in FLAGS:  # of a setting of the run it may mean something
                 continue
             case bool():
                 flags.append(flag if value else flag.replace("--", "--no-", 1))

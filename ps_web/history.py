@@ -92,7 +92,10 @@ class Table:
         if any(self._newest.get(name, at) > at for name in own):
             self._rows = [one for one in self._rows if one[self._order] <= at or not one.keys() & own]
         self._newest |= dict.fromkeys(row, at)
-        self._rows.append(row)
+        if self._rows and self._rows[-1][self._order] == at and not self._rows[-1].keys() & own:
+            self._rows[-1] |= row  # one row of both: else thinning could leave one of two curves alone
+        else:
+            self._rows.append(dict(row))
         if len(self._rows) > MOST_POINTS:
             del self._rows[1:-1:2]
         return row

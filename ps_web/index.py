@@ -41,7 +41,7 @@ class RunLine(msgspec.Struct, frozen=True, kw_only=True):
     group: str = ""  # its experiment, or else its preset
     environment: str = ""
     settings: dict[str, Any] = {}  # "section.name": value, of those that differ from the defaults
-    live: bool = False  # its server says where it listens, and writes
+    live: bool = False  # its server answers, or says where it listens and writes
     written: float = 0.0  # when its newest row was, in seconds since 1970
     score: float | None = None  # mean return of the last 100 games
     best: float | None = None
@@ -111,7 +111,7 @@ class RunIndex:
         if line is None or found != times:
             line = _read(run, run.folder, max(times))
             self._lines[run.number] = (times, line)
-        return msgspec.structs.replace(line, live=is_serving(run.folder))
+        return msgspec.structs.replace(line, live=bool(run.status) or is_serving(run.folder))
 
 
 def run_folders(paths: Sequence[Path]) -> list[Path]:

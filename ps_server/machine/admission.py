@@ -141,7 +141,7 @@ class Admission:
         forgotten = run.ledger.to_forget(partial(self.membership.may_live, now=now)) if before is None else ()
         for name in forgotten:
             self.membership.forget(name)
-            self.pushes.gate.drop(name)
+            self.pushes.gate.forget(name)
         self.pushes.gate.drop(worker)
         opened = Opened(
             incarnation=incarnation,

@@ -102,10 +102,14 @@ class ConsistencyGate:
         return sum(push.message.steps for push in self._waiting.get(worker_id, {}).values())
 
     def drop(self, worker_id: str) -> None:
-        """The worker joins anew and sends again what is not settled, or is forgotten."""
-        self._has.pop(worker_id, None)
+        """The worker joins anew, and sends again what is not settled."""
         for sequence in list(self._waiting.get(worker_id, ())):
             self._remove(worker_id, sequence)
+
+    def forget(self, worker_id: str) -> None:
+        """The worker has no account any more."""
+        self.drop(worker_id)
+        self._has.pop(worker_id, None)
 
     def give_up(self, worker_id: str, oldest: int) -> None:
         """The worker will send no push before `oldest` again, and wants none of them settled."""

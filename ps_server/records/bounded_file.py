@@ -34,19 +34,24 @@ class AppendedFile:
         self._name = name
         self._failing = False
 
-    def add(self, data: bytes) -> None:
-        """Append past the buffer, which would keep what a full disk refuses; readers see the data at once."""
+    def add(self, data: bytes) -> int:
+        """
+        Append past the buffer, which would keep what a full disk refuses; readers see the data at once. Returns by how
+        many bytes the file is longer.
+        """
         descriptor, rest = self._file.fileno(), memoryview(data)
         try:
             while rest:
                 rest = rest[os.write(descriptor, rest) :]
             self._failing = False
+            return len(data)
         except OSError as error:
             with contextlib.suppress(OSError):
                 os.ftruncate(descriptor, os.fstat(descriptor).st_size - (len(data) - len(rest)))
             if not self._failing:
                 log.warning("%s: cannot be written, the run goes on without it: %s", self._name, error.strerror)
             self._failing = True
+            return 0
 
     def close(self) -> None:
         with contextlib.suppress(OSError):  # reported by then
@@ -70,8 +75,7 @@ class BoundedLinesFile:
     def add(self, rows: Sequence[Any]) -> None:
         """Append a line for each row; readers see them at once."""
         lines = b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
-        self._file.add(lines)
-        self._bytes += len(lines)
+        self._bytes += self._file.add(lines)
         if self._bytes > self._due_bytes:
             self._shrink()
 

@@ -143,7 +143,7 @@ class Ledger:
     def restore(self, accounts: Mapping[str, Account]) -> None:
         """Restore the accounts of a checkpoint: all of them are durable."""
         self.accounts = {worker_id: account.copy() for worker_id, account in accounts.items()}
-        self._idle = {name: None for name, account in accounts.items() if not account.through and not account.early}
+        self._idle = {name: None for name, account in accounts.items() if _has_nothing(account)}
         self._next_number = max((_above(account.number) for account in accounts.values()), default=0)
         self.mark_durable(accounts)
 
@@ -158,6 +158,11 @@ class Ledger:
             account = self.accounts.get(worker_id)
             if account is not None and (account.proof, account.incarnation) == (saved.proof, saved.incarnation):
                 account.durable = max(account.durable, saved.through)
+
+
+def _has_nothing(account: Account) -> bool:
+    """Whether no push of this name was ever applied: neither of this process, nor of one before it."""
+    return account.incarnation == 1 and not account.through and not account.early
 
 
 def _above(number: int) -> int:

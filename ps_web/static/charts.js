@@ -71,13 +71,19 @@ const PLACE = ["global_steps", "minutes", "episodes", "episode"];
 // Appends rows to a table of columns. Rows that go back replace those beyond them: the run was resumed there. Rows of
 // other curves alone stay.
 function append(table, rows, order, most = MOST_POINTS) {
+  let newest = (table[order] || []).reduce((one, other) => Math.max(one, other), -Infinity);
   for (const row of rows) {
     const own = Object.keys(row).filter((name) => table[name] && !PLACE.includes(name));
-    const replaced = (table[order] || []).map((at, k) => at > row[order] && own.some((name) => table[name][k] !== null));
-    if (replaced.includes(true)) for (const name in table) table[name] = table[name].filter((_, k) => !replaced[k]);
+    if (newest > row[order]) {
+      const kept = table[order].map((at, k) => at <= row[order] || own.every((name) => table[name][k] === null));
+      for (const name in table) table[name] = table[name].filter((_, k) => kept[k]);
+    }
+    newest = Math.max(newest, row[order]);
     const count = (table[order] || []).length;
     for (const name in row) if (!table[name]) table[name] = new Array(count).fill(null);
-    for (const name in table) table[name].push(row[name] === undefined ? null : row[name]);
+    const isOfOthers = count && table[order][count - 1] === row[order] && own.every((name) => table[name][count - 1] === null);
+    if (isOfOthers) for (const name in row) table[name][count - 1] = row[name]; // one row of both
+    else for (const name in table) table[name].push(row[name] === undefined ? null : row[name]);
   }
   for (let count = (table[order] || []).length; count > most; count = table[order].length) {
     for (const name in table) table[name] = table[name].filter((_, k) => k % 2 === (count - 1) % 2);
@@ -257,7 +263,7 @@ class Chart {
       text.textContent = mark.text;
       return text;
     });
-    const isBeyond = (k) => this.xs[index] > this.lines[k].xs[this.lines[k].xs.length - 1];
+    const isBeyond = (k) => !this.lines[k].xs.some((x) => x >= this.xs[index]);
     this.tip.replaceChildren(place, ...named.map((k) => this.value(k, (column) => (isBeyond(k) ? null : upTo(column, index)))), ...near);
     this.tip.dataset.side = left < this.plot.over.clientWidth / 2 ? "right" : "left";
   }

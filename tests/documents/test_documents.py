@@ -13,7 +13,7 @@ from tests.documents.promises import promise_of
 from tests.documents.rules import OURS, check, check_mention, is_known
 from tests.rows import row
 
-RUN_FOLDERS = ("RUN_DIR", "runs/PRESET-DATE-seedN", "runs/first", "runs/NAME")
+RUN_FOLDERS = ("RUN_DIR", "runs/PRESET-DATE", "runs/first", "runs/NAME")
 
 
 @pytest.fixture

@@ -85,7 +85,7 @@ class Stage:
         self._programs = programs
         self._run = () if is_loaded else CARTPOLE
         self.folder = programs.folder
-        for name in ("RUN_DIR", "runs/PRESET-DATE-seedN", "runs/first"):
+        for name in ("RUN_DIR", "runs/PRESET-DATE", "runs/first"):
             shutil.copytree(finished, self.folder / name)
         (self.folder / "examples").symlink_to(ROOT / "examples")  # as where the pages' commands are typed
         self._servers: dict[str, str] = {}

@@ -63,3 +63,12 @@ def test_the_meters_of_a_row_are_drawn_beside_its_numbers_and_never_in_their_pla
     drawn = row.drawn()
     assert (drawn["loss"], drawn["minutes"], drawn["steps_per_second"]) == (2.0, 0.5, 99.0)
     assert not {"time", "meters", "staleness_counts"} & drawn.keys()
+
+
+def test_of_two_curves_that_are_logged_in_turn_thinning_keeps_both() -> None:
+    table = Table("global_steps")
+    for steps in range(2 * MOST_POINTS):
+        for name in ("logged/a", "logged/b"):
+            table.add({"global_steps": steps, "minutes": 0.1, name: 1.0})
+    columns = table.columns()
+    assert None not in columns["logged/a"] + columns["logged/b"]

@@ -30,7 +30,9 @@ SLOWEST_HELLO_SECONDS = 2.0
 REFUSED_HELLO_SECONDS = 0.1  # until HELLO is sent again to a server that will soon serve the run
 REFUSED_SECONDS = 1.0  # after this long with nothing but temporary refusals, the next address is tried
 NAME_TAKEN_SECONDS = 60.0  # until a worker whose name another process has gives up; leases of the dead are shorter
-REFUSALS_APART_SECONDS = 10.0  # two of them with more time between have different causes: the server was away meanwhile
+# Two such refusals with more time between have different causes: the server was away meanwhile. A dead second address
+# keeps a worker for half as long.
+REFUSALS_APART_SECONDS = 30.0
 BRIEF = {"standby", "lacking", "fenced"}  # refusals of moments: a standby takes over
 TEMPORARY = {*BRIEF, "other_run", "name_taken", "drained"}
 

@@ -101,7 +101,7 @@ class Fork:
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal's handler may kill while its thread is in `poll`
 
     def poll(self) -> int | None:
         with self._lock:

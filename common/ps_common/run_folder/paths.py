@@ -150,10 +150,8 @@ def server_log(shard: int) -> str:
 
 def records_folder(run_folder: Path) -> Path:
     """The folder with the records of a run: of shard 1 where it has shards, the newest where their number changed."""
-    if (run_folder / METRICS).exists():
-        return run_folder
-    first = [folder for folder in run_folder.glob(FIRST_SHARDS) if (folder / METRICS).exists()]
-    return max(first, key=lambda folder: (folder / METRICS).stat().st_mtime, default=run_folder)
+    places = [place for place in (run_folder, *run_folder.glob(FIRST_SHARDS)) if (place / METRICS).exists()]
+    return max(places, key=lambda folder: (folder / METRICS).stat().st_mtime, default=run_folder)
 
 
 def run_name(folder: Path) -> str:

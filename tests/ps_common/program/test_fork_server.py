@@ -12,6 +12,7 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]
 import pytest
 
+from ps_common.program import fork_server
 from tests.ps_client.loopback_server import wait_until
 
 ROOT = Path(__file__).parents[3]
@@ -204,3 +205,12 @@ os.fork = second_fails
     assert started(folder, SAYS).communicate(timeout=60) == ("", None)
     one = said(folder, 1)
     assert one["imported_in"] == one["pid"]
+
+
+def test_a_signal_that_comes_while_the_state_of_a_fork_is_asked_can_kill_it() -> None:
+    child = subprocess.Popen(["sleep", "60"])
+    fork = fork_server.Fork(child.pid)
+    with fork._lock:  # as the main thread has it, whose handler calls this
+        fork.kill()
+    assert fork.wait(10) == -signal.SIGKILL
+    child.returncode = -signal.SIGKILL  # its status was taken

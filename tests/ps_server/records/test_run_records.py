@@ -113,9 +113,9 @@ class FrozenDisk:
         self.goes_on = threading.Event()
         add = bounded_file.AppendedFile.add
 
-        def frozen(file: bounded_file.AppendedFile, data: bytes) -> None:
+        def frozen(file: bounded_file.AppendedFile, data: bytes) -> int:
             assert self.goes_on.wait(PATIENCE_SECONDS)
-            add(file, data)
+            return add(file, data)
 
         monkeypatch.setattr(bounded_file.AppendedFile, "add", frozen)
 

@@ -180,7 +180,15 @@ def test_a_restored_ledger_knows_what_was_settled_and_all_of_it_is_durable() -> 
     assert (a.incarnation, a.number, a.durable) == (3, 0, 2)
     assert (b.incarnation, b.number, b.reported) == (5, 1, 6)
     assert opened(ledger, "c", 1).number == 2
-    assert ledger.kept == 1, "no push of b or c was applied"
+    assert ledger.kept == 2, "pushes of an earlier process may be applied of b, and none of c"
+
+
+def test_of_a_restored_ledger_names_without_a_push_can_be_forgotten() -> None:
+    original = a_ledger(1)
+    opened(original, "b", 1)
+    ledger = Ledger(WINDOW)
+    ledger.restore(read_back(original.record()))
+    assert ledger.kept == 1
 
 
 def test_what_a_checkpoint_keeps_does_not_change_with_the_ledger() -> None:
