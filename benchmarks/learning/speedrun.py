@@ -32,7 +32,7 @@ class Track:
 
 TRACKS = {
     "pong": Track("--preset pong", 18, 10),
-    "pong-sticky": Track("--preset pong-sticky", 18, 15),
+    "pong-sticky": Track("--preset pong-sticky", 18, 10),
     "breakout-sticky": Track("--preset breakout --sticky-actions 0.25 --actions", 60, 15),
     "cartpole": Track("--preset cartpole", 475, 5),
     "doom": Track("--preset doom-basic-fast", 80, 5),

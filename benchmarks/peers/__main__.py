@@ -94,7 +94,8 @@ def compare_scores(flags: Flags, runners: Sequence[Runner]) -> str:
     for sticky in STICKY:
         for runner in runners:
             found[runner, sticky] = comparison.measure(runner, f"sticky {sticky:g}", sticky=sticky)
-    return page.as_recommended(found, flags.minutes, page.conditions(comparison.busy, "make peers-scores"))
+    command = f'make peers-scores ARGS="--minutes {flags.minutes:g}"'
+    return page.as_recommended(found, flags.minutes, page.conditions(comparison.busy, command))
 
 
 def main(flags: Flags) -> None:
