@@ -12,8 +12,7 @@ from pathlib import Path
 from ps_common.errors import PsRlError
 from ps_common.program.child_processes import Child
 from ps_common.program.objects import handed
-from ps_common.run_folder.endpoint_file import written_at
-from ps_common.run_folder.paths import ENDPOINT, records_folder
+from ps_common.run_folder.paths import ENDPOINT, records_folder, written_at
 
 LOG = "cluster.log"
 LOOK_SECONDS = 0.2  # between two looks at it

@@ -18,7 +18,15 @@ from ps_common.program.names_elsewhere import name_here
 from ps_common.program.objects import MAIN, have, path_of
 from ps_common.protocol.names import is_import_path, module_of
 from ps_common.run_folder.paths import make_run_folder
-from ps_common.settings.run_settings import flag_of, flags_for, flat_settings, plain, with_keywords, with_settings
+from ps_common.settings.run_settings import (
+    flag_of,
+    flags_for,
+    flat_settings,
+    plain,
+    with_keywords,
+    with_settings,
+    words_of,
+)
 from ps_common.settings.run_spec import RunSpec
 from ps_rl.run import Callback, Run
 from rl_agent.trial.run_check import custom_settings
@@ -158,17 +166,8 @@ def _flags(settings: Mapping[str, Any]) -> list[str]:
     flags: list[str] = []
     for name, value in settings.items():
         flag = "--" + name.replace("_", "-").replace("imports", "import")
-        match value:
-            case None:
-                continue
-            case [] | () if name in FLAGS:  # of a setting of the run it may mean something
-                continue
-            case bool():
-                flags.append(flag if value else flag.replace("--", "--no-", 1))
-            case list() | tuple() if name == "track":  # a flag that is given again for each
-                flags += [word for one in value for word in (flag, one)]
-            case list() | tuple():
-                flags += [flag, *map(str, value)]
-            case _:
-                flags += [flag, str(value)]
+        if value is None or (name in FLAGS and value == ()):  # () of a setting of the run may mean something
+            continue
+        for one in value if name == "track" else [value]:  # that flag is given again for each
+            flags += words_of(flag, one)
     return flags

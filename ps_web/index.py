@@ -19,8 +19,8 @@ import msgspec
 
 from ps_common.errors import SettingsError
 from ps_common.protocol.status import how_it_ended
-from ps_common.run_folder.endpoint_file import is_serving, written_at
-from ps_common.run_folder.paths import ENDPOINT, METRICS, records_folder, run_folders_below, run_name
+from ps_common.run_folder.endpoint_file import is_serving
+from ps_common.run_folder.paths import ENDPOINT, METRICS, records_folder, run_folders_below, run_name, written_at
 from ps_common.run_folder.run_rows import MetricsRow, last_row
 from ps_common.settings.run_files import SETTINGS, settings_as_written
 from ps_common.settings.run_settings import NAMED_SECTIONS

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ps_common.errors import SettingsError
 from ps_common.protocol.names import check_address
-from ps_common.run_folder.paths import ENDPOINT, METRICS, shard_folder, shards_in, write_whole
+from ps_common.run_folder.paths import ENDPOINT, METRICS, shard_folder, shards_in, write_whole, written_at
 from ps_common.settings.regular_file import content_of
 
 SILENT_SECONDS = 30.0  # a server adds a row every two seconds
@@ -38,14 +38,6 @@ def is_serving(folder: Path) -> bool:
     return bool(read_endpoint(folder / ENDPOINT)) and any(
         time.time() - written_at(folder / name) < SILENT_SECONDS for name in (METRICS, ENDPOINT)
     )
-
-
-def written_at(path: Path) -> float:
-    """When a file was written to last, in seconds since 1970; 0 without one."""
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0
 
 
 def address_of(flag: str, server: str) -> str:

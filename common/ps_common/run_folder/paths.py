@@ -83,6 +83,14 @@ def write_whole(path: Path, content: str, *, mode: int = 0o666) -> None:
     beside.replace(path)
 
 
+def written_at(path: Path) -> float:
+    """When a file was written to last, in seconds since 1970; 0 without one."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
 def worker_log(name: str) -> str:
     """The log of one of rl-cluster's workers."""
     return f"{name}.log"
@@ -150,8 +158,7 @@ def server_log(shard: int) -> str:
 
 def records_folder(run_folder: Path) -> Path:
     """The folder with the records of a run: of shard 1 where it has shards, the newest where their number changed."""
-    places = [place for place in (run_folder, *run_folder.glob(FIRST_SHARDS)) if (place / METRICS).exists()]
-    return max(places, key=lambda folder: (folder / METRICS).stat().st_mtime, default=run_folder)
+    return max([run_folder, *run_folder.glob(FIRST_SHARDS)], key=lambda folder: written_at(folder / METRICS))
 
 
 def run_name(folder: Path) -> str:

@@ -147,19 +147,19 @@ def flag_of(setting: str) -> str:
 
 def flags_for(settings: Mapping[str, Any]) -> list[str]:
     """The flags of these settings, given flat, for the command line of a program."""
-    flags: list[str] = []
-    for key, value in settings.items():
-        flag = flag_of(key)
-        match value:
-            case bool():
-                flags.append(flag if value else flag.replace("--", "--no-", 1))
-            case list() | tuple():
-                flags += [flag, *map(str, value)]
-            case dict():
-                flags += [flag, json.dumps(value)]
-            case _:
-                flags += [flag, str(value)]
-    return flags
+    given = {key: json.dumps(value) if isinstance(value, dict) else value for key, value in settings.items()}
+    return [word for setting, value in given.items() for word in words_of(flag_of(setting), value)]
+
+
+def words_of(flag: str, value: Any) -> list[str]:
+    """A flag and its value as words of a command line."""
+    match value:
+        case bool():
+            return [flag if value else flag.replace("--", "--no-", 1)]
+        case list() | tuple():
+            return [flag, *map(str, value)]
+        case _:
+            return [flag, str(value)]
 
 
 def typed(value: Any) -> str:
