@@ -17,7 +17,7 @@ from ps_common.errors import SettingsError
 from ps_common.program.number_flags import MOST_SECONDS, check_number, check_numbers
 from ps_common.protocol.deltas import DELTA, WHOLE
 from ps_common.protocol.messages import Run, StatusReply
-from ps_common.protocol.names import as_name, check_address, check_name
+from ps_common.protocol.names import LONGEST_PREFIX, as_name, check_address, check_name
 from ps_common.protocol.tensors import MAX_ELEMENTS, Schema, TensorSpec
 from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import GradientCodec, RunSpec, Wire
@@ -25,7 +25,6 @@ from ps_common.sockets.curve import CurveFlags
 
 MOST_WORKERS = 50_000  # half of the worker ids that a run may see
 MOST_PROCESSES = 1024
-LONGEST_PREFIX = 80
 PRESET = "ps-bench"  # the name of a run that is made for load tests
 READY_PHASES = ("serving", "empty")
 WeightCodec = Literal["float32", "bfloat16", "float16"]

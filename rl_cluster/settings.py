@@ -10,7 +10,7 @@ from tyro.conf import UseAppendAction, arg
 from ps_common.errors import SettingsError
 from ps_common.program.number_flags import Port, Seconds, Threads, Workers, check_numbers
 from ps_common.protocol.lineage import MOST_SHARDS
-from ps_common.protocol.names import EVERY_INTERFACE, bare_host, check_name
+from ps_common.protocol.names import EVERY_INTERFACE, LONGEST_PREFIX, bare_host, check_name
 from ps_common.run_folder.endpoint_file import check_server
 from ps_common.run_folder.followers import TrackerName, check_trackers
 from ps_common.run_folder.object_store import check_folder
@@ -129,4 +129,4 @@ class WorkersElsewhere(WorkersHere, CurveFlags):
         check_server("--server", self.server)
         check_numbers(self)
         if self.name is not None:
-            check_name("--name", self.name)
+            check_name("--name", self.name, longest=LONGEST_PREFIX)

@@ -17,7 +17,6 @@ from ps_common.program.child_processes import Child, PipedChild, end_all
 from ps_common.program.resources import usable_cores
 from ps_common.program.stop_signals import StopSignal
 from ps_common.program.supervision import SupervisedProcess, deaths_of
-from ps_common.protocol.names import as_name
 from ps_common.protocol.status import Status
 from ps_common.run_folder.endpoint_file import ServerAddress
 from ps_common.sockets.request import SERVED_ELSEWHERE, status_of
@@ -108,7 +107,7 @@ def work_elsewhere(settings: WorkersElsewhere, name: str, flags: Sequence[str], 
     others = f" to {name}-{count - 1}" if count > 1 else ""
     log.info("starting %s: %s-0%s", f"a gang of {of_gang[-1]}" if of_gang else f"{count} workers", name, others)
     workers = SupervisedWorkers(
-        [as_name(f"{name}-{number}") for number in range(count)],
+        [f"{name}-{number}" for number in range(count)],
         lambda one: PipedChild("rl_worker", [*flags, "--name", one], partial(_print_line, one)),
         stall_seconds=settings.stall_seconds,
     )

@@ -7,6 +7,7 @@ gradients' origins.
 
 import atexit
 import contextlib
+import operator
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,8 @@ from ps_common.errors import RunEnded, SchemaMismatch, SettingsError
 from ps_common.program.number_flags import LEAST_SECONDS, MOST_MIB, MOST_SECONDS, check_number
 from ps_common.protocol.messages import Settlement, Welcome
 from ps_common.protocol.names import check_name
+from ps_common.protocol.record import MOST_STEPS
+from ps_common.protocol.status import MOST_METERS
 from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_common.run_folder.endpoint_file import check_server
 from ps_common.settings.overrides import wire_of
@@ -182,13 +185,20 @@ class ParameterServerClient:
     def report(self, **meters: float) -> None:
         """Report numbers, such as a loss, that `ps-ctl status` and TensorBoard show; at most twice a second."""
         _, parameters = self._in_use()
+        check_number("report: the number of meters", len(meters), least=0, most=MOST_METERS - 1)  # a worker adds one
+        for name in meters:
+            check_name("report", name)
         parameters.report((), {name: float(value) for name, value in meters.items()})
 
     def close(self) -> None:
         """Wait until what was pushed is settled, and leave the run. A second call does nothing."""
         if not self._is_closed and self._parameters is not None:
-            with contextlib.suppress(RunEnded):
-                self._parameters.finish()
+            try:
+                with contextlib.suppress(RunEnded):
+                    self._parameters.finish()
+            except BaseException:
+                self._leave("failed to finish")  # a member that is silent would keep others waiting
+                raise
         self._leave("")
 
     def __enter__(self) -> "ParameterServerClient":
@@ -227,6 +237,11 @@ class ParameterServerClient:
         schema, parameters = self._in_use()
         if self._newest is None:
             raise SettingsError("a gradient is computed on weights: call seed or pull first")
+        try:
+            steps = operator.index(steps)
+        except TypeError as error:
+            raise SettingsError(f"steps {steps!r}: must be a whole number") from error
+        check_number("steps", steps, least=0, most=MOST_STEPS)
         parameters.adjusted_algorithm()  # raises RunEnded when the run is drained
         gradient = _flat(schema, gradients)
         self._keep(parameters.push_pull(gradient, computed_on=self._newest, steps=steps, pulls=pulls))

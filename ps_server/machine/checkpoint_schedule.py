@@ -181,7 +181,7 @@ class CheckpointSchedule:
     def failed(self) -> list[tuple[PeerId, int]]:
         """It could not be written; the next is tried soon. Returns the requests for it."""
         self.failures += 1
-        self.failing = True
+        self.failing = self._hurried = True  # it may have been begun for settings that no newer version will have
         self._due = min(self._due, self._begun + self._age_seconds + RETRY_SECONDS)
         return self._finished()
 

@@ -83,10 +83,13 @@ class ConsistencyGate:
         """A worker pulls this version. A second pull may be a retry, so that the first counts."""
         self._has.setdefault(worker_id, version)
 
-    def settled(self, push: WaitingPush, *, version: int) -> None:
-        """A push was applied or discarded; its reply brings this version if it asks for weights."""
-        if push.message.weight_codec is not None:
-            self._has[push.member.worker_id] = version
+    def settled(self, push: WaitingPush, *, epoch: int, version: int) -> None:
+        """A push was applied or discarded; its reply brings this version of `epoch` if it asks for weights."""
+        worker, message = push.member.worker_id, push.message
+        if message.weight_codec is not None:
+            self._has[worker] = version
+        elif worker in self._has and message.epoch == epoch:  # so it has pulled what it computed on
+            self._has[worker] = max(self._has[worker], min(message.computed_on, version))
 
     def has_waiting(self, worker_id: str) -> bool:
         """Whether a push of this worker waits."""
@@ -97,9 +100,9 @@ class ConsistencyGate:
         waiting = self._waiting.get(worker_id)
         return waiting is not None and (self._settings.rule != "sync" or self._through(worker_id) + 1 in waiting)
 
-    def steps_of(self, worker_id: str) -> int:
-        """Environment steps of this worker's waiting pushes."""
-        return sum(push.message.steps for push in self._waiting.get(worker_id, {}).values())
+    def pushes_of(self, worker_id: str) -> list[Push]:
+        """This worker's waiting pushes."""
+        return [push.message for push in self._waiting.get(worker_id, {}).values()]
 
     def drop(self, worker_id: str) -> None:
         """The worker joins anew, and sends again what is not settled."""

@@ -14,6 +14,7 @@ from typing import TypeGuard
 
 from ps_common.protocol.lineage import Lineage
 from ps_common.protocol.messages import Fence, HandedOver, Hello, Refused, RunRequest, Stop, ToServer
+from ps_common.protocol.names import LONGEST_SENTENCE, as_text
 from ps_server.machine.membership import Membership
 from ps_server.machine.phases import Phase
 from ps_server.machine.push_pipeline import PushPipeline
@@ -57,6 +58,7 @@ class Ending:
         """
         if self._phase is not None:
             return []
+        reason = as_text(reason, LONGEST_SENTENCE)  # it may have the path of a folder
         self._uninformed = uninformed
         self._phase, self.reason, self._exit_due = Phase.DRAINING, reason, now + DRAIN_SECONDS
         self._pushes.gate.drop_all()

@@ -8,6 +8,7 @@ that a run lets change, and the effect of each.
 
 from dataclasses import dataclass, field
 
+from ps_common.errors import SettingsError
 from ps_common.meters import RateLimits
 from ps_common.protocol.lineage import Lineage
 from ps_common.protocol.messages import (
@@ -22,6 +23,7 @@ from ps_common.protocol.messages import (
     Subscribe,
     Watch,
 )
+from ps_common.protocol.names import check_address
 from ps_common.protocol.status import Adjustment
 from ps_common.settings.adjustable import shown
 from ps_server.machine.checkpoint_schedule import CheckpointSchedule, Saving
@@ -101,6 +103,10 @@ class OperatorRequests:
             effects = self.replication.acknowledge(peer, message, run, now=now)
             self.checkpoints.release(run.ledger, followed=self.replication.followed)
             return effects
+        try:
+            check_address("FOLLOW of", message.address)  # a checkpoint keeps it
+        except SettingsError as error:
+            raise Denied("bad_address", str(error)) from error
         if not run.lineage.is_of(message.run_id):
             held = f"the standby {message.address} holds run {message.run_id}"
             raise Denied("other_run", f"this server has run {run.lineage.run_id}, and {held}")

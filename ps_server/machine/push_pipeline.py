@@ -158,7 +158,7 @@ class PushPipeline:
         """Apply these pushes as one update, or discard them; reply, and forward them to the standby."""
         settled = run.settle([(push.member.worker_id, push.message, push.vector) for push in together])
         for push in together:
-            self.gate.settled(push, version=run.weights.version)
+            self.gate.settled(push, epoch=run.epoch, version=run.weights.version)
         effects: list[Effect] = [
             self._reply(run, push, one, now=now) for push, one in zip(together, settled, strict=True)
         ]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from ps_common.meters import POWERS_OF_TEN
 from ps_common.protocol.messages import Refused
-from ps_common.protocol.names import as_text
+from ps_common.protocol.names import LONGEST_SENTENCE, as_text
 from ps_server.machine.membership import Membership
 from ps_server.state.effects import Effect, LogLine, PeerId, Send
 
@@ -52,6 +52,7 @@ class Refusals:
 
         The log shows the 10th, 100th, 1000th … refusal of a member, and the first refused HELLO too.
         """
+        reason = as_text(reason, LONGEST_SENTENCE)  # it quotes settings of any length
         self.count(peer, code, reason, now=now)
         effects: list[Effect] = [Send(peer, Refused(request=request, code=code, reason=reason))]
         member = self._membership.known_at(peer)

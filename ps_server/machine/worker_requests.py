@@ -27,7 +27,7 @@ from ps_server.machine.push_pipeline import PushPipeline
 from ps_server.machine.subscriptions import forwarded
 from ps_server.replication.replication import Replication
 from ps_server.state.effects import Effect, LogLine, Send
-from ps_server.state.guards import Denied, check_games, seed_of
+from ps_server.state.guards import Denied, check_games, most_steps, seed_of
 from ps_server.state.starting_weights import StartingWeights
 from ps_server.state.training_run import TrainingRun
 
@@ -134,7 +134,9 @@ class WorkerRequests:
         if report.sequence > account.reported:
             if not member.reports.allows(now=now):
                 raise Denied("too_often", f"more than {REPORTS_PER_SECOND:g} reports a second are not counted")
-            check_games(report.episodes, unplayed=account.unplayed + self.pushes.gate.steps_of(worker))
+            most = most_steps(account.environments, run.spec)  # a push of more is discarded when it is settled
+            waiting = sum(push.steps for push in self.pushes.gate.pushes_of(worker) if push.steps <= most)
+            check_games(report.episodes, unplayed=account.unplayed + waiting)
         is_first = run.first_reporter.is_first(account.number, now=now)
         reply = Noted(request=report.request, sequence=report.sequence, first=is_first)
         effects: list[Effect] = [Send(member.peer, reply)]

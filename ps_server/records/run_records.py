@@ -72,7 +72,7 @@ class RunRecords:
     def _add_spec(self) -> None:
         """Record the settings when they are decided or have changed."""
         spec = self._spec()
-        if spec is not None and spec != self._written:
+        if spec is not None and (spec != self._written or self._files.lacks_settings):
             self._written = spec
             self._do(partial(self._files.add_spec, spec))
 
@@ -93,6 +93,7 @@ class _RecordFiles:
         self.metrics = MetricsFiles(folder)
         self._episodes = EpisodesFile(folder)
         self._events = BoundedLinesFile(folder / EVENTS, most_bytes=EVENTS_BYTES, thin=newest_events)
+        self.lacks_settings = False  # the disk has refused them
         self._spec: RunSpec | None = None
         self._summaries: Summaries | None = None
         self._endpoint = endpoint
@@ -110,12 +111,15 @@ class _RecordFiles:
         try:
             write_whole(self._folder / SETTINGS, spec.to_toml())
             self._begin_summaries(spec)
+            self.lacks_settings = False
         except OSError as error:
-            log.warning("%s: cannot be written, the run goes on without it: %s", SETTINGS, error.strerror)
+            if not self.lacks_settings:
+                log.warning("%s: cannot be written, the run goes on without it: %s", SETTINGS, error.strerror)
+            self.lacks_settings = True
 
     def _begin_summaries(self, spec: RunSpec) -> None:
         """A change of other settings leaves the event file as it is. Raises OSError."""
-        before, self._spec = self._spec, spec
+        before = self._spec
         if before is not None and (before.records, before.environment) == (spec.records, spec.environment):
             return
         if self._summaries is not None:
@@ -123,6 +127,7 @@ class _RecordFiles:
             self._summaries = None
         if spec.records.summaries != "none":
             self._summaries = Summaries(self._folder, spec)
+        self._spec = spec
 
     def close(self, status: Status, time_of_day: float) -> None:
         self.metrics.close(status, time_of_day=time_of_day)

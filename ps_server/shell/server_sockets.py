@@ -6,6 +6,7 @@ DEALER an address to other servers, of a standby to its primary and of a shard t
 import logging
 import socket
 from collections.abc import Iterator, Sequence
+from threading import Event, Thread
 from typing import Any
 
 import zmq
@@ -96,6 +97,8 @@ def _outgoing_address() -> str:
 BURST = 16  # messages of one address before other peers have their turn
 LONGEST_STATE_BYTES = (MAX_FRAMES - 2) * CHUNK_BYTES  # a standby learns how long the run is from the state itself
 DEAD_MILLISECONDS = 5000  # without a TCP acknowledgement: the connection is dead
+LOOKUP_SECONDS = 1.0  # between two attempts to find the address of a name that has none yet
+QUICK_SECONDS = 0.1  # for the first attempt: a number, and a name that has an address, take less
 
 log = logging.getLogger("ps-server")
 
@@ -113,15 +116,15 @@ class OtherServers:
         self._poller = poller
         self._keys = keys
         self._inboxes: dict[str, tuple[Inbox, int]] = {}  # by address, with the most bytes of a vector from there
+        self._lookups: dict[str, Thread] = {}  # by address
+        self._is_closed = Event()
         self._log = LogOfPeer(log)
 
     def send(self, send: SendToServer) -> None:
         """Send a message to HOST:PORT, or to both of HOST:PORT,HOST:PORT, unless the connection is down."""
         for address in send.to.split(","):
-            if address not in self._inboxes:
-                most_bytes = LONGEST_STATE_BYTES if send.flag == "--standby-of" else 0
-                self._inboxes[address] = self._connected(address, send.flag), most_bytes
-            inbox, _ = self._inboxes[address]
+            if (inbox := self._connection(address, send.flag)) is None:
+                continue
             try:
                 inbox.socket.send_multipart(to_frames(send.message), zmq.NOBLOCK)
             except zmq.Again:
@@ -129,7 +132,7 @@ class OtherServers:
 
     def received(self) -> Iterator[tuple[str, ToWorker, Sequence[Buffer]]]:
         """The address, message and buffers of each message that has arrived, up to BURST of each address."""
-        for address, (inbox, most_bytes) in self._inboxes.items():
+        for address, (inbox, most_bytes) in list(self._inboxes.items()):
             for _ in range(BURST):
                 try:
                     frames = inbox.receive(most_bytes=most_bytes)
@@ -142,15 +145,39 @@ class OtherServers:
 
     def close(self) -> None:
         """To be called before the context ends."""
+        self._is_closed.set()
         for inbox, _ in self._inboxes.values():
             inbox.close()
 
-    def _connected(self, address: str, flag: str) -> Inbox:
+    def _connection(self, address: str, flag: str) -> Inbox | None:
+        """
+        The connection to an address, made by the first message to it; None while its name has no address.
+
+        Whether to connect by IPv4 or by IPv6 is not known before: a container may be named after others look for it.
+        """
+        if address in self._inboxes:
+            return self._inboxes[address][0]
+        if address not in self._lookups:
+            lookup = self._lookups[address] = Thread(target=self._look_up, args=(address, flag), daemon=True)
+            lookup.start()
+            lookup.join(QUICK_SECONDS)
+        if self._lookups[address].is_alive():
+            return None
+        inbox = self._new_inbox(address)
+        self._inboxes[address] = inbox, LONGEST_STATE_BYTES if flag == "--standby-of" else 0
+        return inbox
+
+    def _look_up(self, address: str, flag: str) -> None:
+        """Wait until the name has an address: in a thread, since a name server may take ten seconds to say no."""
+        if why := why_no_address(address):
+            log.warning("%s %s: %s; still trying", flag, address, why)
+        while why and not self._is_closed.wait(LOOKUP_SECONDS):
+            why = why_no_address(address)
+
+    def _new_inbox(self, address: str) -> Inbox:
         connection = dealer(self._context, self._keys)
         # The kernel must not take minutes to find that the host has vanished and come back.
         connection.setsockopt(zmq.TCP_MAXRT, DEAD_MILLISECONDS)
-        if why := why_no_address(address):
-            log.warning("%s %s: %s; still trying", flag, address, why)
         inbox = Inbox(self._context, connection, is_locked=self._keys is not None)
         connect(connection, address)
         self._poller.register(connection, zmq.POLLIN)

@@ -20,12 +20,13 @@ from ps_common.protocol.codecs import codec_named
 from ps_common.protocol.deltas import DELTA
 from ps_common.protocol.lineage import Shard
 from ps_common.protocol.messages import Episode, Push, Seed
-from ps_common.protocol.names import MOST_REWARD
+from ps_common.protocol.names import MOST, MOST_REWARD
 from ps_common.protocol.record import MOST_STEPS
 from ps_common.protocol.tensors import ABSURD_NORM, ABSURD_STATISTIC, Schema, norm_of
 from ps_common.protocol.wire import Buffer, is_damaged
 from ps_common.settings.run_spec import NO_ENVIRONMENT, RunSpec
 
+MOST_T = MOST // 2  # so that all pushes of one update together leave a number that messages and checkpoints carry
 DAMAGED = "damaged"  # the code of a refusal: bytes have changed on their way
 
 
@@ -101,26 +102,31 @@ def _check_moments(vector: Tensor, schema: Schema, *, least: int) -> None:
     flat = vector.numpy()  # of so few numbers it is several times as fast
     for path, (count, total, squares) in schema.moments.items():
         rows, sums_of_squares = flat.item(count.start), flat[squares].astype(float)
-        most = rows * (1.001 * sums_of_squares + 1e-12 * rows)  # it is negative where the squares are
-        is_sound = rows >= least and (rows > 0 or not sums_of_squares.any())
+        most = rows * (1.001 * sums_of_squares + 1e-12 * rows)
+        is_sound = rows >= least and (rows > 0 or not sums_of_squares.any()) and not (sums_of_squares < 0).any()
         if not is_sound or (np.square(flat[total], dtype=float) > most).any():
             raise Denied("absurd_statistic", f"no {rows:g} rows have the sums {path}.total and {path}.squares")
 
 
-def check_steps(steps: int, *, environments: int, run: RunSpec) -> None:
-    """Raises Denied when a worker of so many environments cannot make so many steps between two pushes."""
-    if run.environment.id == NO_ENVIRONMENT:
-        if steps > MOST_STEPS:
-            raise Denied("absurd_steps", f"the push counts {steps} steps, and at most {MOST_STEPS} are accepted")
+def most_steps(environments: int, run: RunSpec) -> int:
+    """The steps that a worker of so many environments can make between two pushes."""
+    is_game = run.environment.id != NO_ENVIRONMENT
+    return min(environments * run.algorithm.unroll_length, MOST_STEPS) if is_game else MOST_STEPS
+
+
+def check_steps(steps: int, *, before: int, environments: int, run: RunSpec) -> None:
+    """Raises Denied when a worker cannot make so many steps, or when the run cannot count them: `before` is its T."""
+    if before + steps > MOST_T:
+        raise Denied("absurd_steps", f"a run counts at most {MOST_T} steps, and this one has {before}")
+    if steps <= (most := most_steps(environments, run)):
         return
-    unroll_length = run.algorithm.unroll_length
-    most = min(environments * unroll_length, MOST_STEPS)
-    if steps > most:
-        raise Denied(
-            "absurd_steps",
-            f"the push counts {steps} steps; {environments} environments make at most {most} in an unroll of "
-            f"{unroll_length}: HELLO names the number of environments, the run the length of an unroll",
-        )
+    if run.environment.id == NO_ENVIRONMENT:
+        raise Denied("absurd_steps", f"the push counts {steps} steps, and at most {most} are accepted")
+    raise Denied(
+        "absurd_steps",
+        f"the push counts {steps} steps; {environments} environments make at most {most} in an unroll of "
+        f"{run.algorithm.unroll_length}: HELLO names the number of environments, the run the length of an unroll",
+    )
 
 
 def check_games(episodes: Sequence[Episode], *, unplayed: int) -> None:

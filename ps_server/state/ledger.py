@@ -157,7 +157,8 @@ class Ledger:
         for worker_id, saved in accounts.items():
             account = self.accounts.get(worker_id)
             if account is not None and (account.proof, account.incarnation) == (saved.proof, saved.incarnation):
-                account.durable = max(account.durable, saved.through)
+                # A process that was forgotten, and has joined again, has fewer pushes here than the checkpoint.
+                account.durable = max(account.durable, min(saved.through, account.through))
 
 
 def _has_nothing(account: Account) -> bool:

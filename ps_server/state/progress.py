@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from ps_common.meters import Rate, RollingMean
 from ps_common.protocol.messages import Episode
-from ps_common.protocol.names import MOST_NUMBER
+from ps_common.protocol.names import MOST, MOST_NUMBER
 from ps_common.protocol.record import EPISODES_IN_MEAN, ProgressRecord
 from ps_common.protocol.status import STALENESS_BOUNDS
 from ps_common.settings.run_spec import Budget
@@ -52,7 +52,7 @@ class Progress:
         """Count an update."""
         self.global_steps += steps
         self.updates += 1
-        self.staleness_sum += staleness
+        self.staleness_sum = min(self.staleness_sum + staleness, MOST)  # a client may compute on version 0 for ever
         self.staleness_counts[bisect_left(STALENESS_BOUNDS, staleness)] += 1
         self.recent_staleness.add(staleness)
         self._staleness.append(staleness)

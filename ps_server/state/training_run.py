@@ -188,7 +188,8 @@ class TrainingRun:
         # Versions of different epochs cannot be compared: a push from an earlier epoch counts as fresh.
         staleness = max(0, self.weights.version - push.computed_on) if push.epoch == self.epoch else 0
         try:
-            check_steps(push.steps, environments=account.environments, run=self.spec)
+            before = self.progress.global_steps
+            check_steps(push.steps, before=before, environments=account.environments, run=self.spec)
             account.unplayed += push.steps  # even if the push is discarded: its steps were played
             gradient, norm = gradient_of(push, vector, self.weights.schema)
             self.ledger.applied(worker_id)

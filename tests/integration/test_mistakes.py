@@ -38,6 +38,7 @@ MISTAKES = [
     ("rl-worker", ["--server", "127.0.0.1:9", "--patience-minutes", "0.02"], ["no reply"]),
     ("rl-worker", ["--server", "127.0.0.1:9", "--device", "cuda"], ["--device cuda"]),
     ("rl-cluster", ["--workers", "0"], ["--workers 0"]),
+    ("rl-cluster", ["--server", "127.0.0.1:9", "--name", "n" * 81], ["--name", "1 to 80"]),
     ("rl-cluster", ["--environment", "ALE/Pnog-v5", "--run-dir", "{tmp}/b"], ["ALE/Pnog-v5"]),
     ("rl-eval", [], ["--checkpoint", "--server"]),
     ("rl-eval", ["--checkpoint", "nowhere"], ["nowhere"]),

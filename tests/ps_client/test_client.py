@@ -113,6 +113,22 @@ def test_hello_proposes_a_run_without_a_game_and_says_what_was_asked_for(server:
     assert hello.proposed_run["optimizer"]["beta1"] == 0.8
 
 
+def test_steps_and_meters_that_no_server_takes_are_refused_and_the_client_goes_on(server: LoopbackServer) -> None:
+    with ParameterServerClient(server.address) as client:
+        client.seed(ZEROS)
+        for steps in (32.0, "7", None, -1, 10**9 + 1):
+            with pytest.raises(SettingsError, match="steps"):
+                client.push(ZEROS, steps=steps)  # type: ignore[arg-type]
+        client.push(ZEROS, steps=np.int64(7))  # type: ignore[arg-type]
+        client.push(ZEROS, steps=torch.tensor(8))  # type: ignore[arg-type]
+        for meters in ({"two words": 1.0}, dict.fromkeys(map(str, range(32)), 1.0)):
+            with pytest.raises(SettingsError, match="report"):
+                client.report(**meters)
+        client.report(loss=0.5)
+    assert [push.steps for push in server.received_of(messages.Push)] == [7, 8]
+    assert [report.meters for report in server.received_of(messages.Report)] == [{"loss": 0.5}]
+
+
 def test_a_gradient_before_any_weights_is_refused_with_what_to_do(server: LoopbackServer) -> None:
     with (
         ParameterServerClient(server.address) as client,

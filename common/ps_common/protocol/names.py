@@ -22,6 +22,7 @@ from ps_common.errors import SettingsError
 NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.:@/+-]*\Z"
 PRINTABLE = r"^[ -~]*\Z"
 LONGEST_NAME, LONGEST_TEXT, LONGEST_SENTENCE = 100, 200, 4000
+LONGEST_PREFIX = 80  # of names that a program numbers
 _DOTTED = r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*"
 IMPORT_PATH = f"{_DOTTED}:{_DOTTED}"
 

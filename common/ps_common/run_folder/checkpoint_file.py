@@ -44,9 +44,14 @@ def write_checkpoint(path: Path, vectors: dict[str, Tensor], record: Record) -> 
     """
     Write the vectors (float32, CPU) and the record as `path`.
 
-    Raises CheckpointError when the disk refuses; then `path` is as it was.
+    Raises CheckpointError when the disk refuses; then `path` is as it was. So it does for a record that could not be
+    read again: later checkpoints displace earlier ones.
     """
     text = record_to_json(record)
+    try:
+        record_from_json(text)
+    except CheckpointError as error:
+        raise CheckpointError(f"{path}: is not written, since it {error}") from error
     metadata = {"format": f"ps-rl {KIND} {FORMAT}", "record": text.decode(), "xxh3_128": _digest(vectors, text)}
     beside = path.parent / WRITING / path.name
     try:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 import safetensors.torch
 import torch
@@ -58,6 +59,13 @@ def assert_holds(path: Path, vectors: dict[str, Tensor], record: Record) -> None
 def assert_is_old(path: Path) -> None:
     assert_holds(path, {"weights": torch.ones(2)}, OLD)
     assert os.listdir(path.parent) == [path.name]
+
+
+def test_a_record_that_could_not_be_read_again_is_not_written(old: Path) -> None:
+    unreadable = msgspec.structs.replace(RECORD, standby="nowhere")
+    with pytest.raises(CheckpointError, match="is not written, since it is damaged"):
+        write_checkpoint(old, VECTORS, unreadable)
+    assert_is_old(old)
 
 
 @contextmanager

@@ -113,6 +113,16 @@ def test_a_completed_checkpoint_makes_durable_what_it_held_when_it_was_begun(
     assert (plan.saved_version, ledger.accounts["a"].durable) == (5, 3)
 
 
+def test_a_failed_checkpoint_of_other_settings_is_tried_again_though_the_version_is_the_same(
+    plan: CheckpointSchedule, ledger: Ledger
+) -> None:
+    plan.hurry()
+    assert plan.is_due(0, now=START)
+    plan.started(Content(0, ledger.record()), now=START)
+    plan.failed()
+    assert plan.is_due(0, now=START + EVERY)
+
+
 def test_a_failed_checkpoint_makes_nothing_durable_and_is_tried_again_when_due(
     plan: CheckpointSchedule, ledger: Ledger
 ) -> None:

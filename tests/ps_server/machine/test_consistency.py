@@ -153,6 +153,14 @@ def test_a_worker_that_has_not_pulled_yet_makes_no_other_wait() -> None:
         assert push_pull(server, "a", sequence, computed_on=sequence) == [("a", sequence, "applied")]
 
 
+def test_a_worker_that_pulls_and_pushes_apart_is_as_far_as_its_last_push() -> None:
+    server = a_paced_server("a", "b", slack=2)
+    for sequence in (1, 2, 3, 4):
+        server.pull("b")
+        assert push(server, "b", sequence) == [("b", sequence, "applied")]
+        assert push_pull(server, "a", sequence, computed_on=server.machine.version) == [("a", sequence, "applied")]
+
+
 def test_a_push_of_a_former_life_of_the_server_is_not_late() -> None:
     server = a_paced_server("a", "b", slack=1)
     old = server.push_pull_of(1, have=1, computed_on=900, epoch=1)

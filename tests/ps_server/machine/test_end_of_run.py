@@ -12,6 +12,7 @@ from ps_common.settings.run_settings import run_for_peers
 from ps_server.machine.ending import DRAIN_SECONDS
 from ps_server.machine.phases import ACCEPTS, Phase
 from ps_server.state.effects import Exit, LogLine, SaveCheckpoint, Send
+from tests.ps_server.machine.test_hostile_peers import sendable
 from tests.ps_server.transcripts import CHECKPOINT_SECONDS, Transcript, encoded, exits, notes, only, received, sends
 
 
@@ -75,6 +76,16 @@ def test_an_admin_ends_the_run(server: Transcript) -> None:
     kinds = [type(effect) for effect in server.effects]
     assert kinds == [Send, LogLine, Send, Send, SaveCheckpoint]
     assert stops(server) == {b"a": "enough", b"b": "enough"}
+
+
+def test_the_reason_for_the_end_can_be_sent_whatever_it_quotes(server: Transcript) -> None:
+    server.effects = server.machine.recall_failed("läufe/pong has no checkpoints " + "x" * 5000, now=server.now)
+    assert stops(server).keys() == {b"a", b"b"}
+    for send in sends(server.effects):
+        sendable(send)
+    sendable(server.ask("admin", messages.StatusRequest(request=1)))
+    long = {"environment.kwargs": {"name": "ä" * 5000}}
+    sendable(server.ask("c", server.hello_of("c", overrides=long)))
 
 
 def test_stop_is_sent_to_the_living_only(server: Transcript) -> None:

@@ -11,9 +11,13 @@ from hypothesis import strategies as st
 
 from ps_common.protocol import messages
 from ps_common.protocol.messages import CheckpointRequest, Episode, ToServer, Welcome
+from ps_common.protocol.names import MOST
+from ps_common.protocol.record import record_from_json, record_to_json
 from ps_common.protocol.tensors import TensorSpec
 from ps_common.protocol.wire import read_to_server, read_to_worker, to_frames
+from ps_common.release import release
 from ps_server.state.effects import SaveCheckpoint, Send
+from ps_server.state.guards import MOST_T
 from tests.ps_server.transcripts import EPOCH, LEASE_SECONDS, RUN_ID, SCHEMA, Transcript, encoded, secret_of, sends
 
 HUGE = 2**53 - 1
@@ -116,6 +120,7 @@ def test_every_message_is_answered_once_and_hurts_no_other_worker(
     server.check()
     weights = server.weights() if server.machine.version else []
     assert np.isfinite(weights).all()
+    assert not weights or reads_back(server)
     assert server.answer(messages.StatusReply, "admin", messages.StatusRequest(request=1)).status.version >= 0
 
 
@@ -123,6 +128,39 @@ def test_no_number_of_steps_makes_a_counter_that_cannot_be_sent(server: Transcri
     for sequence in range(1, 10):
         assert server.push("a", sequence, steps=HUGE).code == "absurd_steps"
     sendable(server.pull("b"))
+
+
+def test_a_run_counts_no_more_steps_than_a_checkpoint_can_keep() -> None:
+    server = Transcript.seeded()
+    server.run.progress.global_steps = MOST_T - 19
+    assert server.push("a", 1, steps=20).code == "absurd_steps"
+    server.run.progress.updates = 2**40  # as many as so many steps take
+    server.run.progress.staleness_sum = MOST
+    assert server.push("a", 2, steps=19, computed_on=0).verdict == "applied"
+    assert reads_back(server)
+
+
+def test_pushes_that_wait_and_will_be_discarded_vouch_for_no_games() -> None:
+    server = Transcript.seeded(workers=("a", "b"), consistency={"rule": "sync"})
+    for sequence in (2, 3):
+        assert server.say("a", server.push_of(sequence, steps=HUGE), encoded([1, 1, 1])) == []
+    games = tuple(Episode(1.0, HUGE) for _ in range(2))
+    report = messages.Report(request=server.next_request(), sequence=1, episodes=games)
+    assert server.refusal("a", report).code == "absurd_length"
+    assert reads_back(server)
+
+
+def test_a_standby_names_an_address_that_others_can_connect_to(server: Transcript) -> None:
+    for address in ("x", "a:0", "a:70000", "[a:1"):
+        follow = messages.Follow(request=server.next_request(), address=address, release=release())
+        assert server.refusal("stranger", follow).code == "bad_address"
+    assert reads_back(server)
+
+
+def reads_back(server: Transcript) -> bool:
+    """Whether the record of a checkpoint made now is that of the run when it is read."""
+    record = server.run.record(now=server.now)
+    return record_from_json(record_to_json(record)) == record
 
 
 def test_the_status_of_a_crowd_that_talks_much_still_fits_its_header() -> None:

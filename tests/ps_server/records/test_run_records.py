@@ -1,5 +1,6 @@
 """The records of a run in its folder."""
 
+import errno
 import re
 import threading
 import time
@@ -104,6 +105,30 @@ def test_settings_that_cannot_be_written_are_reported_and_the_run_goes_on(
     records.close(a_status())
     (warning,) = caplog.records
     assert "run.toml: cannot be written, the run goes on without" in warning.getMessage()
+
+
+@pytest.mark.parametrize("what", ["write_whole", "Summaries"])
+def test_what_a_full_disk_has_refused_once_is_written_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    is_refused = threading.Event()
+
+    def full(*_: Any) -> None:
+        is_refused.set()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    records = RunRecords(tmp_path, lambda: PERF, endpoint="host:5555")
+    with monkeypatch.context() as disk:
+        disk.setattr(run_records, what, full)
+        records.tick(a_status())
+        assert is_refused.wait(PATIENCE_SECONDS)
+    while not (tmp_path / "tensorboard").exists():
+        records.tick(a_status())
+        threading.Event().wait(0.01)
+    records.add(a_report(updates=10, episodes=(Episode(3.0, 10),)))
+    records.close(a_status())
+    assert (tmp_path / "run.toml").read_text() == PERF.to_toml()
+    assert loaded(tmp_path).Tags()["scalars"] == ["Perf/Reward", "Perf/Length"]
 
 
 class FrozenDisk:

@@ -33,19 +33,19 @@ def test_a_push_counts_an_unroll_of_all_environments_and_no_more(
 ) -> None:
     run = RunSpec(environment=Environment(id="ALE/Pong-v5"), algorithm=A3CSettings(unroll_length=unroll_length))
     for steps in (0, 1, most):
-        check_steps(steps, environments=environments, run=run)
+        check_steps(steps, before=0, environments=environments, run=run)
     for steps in (most + 1, 10**9 + 1, 2**62):
         with pytest.raises(
             Denied, match=f"counts {steps} steps; {environments} environments make at most {most} "
         ) as no:
-            check_steps(steps, environments=environments, run=run)
+            check_steps(steps, before=0, environments=environments, run=run)
         assert no.value.code == "absurd_steps"
 
 
 def test_without_an_environment_a_push_counts_what_its_worker_likes() -> None:
-    check_steps(10**6, environments=1, run=RunSpec())
+    check_steps(10**6, before=0, environments=1, run=RunSpec())
     with pytest.raises(Denied, match="counts 1000000001 steps, and at most 1000000000 are accepted") as no:
-        check_steps(MOST_STEPS + 1, environments=1, run=RunSpec())
+        check_steps(MOST_STEPS + 1, before=0, environments=1, run=RunSpec())
     assert no.value.code == "absurd_steps"
 
 

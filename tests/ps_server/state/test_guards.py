@@ -163,6 +163,8 @@ def test_sums_that_no_rows_have_are_denied() -> None:
         (0, [0, 0], [-1, 0], False),
         (4, [0, 0], [1, -1], False),
         (4, [8, 8], [16, 15], False),
+        (1e29, [0, 0], [-9e16, 0], False),  # rounding is not granted to what is below 0
+        (1e6, [0, 0], [-9e-7, 0], False),
     ]:
         sums = [count, *total, *squares]
         with row(*sums):

@@ -46,6 +46,15 @@ def standings(ledger: Ledger, *sequences: int) -> list[str]:
 # -- by example -------------------------------------------------------------------------------------------------------
 
 
+def test_no_more_pushes_of_a_process_that_was_forgotten_and_joins_again_are_durable_than_are_settled() -> None:
+    ledger = a_ledger(1, 2)
+    saved = ledger.record()
+    del ledger.accounts["a"]
+    opened(ledger, "a", 1)
+    ledger.mark_durable(saved)
+    assert (ledger.accounts["a"].durable, list(ledger.violations())) == (0, [])
+
+
 def test_a_push_is_new_until_it_is_settled() -> None:
     ledger = a_ledger()
     assert standings(ledger, 1, 1) == ["new", "new"], "to judge is not to settle"
