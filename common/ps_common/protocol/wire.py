@@ -133,8 +133,6 @@ def _read(
                 raise
             fields = FIELDS.get(plain.get("type"), set(plain))
             message = decoder.decode(_ENCODER.encode({name: plain[name] for name in plain if name in fields}))
-    except WireError:
-        raise
     # msgpack's errors have no base class: deep nesting, bad UTF-8 or odd keys raise any of these.
     except (ValueError, TypeError, OverflowError, RecursionError, msgpack.UnpackException, msgspec.MsgspecError) as e:
         raise WireError(as_text(f"bad header: {e or type(e).__name__}")) from e  # the error may quote the message
