@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ps_common.protocol.messages import MOST_IMAGE_BYTES, Frame
 from ps_common.protocol.names import as_text
-from rl_agent.algorithms.algorithm import Algorithm
+from rl_agent.algorithms.algorithm import Algorithm, Outlook
 from rl_agent.environments.interface import Environments, Screen
 from rl_agent.environments.spaces import DiscreteActions
 from rl_agent.rollouts import Decision, State
@@ -48,30 +48,36 @@ class LiveGame:
         self._send = send
         self._clock = clock
         self._due = 0.0
-        self._has_screen = True
+        self._has_screen, self._has_failed = True, False
 
     def decided(self, observations: Tensor, state: State, starts: Tensor, decision: Decision, score: float) -> None:
         """The agent has decided on these observations; `score` is that of the first environment so far."""
-        if not self._is_watched() or (now := self._clock()) < self._due:
+        if self._has_failed or not self._is_watched() or (now := self._clock()) < self._due:
             return
         self._due = now + FRAME_SECONDS
-        outlook = self._agent.outlook(observations[:1], tuple(part[:1] for part in state), starts[:1])
+        try:
+            outlook = self._agent.outlook(observations[:1], tuple(part[:1] for part in state), starts[:1])
+            frame = self._frame(outlook, decision, score)
+        except Exception as error:  # of a custom algorithm: nobody's training ends because somebody watches
+            self._has_failed = True
+            log.warning("this game cannot be watched: its outlook fails: %s: %s", type(error).__name__, error)
+            return
+        self._send(frame)
+
+    def _frame(self, outlook: Outlook, decision: Decision, score: float) -> Frame:
         value, image, space = float(outlook.values[0]), self._image(), self._environments.actions
         if outlook.probabilities is None or not isinstance(space, DiscreteActions):
             taken = " ".join(f"{float(part):+.2f}" for part in decision.actions[0][:MOST_SHOWN])
-            self._send(Frame(image=image, score=score, value=value, taken=taken))
-            return
+            return Frame(image=image, score=score, value=value, taken=taken)
         shares = outlook.probabilities[0]
         shown = torch.topk(shares, min(MOST_SHOWN, len(shares))).indices.sort().values.tolist()
-        self._send(
-            Frame(
-                image=image,
-                score=score,
-                value=value,
-                actions=tuple(_name(space, action) for action in shown),
-                probabilities=tuple(float(shares[action]) for action in shown),
-                taken=_name(space, int(decision.actions[0])),
-            )
+        return Frame(
+            image=image,
+            score=score,
+            value=value,
+            actions=tuple(_name(space, action) for action in shown),
+            probabilities=tuple(float(shares[action]) for action in shown),
+            taken=_name(space, int(decision.actions[0])),
         )
 
     def _image(self) -> bytes:

@@ -101,6 +101,17 @@ REFUSED = [
     (("return super().loss(batch)", "return 3"), CARTPOLE, {}, METHOD, "--algorithm .*: its loss must be a Loss"),
     (("    def loss(", "    def batches(self, trajectory):\n        return iter(())\n    def loss("),
      CARTPOLE, {}, METHOD, "--algorithm .*: its batches\\(\\) gave no batch"),
+    (("    def loss(", "    def outlook(self, *given):\n        raise KeyError(4)\n    def loss("), CARTPOLE, {},
+     METHOD, "--algorithm .*: fails when it is tried: KeyError: 4"),
+    *((("    def loss(", "    def outlook(self, *given):\n        from dataclasses import replace\n"
+        f"        outlook = super().outlook(*given)\n        return {changed}\n    def loss("), CARTPOLE, {}, METHOD,
+       "--algorithm .*: its outlook must be an Outlook with one value for each observation")
+      for changed in ("outlook.values", "replace(outlook, values=outlook.values[0])",
+                      "replace(outlook, probabilities=outlook.probabilities[0])")),
+    *((("return super().loss(batch)", f"loss = super().loss(batch); loss.meters{meter}; return loss"), CARTPOLE, {},
+       METHOD, f"--algorithm .*: its meter {sentence}")
+      for meter, sentence in (("['value loss'] = loss.total", "'value loss': must have .*; for example value-loss"),
+                              ("['returns'] = batch.starts", "returns must be one number, not tensor"))),
     (("assert self._settings.temperature > 0", "assert False"), CARTPOLE, {}, METHOD,
      "--algorithm .*: fails when it is tried: AssertionError \\(own_parts_here.py, line 31\\)"),
     (NO_BUG, CARTPOLE, {}, METHOD | {"colour": 1}, "--algorithm .*: has no setting colour \\(--colour\\); unroll_le"),
