@@ -81,7 +81,8 @@ def make_env(
 
 def _run_of(source: Run | Policy | str | None, settings: dict[str, Any], imports: Sequence[str]) -> RunSpec:
     """The run, whose modules are imported. Raises SettingsError, also for a module that nobody named."""
-    settings = parts_by_name(settings, objects={})
+    objects = dict(source.objects) if isinstance(source, Run | Policy) else {}  # which have their names here again
+    settings = parts_by_name(settings, objects)
     modules, origin = modules_in(settings | {"imports": imports}), "make_env"
     if isinstance(source, Run):
         run, origin = load_config(records_folder(source.folder) / SETTINGS), str(source.folder)

@@ -18,7 +18,7 @@ import msgspec
 
 from ps_common.errors import PsRlError, SettingsError
 from ps_common.program.child_processes import Child
-from ps_common.program.objects import pickled
+from ps_common.program.objects import have, pickled
 from ps_common.program.progress_display import ProgressDisplay
 from ps_common.program.reasons import reason_of
 from ps_common.protocol.messages import StopRequest
@@ -52,7 +52,7 @@ class Run:
         """`objects`: parts without an import path, by name; `modules`: of the others that this program named."""
         self.folder = folder
         self.modules = modules
-        self._objects = objects or {}
+        self.objects = objects or {}
         self._newest: MetricsRow | None = None  # update that a callback or an iteration has had
         self._curves: LoggedCurves | None = None  # that this program adds
         self._follower: threading.Thread | None = None  # calls callbacks
@@ -72,7 +72,7 @@ class Run:
 
     def started(self, flags: Sequence[str], callbacks: Sequence[Callback] = ()) -> "Run":
         """Itself, with a process of rl-cluster that has these flags, once its server listens. Raises SettingsError."""
-        process = ClusterProcess(flags, self.folder, pickled(self._objects))
+        process = ClusterProcess(flags, self.folder, pickled(self.objects))
         self._child = process.child
         atexit.register(self.stop)
         try:
@@ -241,6 +241,7 @@ class Run:
         """
         from rl_eval.policy import load_policy
 
+        have(self.objects)  # another run may have taken their names
         path = self.folder if checkpoint in ("best", "last") else checkpoint
         return load_policy(path, imports=self._modules(imports), seed=seed, newest=checkpoint == "last")
 
@@ -250,9 +251,8 @@ class Run:
         return read_episodes(folder) if (folder / EPISODES).is_file() else []
 
     def _rl_eval(self, flags: Sequence[str], imports: Sequence[str]) -> None:
-        modules = self._modules(imports)
-        named = ["--import", *modules] if modules else []
-        run_rl_eval(["--checkpoint", str(self.folder), *flags, *named], pickled(self._objects))
+        named = ["--import", *modules] if (modules := self._modules(imports)) else []
+        run_rl_eval(["--checkpoint", str(self.folder), *flags, *named], pickled(self.objects))
 
     def _modules(self, imports: Sequence[str]) -> list[str]:
         return [*self.modules, *([imports] if isinstance(imports, str) else imports)]
@@ -265,8 +265,7 @@ class Run:
         return f"<p><code>{escape(str(self.folder))}</code>: {self._so_far()}</p>{self.curve().svg()}"
 
     def _so_far(self) -> str:
-        status = self.status
-        return ("live" if self.is_live else "over") + ("" if status is None else f", {status.so_far}")
+        return ("live" if self.is_live else "over") + (f", {status.so_far}" if (status := self.status) else "")
 
     def _rows(self) -> Iterator[MetricsRow]:
         path = records_folder(self.folder) / METRICS

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from ps_common.errors import CheckpointError, SettingsError
-from ps_common.program.objects import check_is_here
+from ps_common.program.objects import check_is_here, objects_here
 from ps_common.protocol.names import module_of
 from ps_common.run_folder.policy_file import MODEL
 from rl_agent.agent import trained_agent
@@ -44,6 +44,7 @@ class Policy:
         self.run = exported.run
         self.global_steps = exported.global_steps
         self._spaces = exported.spaces
+        self.objects = objects_here()  # by name, as they are now: a later run may have others of these names
         self._agent = trained_agent(
             exported.run,
             exported.spaces,
@@ -207,6 +208,7 @@ def _of_a_run(
     from ps_common.sockets.curve import client_keys
     from rl_agent.environments.imports import import_modules
     from rl_agent.environments.make import closing, make_environments
+    from rl_agent.environments.process_guard import leave_children_alone
     from rl_eval.trained import trained_at
 
     if path.is_dir() and not newest_set(path) and not best_first(path):
@@ -219,6 +221,7 @@ def _of_a_run(
         check_address("load_policy", server)
         trained = trained_at(server, client_keys(curve_server_key, curve_secret))
     import_modules(imports, trained.run, source=trained.origin, is_trusted=False)
+    leave_children_alone()
     with closing(make_environments(trained.run.environment, count=1)) as environments:
         spaces = PolicySpaces(environments.observations, environments.actions)
     steps, minutes, origin = trained.global_steps, trained.minutes, trained.origin

@@ -1,5 +1,6 @@
 """`make_env` and `evaluate`: a run's environment as Gymnasium has it, and full games of a policy in it."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,7 +17,9 @@ from gymnasium.wrappers import TimeLimit
 
 from ps_common.errors import PsRlError, SettingsError
 from ps_common.program import objects
+from ps_common.settings.run_settings import run_from_dict
 from ps_rl import Policy, evaluate, load_policy, make_env, train
+from rl_agent.environments import process_guard
 from rl_agent.environments.spaces import BoxActions, DiscreteActions, MultiDiscreteActions
 from rl_eval.cli import evaluate as rl_eval
 from tests.rl_eval.test_cli import CARTPOLE, checkpoint
@@ -234,6 +237,37 @@ def test_a_memory_begins_anew_with_each_game(tmp_path: Path) -> None:
     result = evaluate(policy, make_env(run), episodes=3, greedy=True)
     assert (len(result.scores), result.distinct) == (3, 1), "games with the same observations are the same"
     assert evaluate(policy, make_env(run, count=2), episodes=3, greedy=True).scores == pytest.approx(result.scores)
+
+
+def paying(reward: float) -> Any:
+    class Pays(Alternates):
+        def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+            seen, _, *rest = super().step(action)
+            return seen, reward, *rest
+
+    return Pays
+
+
+def test_runs_whose_objects_have_one_name_play_each_its_own(tmp_path: Path) -> None:
+    kept: dict[str, Any] = {"workers": 0, "max_steps": 200, "seed": 1}
+    runs = [train(environment=paying(reward), **kept, run_dir=tmp_path / str(reward)) for reward in (1, 2)]
+    policies = [run.policy() for run in runs]
+    for reward, run, policy in zip((1, 2), runs, policies, strict=True):
+        assert evaluate(policy, episodes=1).scores == [10 * reward]
+        env = make_env(run)
+        env.reset()
+        assert env.step(env.action_space.sample())[1] == reward
+        other = make_env(run, environment=paying(3))
+        other.reset()
+        assert other.step(env.action_space.sample())[1] == 3
+
+
+def test_a_policy_puts_no_guard_over_the_processes_of_its_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = run_from_dict(CARTPOLE.to_dict() | {"environment": {"id": f"{__name__}:Alternates"}}, source="test")
+    path = checkpoint(tmp_path / "some.safetensors", run)
+    monkeypatch.setattr(process_guard, "_guarded", set())
+    monkeypatch.setattr(os, "posix_spawn", lambda *_, **__: pytest.fail("a guard"))
+    assert load_policy(path, imports=[__name__]).global_steps
 
 
 @pytest.fixture
