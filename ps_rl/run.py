@@ -53,6 +53,7 @@ class Run:
         self.folder = folder
         self.modules = modules
         self.objects = objects or {}
+        self._began = time.time()  # for this program: a run that is resumed has older rows
         self._newest: MetricsRow | None = None  # update that a callback or an iteration has had
         self._curves: LoggedCurves | None = None  # that this program adds
         self._follower: threading.Thread | None = None  # calls callbacks
@@ -272,9 +273,9 @@ class Run:
         return rows_in(path, MetricsRow) if path.is_file() else iter(())
 
     def call(self, callbacks: Sequence[Callback], update: Update) -> None:
-        """Call each with an update."""
+        """Call each with an update, unless it is older than this program's part in the run."""
         self._newest = update
-        for callback in callbacks:
+        for callback in callbacks if update.time > self._began else ():
             callback(self, update)
 
     def _answers(self) -> bool:

@@ -55,8 +55,9 @@ def train(preset: str | None = None, *, workers: int = 2, callbacks: Sequence[Ca
     `environment`, `network`, `algorithm` and each of `wrappers` and `hooks` may be a class or a function, a lambda too,
     in place of an import path. The processes of this run get it; workers on other hosts cannot.
 
-    Each of `callbacks` is called with the run and each update, as an iteration yields them, in a thread of their own.
-    It may `run.log("name", value)` and `run.stop("why")`. An error in one ends the run, and `wait` raises it.
+    Each of `callbacks` is called with the run and each update since this start, as an iteration yields them, in a
+    thread of their own. It may `run.log("name", value)` and `run.stop("why")`. An error in one ends the run, and `wait`
+    raises it.
 
     `workers=0` trains in this process and thread, until the run is over: for breakpoints, and a first look at a custom
     environment. An error of the environment is raised as it is.

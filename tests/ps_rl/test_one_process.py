@@ -93,10 +93,18 @@ def test_a_run_in_one_process_learns_is_recorded_and_can_be_evaluated_and_resume
     assert "target" in capfd.readouterr().out, "the lines of rl-cluster"
     for shown in (run, read.curve(), read.status, seen[0], result, last):
         assert re.fullmatch(rf"<{type(shown).__name__} .{{10,200}}>|<Update: .+>|<MetricsRow: .+>", repr(shown)), shown
-    resumed = train(workers=0, resume=tmp_path / "run", max_steps=7000)
+    again: list[Update] = []
+    resumed = train(
+        workers=0,
+        resume=tmp_path / "run",
+        max_steps=7000,
+        callbacks=[lambda _, update: again.append(update)],
+    )
     assert resumed.status is not None
     assert resumed.status.ending == "max_steps 7000 reached"
     assert resumed.status.global_steps >= 7000
+    assert again
+    assert [update.time for update in again] == [new.time for new in resumed if new.time > seen[-1].time]
 
 
 def test_a_policy_leaves_its_run_as_a_folder(tmp_path: Path) -> None:
