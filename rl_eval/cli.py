@@ -27,6 +27,7 @@ from rl_agent.environments.make import closing, make_environments
 from rl_eval.export import write_policy
 from rl_eval.film import write_contact_sheet, write_film
 from rl_eval.games import Game, Result, play, summary
+from rl_eval.onnx_file import check_onnx
 from rl_eval.receipt import MOST_ENVIRONMENTS, read_receipt, receipt_of, verify, write_receipt
 from rl_eval.recording import record
 from rl_eval.scores import measure_baselines, print_result
@@ -85,6 +86,8 @@ def _play(trained: Trained, settings: EvaluationSettings) -> Algorithm:
     count = min(settings.episodes, MOST_ENVIRONMENTS)
     with closing(make_environments(environment, count=count)) as environments:
         agent, epsilon = agent_of(trained, environments, epsilon=settings.epsilon, greedy=settings.greedy, seed=seed)
+        if settings.onnx:
+            check_onnx(agent.network, environments.observations)  # before the games, which an error would lose
         games = _games(agent, environments, settings)
     result = summary(games, environment=environment.id, greedy=settings.greedy, epsilon=epsilon)
     if settings.baselines:
@@ -114,6 +117,12 @@ def _write_files(
     settings: EvaluationSettings,
 ) -> None:
     """Write the files that the games themselves fill."""
+    if settings.export is not None:
+        # A path of this machine would mean nothing to others: the hash names the weights.
+        portable = dataclasses.replace(trained, origin=MODEL)
+        receipt = receipt_of(games, result, portable, environments, seed=settings.seed)
+        write_policy(settings.export, trained, agent.network, environments, receipt, result, has_onnx=settings.onnx)
+        print(f"policy: {settings.export}")
     if settings.json is not None:
         _write(settings.json, result)
     if settings.receipt is not None:
@@ -122,12 +131,6 @@ def _write_files(
     if settings.contact_sheet is not None:
         write_contact_sheet(settings.contact_sheet, trained.run.environment, games, seed=settings.seed)
         print(f"contact sheet: {settings.contact_sheet}")
-    if settings.export is not None:
-        # A path of this machine would mean nothing to others: the hash names the weights.
-        portable = dataclasses.replace(trained, origin=MODEL)
-        receipt = receipt_of(games, result, portable, environments, seed=settings.seed)
-        write_policy(settings.export, trained, agent.network, environments, receipt, result, has_onnx=settings.onnx)
-        print(f"policy: {settings.export}")
 
 
 def _record(agent: Algorithm, trained: Trained, settings: EvaluationSettings) -> None:

@@ -7,6 +7,7 @@ Inputs are `observations` [N, ...]; with an LSTM also `starts` [N] bool, True fo
 """
 
 import contextlib
+import importlib
 import io
 import logging
 import warnings
@@ -37,10 +38,23 @@ class OneStep(nn.Module):
         return (parameters.squeeze(0), values.squeeze(0), *after)
 
 
-def write_onnx(path: Path, network: nn.Module, observations: ObservationSpace) -> None:
+def check_onnx(network: nn.Module, observations: ObservationSpace) -> None:
     """Raises SettingsError if the network cannot be written, or the extra is not installed."""
     if observations.parts:
         raise SettingsError("--onnx: ONNX has no way to read packed observations (several parts, or a mask)")
+    if not isinstance(network, ActionValueNetwork | PolicyValueNetwork):
+        raise SettingsError(
+            f"--onnx: {type(network).__name__} is the network of a custom algorithm: its outputs are unknown"
+        )
+    try:
+        importlib.import_module("onnxscript")
+    except ImportError as error:
+        raise SettingsError(f"--onnx: {error}; {EXTRA}") from error
+
+
+def write_onnx(path: Path, network: nn.Module, observations: ObservationSpace) -> None:
+    """Raises SettingsError as `check_onnx`."""
+    check_onnx(network, observations)
     module, arguments, names, outputs = _traced(network, observations)
     log = logging.getLogger("torch.onnx")
     level = log.level
@@ -57,8 +71,6 @@ def write_onnx(path: Path, network: nn.Module, observations: ObservationSpace) -
                 dynamic_shapes=_dynamic(arguments),
                 external_data=False,
             )
-    except ImportError as error:
-        raise SettingsError(f"--onnx: {error}; {EXTRA}") from error
     finally:
         log.setLevel(level)
 
@@ -71,10 +83,7 @@ def _traced(
     seen = torch.zeros(EXAMPLES, *observations.shape, dtype=dtype)
     if isinstance(network, ActionValueNetwork):
         return network, (seen,), ["observations"], ["action_values"]
-    if not isinstance(network, PolicyValueNetwork):
-        raise SettingsError(
-            f"--onnx: {type(network).__name__} is the network of a custom algorithm: its outputs are unknown"
-        )
+    assert isinstance(network, PolicyValueNetwork), "check_onnx refuses another"
     state = network.initial_state(EXAMPLES, torch.device("cpu"))
     if not state:
         return OneStep(network), (seen,), ["observations"], ["parameters", "values"]

@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 
 from ps_common.errors import SettingsError
+from ps_common.run_folder.policy_file import MODEL
 from ps_common.settings.run_spec import RunSpec
 from rl_agent.environments.make import make_environments
 from rl_eval import film
@@ -58,3 +59,14 @@ def test_the_best_game_is_shown_from_its_first_to_its_last_step(
 def test_a_sheet_that_cannot_be_written_is_said_before_a_game_is_played(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"^--contact-sheet .*: must name a file that ends in \.png"):
         evaluate(["--checkpoint", "nowhere", "--contact-sheet", str(tmp_path / "sheet.jpg")])
+
+
+def test_a_sheet_that_cannot_be_drawn_costs_no_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise SettingsError("there is no screen")
+
+    monkeypatch.setattr("rl_eval.cli.write_contact_sheet", fails)
+    path, files = checkpoint(tmp_path / "some.safetensors"), ["--contact-sheet", str(tmp_path / "sheet.png")]
+    with pytest.raises(SettingsError, match="there is no screen"):
+        evaluate(["--checkpoint", str(path), "--episodes", "1", *files, "--export", str(tmp_path / "policy")])
+    assert (tmp_path / "policy" / MODEL).is_file()

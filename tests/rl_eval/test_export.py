@@ -1,5 +1,6 @@
 """A policy that is taken away: its folder, how it plays there, and the network as ONNX."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -340,6 +341,16 @@ def test_packed_observations_have_no_onnx(tmp_path: Path) -> None:
     agent = build_agent(a_run(), PolicySpaces(space, actions), device=torch.device("cpu"), seed=0)
     with pytest.raises(SettingsError, match="--onnx: ONNX has no way to read packed"):
         write_onnx(tmp_path / "model.onnx", agent.network, space)
+
+
+def test_a_network_that_cannot_become_onnx_is_refused_before_the_games(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = checkpoint(tmp_path / "some.safetensors")
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    monkeypatch.setattr("rl_eval.cli.play", lambda *_, **__: pytest.fail("a game"))
+    with pytest.raises(SettingsError, match=r"^--onnx: .*onnxscript.*\[onnx\]"):
+        evaluate(["--checkpoint", str(path), "--onnx", "--export", str(tmp_path / "policy")])
 
 
 def test_a_policy_with_an_own_torso_says_what_it_needs_and_plays_with_it(
