@@ -21,6 +21,7 @@ import torch
 from PIL import Image, ImageChops, ImageDraw, ImageFont, ImageOps, ImageSequence, ImageStat
 
 from ps_common.errors import SettingsError
+from ps_common.run_folder.paths import write_whole
 from ps_common.settings.run_spec import Environment
 from rl_agent.algorithms.algorithm import Algorithm, Outlook
 from rl_agent.environments.interface import Environments, Screen
@@ -63,7 +64,7 @@ def write_screens(
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix.lower() == ".gif":
-            path.write_bytes(gif_of(screens, steps_per_second, most_side))
+            write_whole(path.resolve(), gif_of(screens, steps_per_second, most_side))  # a link stays one
             return
         with imageio.v2.get_writer(path, fps=steps_per_second, macro_block_size=2) as video:
             for screen in screens:

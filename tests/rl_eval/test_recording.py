@@ -1,5 +1,6 @@
 """A short game on video, read back from the file."""
 
+import errno
 import subprocess
 from pathlib import Path
 
@@ -63,6 +64,21 @@ def test_a_folder_that_cannot_be_made_is_said_with_the_flag(tmp_path: Path) -> N
     settings = Environment(id="CartPole-v1", max_episode_steps=3)
     with pytest.raises(SettingsError, match=r"^--video .*file/game.mp4: cannot be written: "):
         record("--video", tmp_path / "file" / "game.mp4", agent_for(settings), settings, greedy=True, seed=1)
+
+
+def test_a_gif_is_there_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A film of the run may be made meanwhile."""
+
+    def fails(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    settings, path = Environment(id="CartPole-v1", max_episode_steps=3), tmp_path / "game.gif"
+    path.write_bytes(b"GIF89a of an earlier game;")
+    monkeypatch.setattr(Path, "replace", fails)
+    with pytest.raises(SettingsError, match=r"^--gif .*game.gif: cannot be written: No space left"):
+        record("--gif", path, agent_for(settings), settings, greedy=True, seed=1)
+    assert path.read_bytes() == b"GIF89a of an earlier game;"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def gif_of(settings: Environment, path: Path) -> NDArray[np.uint8]:

@@ -75,12 +75,17 @@ def replacement_of(path: Path) -> Path:
     return path.with_name(f".{path.name}.tmp")
 
 
-def write_whole(path: Path, content: str, *, mode: int = 0o666) -> None:
+def write_whole(path: Path, content: str | bytes, *, mode: int = 0o666) -> None:
     """A reader finds the file as it was, or with all of this content; `mode` is that of a new one. Raises OSError."""
     beside = replacement_of(path)
-    with opened_to_write(beside, anew=True, mode=mode) as file:
-        file.write(content.encode())
-    beside.replace(path)
+    try:
+        with opened_to_write(beside, anew=True, mode=mode) as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+        beside.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            beside.unlink()
+        raise
 
 
 def written_at(path: Path) -> float:
