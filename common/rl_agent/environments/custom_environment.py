@@ -8,13 +8,13 @@ vector environment, which is stepped as it is.
 
 import functools
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
-from gymnasium.spaces import Space
+from gymnasium.spaces import Space, Tuple
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from ps_common.errors import SettingsError
@@ -163,7 +163,7 @@ class VectorEnvironments:
         metrics = self._metrics.read_rows(info.get("final_info"), np.flatnonzero(terminated | truncated))
         observations, final = self._reader.arrays(self._env.observation_space, seen), None
         last, ended = info.get("final_obs", [None] * self.count), np.flatnonzero(terminated | truncated)
-        if len(ended) and isinstance(last, np.ndarray) and last.dtype != np.object_:
+        if len(ended) and _is_batch(last, self._env.single_observation_space):
             final, ended = self._reader.arrays(self._env.observation_space, last), ended[:0]
         for row in ended:
             final = observations.copy() if final is None else final
@@ -186,6 +186,13 @@ class VectorEnvironments:
     def close(self) -> None:
         with in_users_folder():
             self._env.close()
+
+
+def _is_batch(last: Any, space: Space[Any]) -> bool:
+    """Whether last observations are arrays of all environments, and not one for each environment."""
+    if isinstance(last, np.ndarray):
+        return last.dtype != np.object_
+    return isinstance(last, Mapping) or (isinstance(last, tuple) and isinstance(space, Tuple))
 
 
 def _maker(path: str) -> Any:
