@@ -9,7 +9,6 @@ import xxhash
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from ps_common.errors import SettingsError
-from ps_common.settings.run_spec import ActionValuesSettings
 from ps_rl.environment import make_env
 from rl_agent.algorithms.action_values import EVALUATION_EPSILON
 from rl_agent.environments.custom_environment import SAME_STEP
@@ -48,8 +47,7 @@ def evaluate(
         elif not isinstance(env, VectorEnv):
             games_of = SyncVectorEnv([lambda: env], autoreset_mode=AutoresetMode.SAME_STEP)
         games = _played(policy, games_of, episodes=episodes, greedy=greedy, seed=seed)
-    learns_values = isinstance(policy.run.algorithm, ActionValuesSettings)
-    epsilon = (0.0 if greedy else EVALUATION_EPSILON) if learns_values else None
+    epsilon = (0.0 if greedy else EVALUATION_EPSILON) if policy.learns_values else None
     return summary(games, environment=policy.run.environment.id, greedy=greedy, epsilon=epsilon)
 
 

@@ -22,6 +22,7 @@ from ps_common.program.objects import check_is_here, objects_here
 from ps_common.protocol.names import module_of
 from ps_common.run_folder.policy_file import MODEL
 from rl_agent.agent import trained_agent
+from rl_agent.algorithms.action_values import ActionValueLearner
 from rl_agent.algorithms.algorithm import Outlook
 from rl_agent.environments.spaces import ActionSpace, ObservationSpace, fitted, packed
 from rl_agent.rollouts import State
@@ -54,6 +55,7 @@ class Policy:
             seed=seed,
             origin=exported.origin,
         )
+        self.learns_values = isinstance(self._agent, ActionValueLearner)  # it takes some actions at random
         self.reset()
 
     @property

@@ -22,7 +22,7 @@ from ps_rl import Policy, evaluate, load_policy, make_env, train
 from rl_agent.environments import process_guard
 from rl_agent.environments.spaces import BoxActions, DiscreteActions, MultiDiscreteActions
 from rl_eval.cli import evaluate as rl_eval
-from tests.rl_eval.test_cli import CARTPOLE, checkpoint
+from tests.rl_eval.test_cli import CARTPOLE, OwnQ, checkpoint
 from tests.rows import row
 
 # Only bytes have bounds; Pendulum's actions are its own; only what gymnasium.make has made is drawn in other ways.
@@ -219,6 +219,13 @@ def test_a_policy_has_the_scores_of_rl_eval_in_one_game_and_in_several(policy: P
         alone = evaluate(policy, one, episodes=2, greedy=True, seed=7)
         assert alone.scores[0] in result.scores
         one.reset()  # it was left open
+
+
+def test_the_random_actions_of_an_own_method_of_action_values_are_said(tmp_path: Path) -> None:
+    algorithm = {"name": f"{OwnQ.__module__}:OwnQ", "unroll_length": 5, "target_interval": 0}
+    run = run_from_dict(CARTPOLE.to_dict() | {"algorithm": algorithm}, source="test")
+    own = load_policy(checkpoint(tmp_path / "own.safetensors", run), imports=[OwnQ.__module__])
+    assert [evaluate(own, episodes=1, greedy=greedy).epsilon for greedy in (False, True)] == [0.05, 0.0]
 
 
 def test_an_environment_that_resets_a_step_later_is_refused(policy: Policy) -> None:
