@@ -17,7 +17,7 @@ from PIL import Image
 
 from ps_common.errors import CheckpointError, SettingsError
 from ps_common.run_folder.checkpoint_folder import best_first, newest_first, why_none
-from ps_common.run_folder.paths import CHECKPOINTS, GAME_GIFS, GIFS, MILESTONES
+from ps_common.run_folder.paths import CHECKPOINTS, GAME_GIFS, GIFS, MILESTONES, written_at
 from ps_common.run_folder.trained import Trained, trained_as
 from ps_common.settings.run_spec import Environment
 from rl_agent.environments.imports import import_modules
@@ -69,11 +69,13 @@ def _recorded(run_folder: Path) -> Scenes:
 
 
 def _played(run_folder: Path, settings: EvaluationSettings) -> Scenes:
-    """A game with each sound checkpoint of a run."""
+    """A game with each sound checkpoint of a run; of many, only those that are shown are read."""
     scenes: Scenes = {}
-    for path in [*best_first(run_folder), *newest_first(run_folder / CHECKPOINTS, MILESTONES)]:
+    # The times of the files stand for steps, which not all of their names have.
+    paths = sorted([*best_first(run_folder), *newest_first(run_folder / CHECKPOINTS, MILESTONES)], key=written_at)
+    for place in _evenly(len(paths), MOST_SCENES):
         try:
-            trained = trained_as(path)
+            trained = trained_as(paths[place])
         except CheckpointError as error:
             log.warning("%s; leaving it out", error)
             continue

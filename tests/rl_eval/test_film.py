@@ -1,5 +1,7 @@
 """Films of learning: which games they show, in which order, and files that play."""
 
+import os
+import shutil
 from pathlib import Path
 
 import imageio.v3
@@ -8,11 +10,14 @@ import pytest
 from PIL import Image
 
 from ps_common.errors import CheckpointError, SettingsError
+from ps_common.run_folder.paths import CHECKPOINTS, milestone_name
+from ps_common.run_folder.trained import trained_as
 from ps_common.settings.run_spec import RunSpec
 from rl_eval import film
 from rl_eval.cli import evaluate
 from rl_eval.film import _cells, _evenly
-from tests.rl_eval.test_cli import CARTPOLE, checkpoint
+from rl_eval.settings import EvaluationSettings
+from tests.rl_eval.test_cli import CARTPOLE, STEP, checkpoint
 from tests.rl_eval.test_receipt import PONG
 from tests.rl_eval.test_recording import screens_of
 
@@ -75,6 +80,18 @@ def test_games_side_by_side_are_shown_at_once(tmp_path: Path) -> None:
 def test_of_many_games_nine_are_shown_evenly() -> None:
     assert _evenly(81, 9) == [0, 10, 20, 30, 40, 50, 60, 70, 80]
     assert _evenly(3, 9) == [0, 1, 2]
+
+
+def test_of_many_checkpoints_nine_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the order of training, which their file times have."""
+    first = checkpoint(tmp_path / CHECKPOINTS / milestone_name(100))
+    os.utime(first, (100, 100))
+    for number in range(101, 130):
+        os.utime(shutil.copy(first, first.with_name(milestone_name(number))), (number, number))
+    read: list[str] = []
+    monkeypatch.setattr(film, "trained_as", lambda path: (read.append(path.name), trained_as(path))[1])
+    assert film._played(tmp_path, EvaluationSettings(checkpoint=str(tmp_path))).keys() == {STEP}
+    assert read == [milestone_name(100 + place) for place in _evenly(30, 9)]
 
 
 def test_a_game_plays_at_its_own_speed_and_is_cut() -> None:
