@@ -16,6 +16,7 @@ import tyro
 
 from benchmarks.learning.programs import evaluate, train
 from ps_common.errors import PsRlError
+from ps_common.settings.run_files import SETTINGS, load_config
 from rl_eval.policy_folder import RECEIPT
 from rl_eval.receipt import read_receipt
 
@@ -52,10 +53,14 @@ class Flags:
     workers: int = 2
     """of a run"""
     run_dir: Path | None = None
-    """a run that has ended: its policy is taken, and nothing is trained; with one of --presets"""
+    """a run that has ended: its policy is taken, and nothing is trained; with its preset in --presets"""
 
 
 def main(flags: Flags) -> None:
+    if flags.run_dir is not None:
+        preset = load_config(flags.run_dir / SETTINGS).preset
+        if flags.presets != (preset,):
+            raise PsRlError(f"--run-dir {flags.run_dir}: has a policy of {preset} alone; add --presets {preset}")
     for preset in flags.presets:
         with tempfile.TemporaryDirectory() as folder:
             run = flags.run_dir or train(Path(folder) / preset, _settings(preset, flags)).folder

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.learning.zoo import MOST_BYTES, ZOO, add, page
+from benchmarks.learning.zoo import MOST_BYTES, PRESETS, ZOO, Flags, add, main, page
 from ps_common.errors import PsRlError
-from ps_common.settings.run_files import load_config
+from ps_common.settings.run_files import SETTINGS, load_config, load_preset
 from rl_eval.cli import evaluate
 from tests.extras import skip_without_package
 from tests.rl_eval.test_cli import checkpoint
@@ -111,3 +111,13 @@ def test_a_policy_too_large_for_the_zoo_is_refused_and_the_old_one_stays(
 
 def test_the_page_of_the_zoo_is_made_of_its_policies() -> None:
     assert page(ZOO) == (ZOO / "README.md").read_text()
+
+
+@pytest.mark.parametrize("presets", [PRESETS, ("pong",)], ids=["all", "another"])
+def test_a_run_gives_a_policy_to_its_own_preset_alone(
+    presets: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("benchmarks.learning.zoo.add", lambda *_: pytest.fail("a policy is replaced"))
+    (tmp_path / SETTINGS).write_text(load_preset("cartpole").to_toml())
+    with pytest.raises(PsRlError, match=r"^--run-dir .*: has a policy of cartpole alone; add --presets cartpole"):
+        main(Flags(presets=presets, run_dir=tmp_path))
