@@ -6,6 +6,7 @@ It is made from settings and spaces alone. Like the check that prints it, it mus
 
 from typing import Any
 
+from ps_common.protocol.names import is_import_path
 from ps_common.settings.run_spec import A3CSettings, CustomAlgorithmSettings, RunSpec
 from rl_agent.environments.spaces import ActionSpace, BoxActions, DiscreteActions, ObservationSpace, Spaces
 from rl_agent.networks.compatibility import torso_name
@@ -37,6 +38,8 @@ def _normalization(run: RunSpec, observations: ObservationSpace) -> str:
             return "normalised by random play"
         case "none":
             return "bytes divided by 255" if observations.pixels else "as they are"
+        case "auto" if observations.parts and is_import_path(run.network.name):
+            return "as they are"  # a custom torso reads packed observations itself
     return "bytes divided by 255" if observations.pixels else "numbers normalised by those seen so far"
 
 

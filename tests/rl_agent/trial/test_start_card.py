@@ -3,6 +3,7 @@
 import numpy as np
 
 from ps_common.settings.run_files import load_preset, recipe_for
+from ps_common.settings.run_settings import with_settings
 from rl_agent.environments.spaces import BoxActions, DiscreteActions, MultiDiscreteActions, packed_space
 from rl_agent.trial.start_card import LABEL_COLUMNS, start_card
 from rl_eval.spaces_record import PolicySpaces
@@ -40,3 +41,7 @@ def test_it_tells_every_part_of_an_observation_and_every_choice() -> None:
     parts = packed_space([("vector", (5,), np.float32), ("image", (1, 9, 9), np.uint8), ("mask", (5,), np.uint8)])
     shown = card("my.games:Mixed-v0", PolicySpaces(parts, MultiDiscreteActions((2, 3))))
     assert (shown["network"], shown["actions"]) == ("mlp on 5, conv on 1×9×9", "2 choices, of 2, 3")
+    assert shown["observations"].endswith("numbers normalised by those seen so far")
+    own = with_settings(recipe_for("my.games:Mixed-v0"), {"network.name": "my_pkg:Torso"}, source="test")
+    seen = start_card(own, PolicySpaces(parts, DiscreteActions(5)))[0]
+    assert seen.endswith(", as they are"), "such a torso reads the parts itself"
