@@ -1,6 +1,7 @@
 """A picture of the learning of many games: one panel each, with the scores that a policy must beat as lines."""
 
 import math
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
@@ -23,9 +24,9 @@ class Learned(Protocol):
     @property
     def frames(self) -> list[int]: ...
     @property
-    def random(self) -> float | None: ...
+    def random(self) -> float: ...
     @property
-    def constant(self) -> tuple[str, float] | None: ...
+    def constant(self) -> tuple[str, float]: ...
 
 
 def draw(folder: Path, games: Sequence[Learned], picture: Path) -> None:
@@ -40,12 +41,11 @@ def draw(folder: Path, games: Sequence[Learned], picture: Path) -> None:
             rows = [row for row in rows_in(run / METRICS, MetricsRow) if row.mean_return_100 is not None]
             millions = [row.global_steps * row.frames_per_step / 1e6 for row in rows]
             panel.plot(millions, [row.mean_return_100 for row in rows], color="tab:blue")
-        held = learned.constant
         panel.axhline(learned.random, color="gray", linestyle=":", label="random play")
-        if held is not None:
-            panel.axhline(held[1], color="gray", linestyle="--", label=f"always {held[0]}")
+        action, held = learned.constant
+        panel.axhline(held, color="gray", linestyle="--", label=f"always {action}")
         for agent, colour in zip(AGENTS, OF_AGENTS, strict=True):
-            if (score := published(learned.game, agent, max(learned.frames))) is not None:
+            if (score := published(learned.game, agent, statistics.median(learned.frames))) is not None:
                 panel.axhline(score.mean, color=colour, linestyle="-.", label=f"{agent}, million {score.million}")
         panel.set(title=learned.game, xlabel="million frames")
         panel.legend(fontsize="x-small")

@@ -15,7 +15,11 @@ class ResultsFile:
         self._path, self._keys = path, keys
         self.rows: list[dict[str, Any]] = []
         if path.exists():
-            self.rows = [json.loads(line) for line in path.read_text().splitlines()]
+            text = path.read_text()
+            whole = text[: text.rfind("\n") + 1]  # a measurement that was killed may have left half a line
+            if whole != text:
+                path.write_text(whole)
+            self.rows = [json.loads(line) for line in whole.splitlines()]
         self._known = {self._key(row) for row in self.rows}
 
     def has(self, key: tuple[Any, ...]) -> bool:

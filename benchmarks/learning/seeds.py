@@ -49,7 +49,7 @@ class Flags:
 
 @dataclass(frozen=True)
 class Row:
-    """The result of one seed. Minutes count from the start of the programs; None: the score was not reached."""
+    """The result of one seed. Minutes are of training, after the start; None: the score was not reached."""
 
     seed: int
     steps: int  # when the run ended: at the score, or at its limit

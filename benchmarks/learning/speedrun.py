@@ -33,7 +33,7 @@ class Track:
 TRACKS = {
     "pong": Track("--preset pong", 18, 10),
     "pong-sticky": Track("--preset pong-sticky", 18, 10),
-    "breakout-sticky": Track("--preset breakout --sticky-actions 0.25 --actions", 60, 15),
+    "breakout-sticky": Track("--preset breakout --sticky-actions 0.25 --actions", 60, 10),
     "cartpole": Track("--preset cartpole", 475, 5),
     "doom": Track("--preset doom-basic-fast", 80, 5),
 }
@@ -65,12 +65,16 @@ def row(runs: list[Trained], *, commit: str, load: float) -> str:
     """A line of the track's table: median minutes, those of each seed, steps, load, day, commit."""
     minutes = [float("inf") if run.minutes_to_target is None else run.minutes_to_target for run in runs]
     each = ", ".join(
-        f"not in {run.minutes:.1f} ({run.mean_return_100:.1f})" if found == float("inf") else f"{found:.2f}"
+        f"not in {run.minutes:.1f} ({_mean(run)})" if found == float("inf") else f"{found:.2f}"
         for run, found in zip(runs, minutes, strict=True)
     )
     median = statistics.median(minutes)
     cells = ["not" if median == float("inf") else f"{median:.2f}", each, ", ".join(f"{run.steps:,}" for run in runs)]
     return f"| {' | '.join(cells)} | | {load:.1f} | {time.strftime('%Y-%m-%d')} | {commit} |"
+
+
+def _mean(run: Trained) -> str:
+    return "no 100 games" if run.mean_return_100 is None else f"{run.mean_return_100:.1f}"
 
 
 if __name__ == "__main__":

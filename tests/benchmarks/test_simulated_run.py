@@ -91,6 +91,12 @@ def test_a_measurement_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert again.rows == [{"seed": 1, "workers": 2, "score": 7.5}]
     assert again.has((1, 2))
     assert not again.has((2, 2))
+    with (tmp_path / "rows.jsonl").open("a") as file:
+        file.write('{"seed": 2, "wor')
+    after_a_kill = ResultsFile(tmp_path / "rows.jsonl", ("seed", "workers"))
+    assert after_a_kill.rows == again.rows
+    after_a_kill.add({"seed": 2, "workers": 2})
+    assert ResultsFile(tmp_path / "rows.jsonl", ("seed", "workers")).has((2, 2))
 
 
 @pytest.mark.parametrize("method", ["one_step_q", "a3c"])

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from benchmarks.learning import game_curves
 from benchmarks.learning.games import CURVES, GAMES, ROWS, TABLE, Flags, Row, Score, main, row_of, table
 from benchmarks.learning.programs import Trained
 from benchmarks.learning.published import AGENTS, published
+from ps_common.run_folder.paths import METRICS
 from ps_common.settings.run_files import load_preset
 from rl_eval import scores
 from rl_eval.games import Baseline
@@ -49,8 +51,8 @@ def test_random_play_is_no_constant_action_even_if_it_is_better() -> None:
 
 
 def test_of_several_seeds_the_table_has_the_median_and_all() -> None:
-    row = Row("Pong", [10, 20, 30], [1.0, None, 3.0], [Score(5.0, 4.0, 6.0), Score(7.0, None, None), Score(6.0, 0, 9)])
-    row = Row(**(vars(row) | {"random": -20.7, "constant": ("UP", -21.0)}))
+    scores = [Score(5.0, 4.0, 6.0), Score(7.0, None, None), Score(6.0, 0, 9)]
+    row = Row("Pong", [10, 20, 30], [1.0, None, 3.0], scores, random=-20.7, constant=("UP", -21.0))
     assert "| 2.0 | 6.0 (5.0, 7.0, 6.0) |" in table([row], minutes=1)
 
 
@@ -80,6 +82,16 @@ def test_every_game_has_published_scores_and_the_recipe_their_protocol() -> None
             assert found.low <= found.mean <= found.high
     environment = load_preset("atari").environment
     assert (environment.sticky_actions, environment.actions, environment.life_loss_ends_episode) == (0.25, (), False)
+
+
+def test_the_picture_has_the_published_scores_of_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[float] = []
+    monkeypatch.setattr(game_curves, "published", lambda game, agent, frames: asked.append(frames))
+    (tmp_path / "Boxing").mkdir()
+    (tmp_path / "Boxing" / METRICS).touch()
+    row = Row("Boxing", [10, 20, 60], [], [], random=0.7, constant=("FIRE", 2.5))
+    game_curves.draw(tmp_path, [row], tmp_path / CURVES)
+    assert asked == [20] * len(AGENTS), "of several seeds the median"
 
 
 @pytest.mark.nightly
