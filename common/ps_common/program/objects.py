@@ -32,7 +32,7 @@ MAIN = "__main__"  # the module of their names
 POST_INIT = "__post_init__"
 META = ("gt", "ge", "lt", "le", "multiple_of", "pattern", "min_length", "max_length", "description", "extra")
 
-_given: dict[str, Any] = {}  # of runs that this process has started, the newest of each name
+_given: dict[str, Any] = {}  # of runs that this process has started or used, the newest of each name
 
 
 def path_of(part: Any, objects: dict[str, Any]) -> str:
