@@ -1,11 +1,11 @@
 """
 The curves of one run as columns: the form in which a page draws them.
 
-The number of points is bounded. A table that is full drops every second of its points, so a run of a week is as quick
-to draw as one of a minute.
+The number of points is bounded, so a run of a week is as quick to draw as one of a minute. A table that is full keeps
+points at about equal distances over T, and so the whole of a curve, however long it is.
 """
 
-from collections import deque
+from collections import defaultdict, deque
 from typing import Any
 
 import msgspec
@@ -14,7 +14,7 @@ from ps_common.protocol.names import Count
 from ps_common.protocol.status import STALENESS_BOUNDS, Histogram, Status, check_histogram, mean_meters
 from ps_common.run_folder.run_rows import Time
 
-MOST_POINTS = 4000  # of a table; it is thinned to half of them
+MOST_POINTS = 4000  # of a table; it is thinned to half of them or fewer
 PLACE = {"global_steps", "minutes", "episodes", "episode"}  # columns that say where a row is
 MOST_COLUMNS = 256  # of a table; a server counts fewer names of meters
 MOST_SENT = 1500  # of a table to a page, where it shows few runs
@@ -97,7 +97,7 @@ class Table:
         else:
             self._rows.append(dict(row))
         if len(self._rows) > MOST_POINTS:
-            del self._rows[1:-1:2]
+            self._rows = _evenly(self._rows, self._order, MOST_POINTS // 2)
         return row
 
     def clear(self) -> None:
@@ -106,10 +106,33 @@ class Table:
 
     def columns(self, most: int = MOST_SENT) -> dict[str, list[Any]]:
         """At most so many rows spread evenly, the newest among them; a value that a row lacks is None."""
-        step = max(1, -(-len(self._rows) // most))
-        rows = self._rows[::-1][::step][::-1]
+        rows = _evenly(self._rows, self._order, most)
         names = dict.fromkeys(name for row in rows for name in row)
         return {name: [row.get(name) for row in rows] for name in names}
+
+
+def _evenly(rows: list[dict[str, Any]], order: str, most: int) -> list[dict[str, Any]]:
+    """
+    At most so many rows: the newest, and of each column the first value in each interval of T.
+
+    The length of an interval is a power of two: what is kept stays the first value until that is doubled. So the past
+    gets no sparser than the interval, however often a table is thinned.
+    """
+    if len(rows) <= most:
+        return rows
+    places = [row[order] for row in rows]
+    length = 2 ** ((max(places) - min(places)) // most).bit_length()
+    while len(rows) > most and length <= max(places):
+        known = defaultdict[int, set[str]](set)  # columns by interval
+        *older, newest = rows
+        rows = []
+        for row in older:
+            if not (columns := known[row[order] // length]).issuperset(row):
+                columns.update(row)
+                rows.append(row)
+        rows.append(newest)
+        length *= 2
+    return rows[-most:]
 
 
 def most_sent(runs: int) -> int:

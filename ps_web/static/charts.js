@@ -85,9 +85,25 @@ function append(table, rows, order, most = MOST_POINTS) {
     if (isOfOthers) for (const name in row) table[name][count - 1] = row[name]; // one row of both
     else for (const name in table) table[name].push(row[name] === undefined ? null : row[name]);
   }
-  for (let count = (table[order] || []).length; count > most; count = table[order].length) {
-    for (const name in table) table[name] = table[name].filter((_, k) => k % 2 === (count - 1) % 2);
+  if ((table[order] || []).length > most) thin(table, order, most / 2);
+}
+
+// Keeps at most so many rows, as ps_web/history.py does: the newest, and of each column the first value in each interval
+// of T, whose length is a power of two.
+function thin(table, order, most) {
+  const places = table[order], names = Object.keys(table), high = places.reduce((one, other) => Math.max(one, other));
+  const low = places.reduce((one, other) => Math.min(one, other));
+  let kept = places.map((_, k) => k), length = 2 ** Math.ceil(Math.log2(Math.max(1, (high - low) / most)));
+  for (; kept.length > most && length <= high; length *= 2) {
+    const known = new Map(); // names of columns by interval
+    kept = kept.filter((k) => {
+      const interval = Math.floor(places[k] / length), columns = known.get(interval) || [];
+      const fresh = names.filter((name) => table[name][k] !== null && !columns.includes(name));
+      known.set(interval, [...columns, ...fresh]);
+      return fresh.length || k === places.length - 1;
+    });
   }
+  for (const name of names) table[name] = kept.slice(-most).map((k) => table[name][k]);
 }
 
 // A card with a caption: the title with its unit, the values, and what downloads them.

@@ -1,6 +1,7 @@
 """The charts of the page and the view of one run, on the folders of runs that are over."""
 
 import csv
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -153,3 +154,16 @@ def test_a_run_without_an_end_is_lost(
 ) -> None:
     page = open_page(page_of(programs, write_run(tmp_path / "run", end=end)))
     until(page, f"document.getElementById('run-state').textContent === '{state}'")
+
+
+def test_a_page_that_stays_open_for_days_keeps_the_whole_of_a_curve(
+    programs: Programs, tmp_path: Path, open_page: Callable[..., Page]
+) -> None:
+    page = open_page(page_of(programs, write_run(tmp_path / "run")))
+    until(page, DRAWN)
+    rows = "Array.from({ length: 100 }, (_, k) => ({ global_steps: at + k, loss: 1 }))"
+    appended = f"for (let at = 0; at < 90000; at += 100) append(table, {rows}, 'global_steps', 3000)"
+    steps = page.evaluate(f"(() => {{ const table = {{}}; {appended}; return table.global_steps; }})()")
+    assert (steps[0], steps[-1]) == (0, 89_999)
+    assert len(steps) <= 3000
+    assert max(later - earlier for earlier, later in itertools.pairwise(steps)) <= 900

@@ -43,7 +43,7 @@ def test_a_curve_that_is_added_after_another_replaces_nothing_of_it() -> None:
     assert [value for value in columns["logged/a"] if value] == [30.0, 10.0]
 
 
-@pytest.mark.parametrize("rows", [MOST_SENT + 1, 3 * MOST_POINTS])
+@pytest.mark.parametrize("rows", [MOST_SENT + 1, 3 * MOST_POINTS, 30 * MOST_POINTS])
 def test_a_long_run_is_thinned_and_keeps_its_first_and_newest_points(rows: int) -> None:
     table = Table("global_steps")
     for steps in range(rows):
@@ -56,6 +56,15 @@ def test_a_long_run_is_thinned_and_keeps_its_first_and_newest_points(rows: int) 
     assert max(later - earlier for earlier, later in itertools.pairwise(sent)) <= rows / 100
 
 
+def test_rows_of_a_pause_take_no_place_of_the_curve_before_it() -> None:
+    table = Table("global_steps")
+    for steps in [*range(MOST_POINTS), *[MOST_POINTS] * (5 * MOST_POINTS)]:
+        table.add({"global_steps": steps, "loss": 1.0})
+    sent = table.columns()["global_steps"]
+    assert len(table) <= MOST_POINTS
+    assert max(later - earlier for earlier, later in itertools.pairwise(sent)) <= MOST_POINTS / 100
+
+
 def test_the_meters_of_a_row_are_drawn_beside_its_numbers_and_never_in_their_place() -> None:
     row = MetricsPoint(
         time=1.0, minutes=0.5, global_steps=7, steps_per_second=99.0, meters={"loss": 2.0, "minutes": 8.0}
@@ -65,10 +74,14 @@ def test_the_meters_of_a_row_are_drawn_beside_its_numbers_and_never_in_their_pla
     assert not {"time", "meters", "staleness_counts"} & drawn.keys()
 
 
-def test_of_two_curves_that_are_logged_in_turn_thinning_keeps_both() -> None:
+@pytest.mark.parametrize("apart", [0, 1])
+def test_of_two_curves_that_are_logged_in_turn_thinning_keeps_both(apart: int) -> None:
     table = Table("global_steps")
-    for steps in range(2 * MOST_POINTS):
-        for name in ("logged/a", "logged/b"):
-            table.add({"global_steps": steps, "minutes": 0.1, name: 1.0})
+    for steps in range(0, 4 * MOST_POINTS, 2):
+        for name, at in (("logged/a", steps), ("logged/b", steps + apart)):
+            table.add({"global_steps": at, "minutes": 0.1, name: 1.0})
     columns = table.columns()
-    assert None not in columns["logged/a"] + columns["logged/b"]
+    for name in ("logged/a", "logged/b"):
+        have = [at for at, value in zip(columns["global_steps"], columns[name], strict=True) if value]
+        assert len(have) > MOST_SENT / 5
+        assert apart or len(have) == len(columns["global_steps"]), "one row has both"
