@@ -4,11 +4,13 @@
 const runs = new Map(); // by number: {name, settings, points, episodes, logged, events, status, address, checkpoints}
 const ORDER = { points: "global_steps", episodes: "episode", logged: "global_steps" };
 let chosen = -1, steering = false, drawn = 0, source = null;
+let streamed = []; // ids of the runs that the stream was asked for
 let gone = ""; // why nothing new comes from ps-web; "" while it answers
 
 function connect() {
   if (source) source.close();
-  source = new EventSource(`api/stream?runs=${shownIds().join(",")}`);
+  streamed = shownIds();
+  source = new EventSource(`api/stream?runs=${streamed.join(",")}`);
   const on = (kind, take) => source.addEventListener(kind, (event) => { take(JSON.parse(event.data)); later(); });
   source.onopen = () => { by("link").textContent = "connected to ps-web"; };
   source.onerror = () => {

@@ -12,6 +12,7 @@ const OPERATORS = {
   ">=": (a, b) => a >= b, "<=": (a, b) => a <= b, "!=": (a, b) => a !== b, ">": (a, b) => a > b, "<": (a, b) => a < b, "=": (a, b) => a === b,
 };
 let lines = [], listed = "", tag = ""; // a line for each run; `listed` is what the list was drawn from
+let pinned = { open: "", ids: [] }; // what is shown where nothing is ticked: runs that come later change nothing of it
 
 async function look() {
   if (gone || (document.hidden && lines.length)) return; // the stream finds ps-web again
@@ -22,17 +23,24 @@ async function look() {
     lines = await answer.json();
     if (lines.length > 1 && !table) table = await (await fetch("api/settings")).json();
   } catch { return; } // the stream says that ps-web does not answer
-  drawList();
+  if (source) show();
+  else drawList();
 }
 
 function lineOf(id) { return lines.find((line) => line.id === id); }
 
 // -- what is shown ------------------------------------------------------------------------------------------------------
 
-function tickedIds() { // of runs that are there; at first the live and newest of the group of the one that is open
-  const wanted = view.get("ticked").split(",").filter(lineOf), sorted = [...lines].sort(ORDERS[""]);
-  const first = lineOf(view.get("open")) || sorted[0];
-  return wanted.length ? wanted : sorted.filter((line) => groupName(line) === groupName(first)).slice(0, SHOWN_AT_FIRST).map((line) => line.id);
+function tickedIds() { // of runs that are there
+  const wanted = view.get("ticked").split(",").filter(lineOf), open = view.get("open");
+  if (wanted.length) return wanted;
+  if (pinned.open !== open || !pinned.ids.some(lineOf)) pinned = { open, ids: firstIds(open) };
+  return pinned.ids.filter(lineOf);
+}
+
+function firstIds(open) { // the live and newest of the group of the run that is open
+  const sorted = [...lines].sort(ORDERS[""]), first = lineOf(open) || sorted[0];
+  return sorted.filter((line) => groupName(line) === groupName(first)).slice(0, SHOWN_AT_FIRST).map((line) => line.id);
 }
 
 function shownIds() {
@@ -57,7 +65,7 @@ function openRun(id) {
 
 function show() { // the stream of what is shown now
   drawList();
-  if (shownIds().some((id) => ![...runs.values()].some((run) => run.id === id))) connect();
+  if (shownIds().some((id) => !streamed.includes(id))) connect();
   else draw();
 }
 
