@@ -144,18 +144,24 @@ class StalenessHistogram:
     """The histogram of a run: over all its updates, and over those of the last minute."""
 
     def __init__(self) -> None:
-        self._counts: deque[tuple[int, ...]] = deque(maxlen=RECENT_STATUSES)
+        self._all: tuple[int, ...] = ()
+        self._recent: deque[tuple[int, ...]] = deque(maxlen=RECENT_STATUSES)
 
     def add(self, counts: tuple[int, ...]) -> None:
         """The counts of one status. Lower ones begin anew: the run was resumed from a checkpoint before them."""
         if not counts:
             return
-        if self._counts and sum(counts) < sum(self._counts[-1]):
-            self._counts.clear()
-        self._counts.append(counts)
+        if sum(counts) < sum(self._all):
+            self._recent.clear()
+        self._all = counts
+        self._recent.append(counts)
+
+    def pause(self) -> None:
+        """No status comes for a while: the last minute begins with the next one."""
+        self._recent.clear()
 
     def counts(self) -> dict[str, Any]:
         """By bound; the last count is of those above all bounds."""
-        newest, oldest = (self._counts[-1], self._counts[0]) if self._counts else ((), ())
-        recent = [after - before for after, before in zip(newest, oldest, strict=True)]
-        return {"bounds": STALENESS_BOUNDS, "all": newest, "recent": recent if any(recent) else []}
+        oldest = self._recent[0] if self._recent else self._all
+        recent = [after - before for after, before in zip(self._all, oldest, strict=True)]
+        return {"bounds": STALENESS_BOUNDS, "all": self._all, "recent": recent if any(recent) else []}

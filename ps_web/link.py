@@ -72,7 +72,7 @@ class ServerLink:
     async def run(self) -> None:
         """Until cancelled."""
         context = zmq.asyncio.Context()
-        turn, self.is_asking = 0, True
+        turn = 0
         try:
             while True:
                 places = list(dict.fromkeys(self._addresses())) or [""]
@@ -80,7 +80,7 @@ class ServerLink:
                 turn += 1
                 self.is_asking = self.is_asking and turn < len(places)
         finally:
-            self.address = ""
+            self.address, self.is_asking = "", True
             context.destroy(linger=0)
 
     async def _subscribe(self, context: zmq.asyncio.Context, address: str, *, is_only_one: bool) -> None:

@@ -188,7 +188,7 @@ class WatchedRun:
             if self.folder is not None:
                 await shown.wait()
             link = asyncio.create_task(self.link.run())
-            self.status, was_silent = None, False
+            was_silent = False
             try:
                 while self.folder is None or shown.is_set():
                     if link.done():
@@ -202,6 +202,8 @@ class WatchedRun:
                     await asyncio.sleep(EVERY_SECONDS)
             finally:
                 link.cancel()
+                self.status = None
+                self._staleness.pause()
                 with contextlib.suppress(asyncio.CancelledError):
                     await link
 

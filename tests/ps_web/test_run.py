@@ -1,5 +1,7 @@
 """The messages about a run to a page: from its folder, and from its server."""
 
+import asyncio
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -114,3 +116,31 @@ def test_the_histogram_of_staleness_is_of_the_last_minute_and_of_the_whole_run(f
     assert (sent["all"][:3], sent["recent"][:3]) == ((100, 0, 9), [0, 0, 4])
     found._take_status(a_status(staleness_counts=(1, *empty[1:])))
     assert found.whole()["staleness"]["recent"] == [], "resumed from an older checkpoint"
+
+
+def test_a_run_that_no_page_shows_any_more_is_not_called_live(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "EVERY_SECONDS", 0.01)
+    viewers, empty = Viewers(), [0] * len(STALENESS_BOUNDS)
+    found = WatchedRun(0, "a-run", viewers, folder=folder, servers=(), keys=None)
+
+    async def check() -> None:
+        page = viewers.open([0])
+        following = asyncio.create_task(found.watch())
+        await asyncio.sleep(0.05)
+        found.link.address, found.link.is_asking = "host:5555", False
+        for count in (100, 200):
+            found._take_status(a_status(staleness_counts=(count, *empty)))
+        viewers.leave(page)
+        async with asyncio.timeout(20):
+            while found.status is not None:
+                await asyncio.sleep(0.01)
+        following.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await following
+
+    asyncio.run(check())
+    sent = found.whole()
+    assert (sent["status"], sent["asking"]) == (None, True)
+    assert (sent["staleness"]["all"][0], sent["staleness"]["recent"]) == (200, [])
+    found._take_status(a_status(staleness_counts=(900, *empty)))
+    assert found.whole()["staleness"]["recent"] == [], "the first of a new minute"
