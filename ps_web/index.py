@@ -137,17 +137,23 @@ def _read(run: WatchedRun, folder: Path, written: float) -> RunLine:
             "minutes": last.minutes,
             "ended": how_it_ended(last) if last.ending else "",
         }
-    environment = settings.get("environment", {}).get("id", "") or (last.environment if last else "")
+    environment = settings.get("environment")
+    game = _text(environment.get("id")) if isinstance(environment, dict) else ""
     return RunLine(
         run=run.number,
         id=run.id,
         name=run.name,
-        group=settings.get("experiment") or settings.get("preset") or "",
-        environment=environment,
+        group=_text(settings.get("experiment")) or _text(settings.get("preset")),
+        environment=game or (last.environment if last else ""),
         settings=_changed(settings),
         written=written,
         **of_last,
     )
+
+
+def _text(value: Any) -> str:
+    """A setting that is a text; "" where a file has something else in its place."""
+    return value if isinstance(value, str) else ""
 
 
 def _changed(settings: dict[str, Any]) -> dict[str, Any]:
@@ -159,10 +165,11 @@ def _changed(settings: dict[str, Any]) -> dict[str, Any]:
         if not isinstance(values, dict):
             changed |= {section: values} if values != usual else {}
             continue
+        usual = usual if isinstance(usual, dict) else {}
         if section in NAMED_SECTIONS:
-            changed[f"{section}.name"] = name = values.get("name", "")
-            usual = {"name": name} | (usual or {}).get(name, {})
-        changed |= {f"{section}.{key}": value for key, value in values.items() if (usual or {}).get(key) != value}
+            changed[f"{section}.name"] = name = _text(values.get("name"))
+            usual = {"name": name} | usual.get(name, {})
+        changed |= {f"{section}.{key}": value for key, value in values.items() if usual.get(key) != value}
     return changed
 
 

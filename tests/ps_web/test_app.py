@@ -442,9 +442,20 @@ LINES = {  # contents of files that no program of ours writes
     "digits": b'{"time": ' + b"9" * 5_000 + b', "global_steps": ' + b"9" * 5_000 + b"}",
     "toml of digits": b"seed = " + b"9" * 5_000,
     "toml nested": b"seed = " + b"[" * 10_000 + b"]" * 10_000,
-    "toml of other types": b'experiment = [1]\npreset = {}\nenvironment = "x"\nschedule = 7\nalgorithm = [[1]]\n',
     "bytes": bytes(range(256)) * 100,
 }
+TABLES = (  # contents of run.toml, of types that its settings do not have
+    'environment = "x"',
+    "environment.id = 7",
+    "algorithm = [1]",
+    'algorithm.name = ["a"]',
+    "optimizer.name = {}",
+    "experiment = [1]",
+    "preset.a = 1",
+    "schedule = 7",
+    "seed.a = 1",
+    f"seed = 0x{'f' * 5_000}",
+)
 FILES = (
     "metrics.jsonl",
     "episodes.jsonl",
@@ -491,6 +502,23 @@ def test_a_run_folder_of_any_content_costs_other_runs_nothing(
 
     asyncio.run(check())
     assert [record for record in caplog.records if record.exc_info] == []
+
+
+def test_a_run_whose_settings_have_other_types_is_listed_beside_the_others(folder: Path, tmp_path: Path) -> None:
+    for number, table in enumerate(TABLES):
+        (tmp_path / f"run-{number}").mkdir()
+        (tmp_path / f"run-{number}" / "run.toml").write_text(table)
+        (tmp_path / f"run-{number}" / "metrics.jsonl").touch()
+
+    async def check(client: TestClient) -> None:  # type: ignore[type-arg]
+        for path in ("/metrics", "/readyz", "/api/stream"):
+            async with client.get(path) as response:
+                assert response.status == 200, path
+        lines = await (await client.get("/api/runs")).json()
+        assert sorted(line["name"] for line in lines) == ["a-run", *(f"run-{k}" for k in range(len(TABLES)))]
+        assert all(isinstance(line["group"] + line["environment"], str) for line in lines)
+
+    with_page(tmp_path, check)
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -96,9 +96,9 @@ def load_config(path: Path) -> RunSpec:
 
 def settings_as_written(path: Path) -> dict[str, Any]:
     """The settings in a run.toml, as another version may have written them; empty if unreadable, or no settings."""
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, ValueError, OverflowError):
         settings = toml_in(path)
-        msgspec.convert(settings, Run)  # raises for values that no setting has
+        msgspec.json.encode(msgspec.convert(settings, Run))  # raises for values that no setting has
         return without_staleness(settings)
     return {}
 
