@@ -1,5 +1,7 @@
 """The experiment trackers: one class each, which imports the tracker's package when a run begins there."""
 
+import posixpath
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -168,10 +170,15 @@ class MlflowRun:
     def _metrics(self, values: Mapping[str, float]) -> list[Any]:
         """The numbers at the newest T."""
         steps, milliseconds = self._newest
-        return [self._entities.Metric(name, float(value), milliseconds, steps) for name, value in values.items()]
+        return [self._entities.Metric(_path(name), float(value), milliseconds, steps) for name, value in values.items()]
 
     def _tag(self, texts: Mapping[str, str]) -> None:
         self._client.log_batch(self._run, tags=[self._entities.RunTag(name, text) for name, text in texts.items()])
+
+
+def _path(name: str) -> str:
+    """The name of a curve as MLflow takes it: no path with a shorter form, and few signs. Else it refuses the batch."""
+    return posixpath.normpath("/" + re.sub(r"[^\w./ -]", "_", name))[1:] or "_"
 
 
 TRACKERS: dict[TrackerName, type[Tracker]] = {"wandb": WandbRun, "trackio": TrackioRun, "mlflow": MlflowRun}

@@ -30,6 +30,7 @@ from ps_server.records.run_records import RunRecords
 from ps_server.settings import ServerSettings
 from ps_track.cli import Tracking
 from ps_track.feed import Feed
+from ps_track.trackers import MlflowRun
 from rl_cluster.settings import ClusterSettings
 from tests.integration.processes import programs_in, wait_for
 from tests.ps_server.records.test_episodes import a_report
@@ -178,6 +179,20 @@ def test_a_run_is_at_mlflow(tmp_path: Path) -> None:
     assert tags["warning.7.5"] == "T 200: event 5"
     assert tags["ending"] == "enough"
     assert history["final_mean_return_100"][-1] == [200, 40.0]
+
+
+def test_curves_are_at_mlflow_under_names_that_it_takes() -> None:
+    tracker = object.__new__(MlflowRun)
+    tracker._entities, tracker._newest = Mock(Metric=lambda *parts: parts), (100, 1)
+    for name, taken in [
+        ("logged/gap", "logged/gap"),
+        ("logged/pass@1", "logged/pass_1"),
+        ("my/a+b:c", "my/a_b_c"),
+        ("my//gap/", "my/gap"),
+        ("my/../../gap", "gap"),
+        ("my/..", "_"),
+    ]:
+        assert tracker._metrics({name: 0.5}) == [(taken, 0.5, 1, 100)]
 
 
 # -- a tracker that fails ---------------------------------------------------------------------------------------------
