@@ -22,7 +22,7 @@ import msgspec
 from ps_common.program.flags import typed_flags
 from ps_common.program.objects import MAIN
 from ps_common.protocol.messages import Event, WatchedFrame
-from ps_common.protocol.names import is_import_path, module_of
+from ps_common.protocol.names import is_import_path, module_of, printable
 from ps_common.protocol.status import Status, how_it_ended
 from ps_common.run_folder.checkpoint_folder import checkpoints_of
 from ps_common.run_folder.commands import command_of_run, what_next
@@ -65,7 +65,7 @@ class WatchedRun:
         keys: ClientKeys | None,
     ) -> None:
         self.number = number
-        self.name = name
+        self.name = printable(name)
         self.folder = folder
         self.keys = keys
         self.watched = ""  # the worker whose game the page shows
@@ -124,19 +124,18 @@ class WatchedRun:
         self.status, self.link.address = None, ""
         return self.whole(most)
 
-    def _settings(self) -> dict[str, Any]:
-        return settings_as_written(self.folder / SETTINGS) if self.folder else {}
-
     def _past(self) -> dict[str, Any]:
         """What the folder says of the run; `ended` is "" while it goes on, and where nobody has seen its end."""
         written = last_row(self.folder / METRICS, MetricsRow) if self.folder else None
         ended = next((how_it_ended(last) for last in (written, self._last_status) if last and last.ending), "")
-        past = {"settings": self._settings(), "command": "", "ended": "" if self.status else ended, "next": []}
+        settings = settings_as_written(self.folder / SETTINGS) if self.folder else {}
+        past = {"settings": settings, "command": "", "ended": "" if self.status else ended, "next": []}
         if self.folder is not None:
             whole = self.folder.parent if SHARD_NAME.fullmatch(self.folder.name) else self.folder
             past["command"] = command_of_run(self.folder)
             modules = self._modules()
-            past["next"] = what_next(written, whole, modules=modules) if written and MAIN not in modules else []
+            lines = what_next(written, whole, modules=modules) if written and MAIN not in modules else []
+            past["next"] = list(map(printable, lines))
         return past
 
     def _now(self) -> dict[str, Any]:

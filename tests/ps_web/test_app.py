@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import os
 import socket
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
@@ -519,6 +520,23 @@ def test_a_run_whose_settings_have_other_types_is_listed_beside_the_others(folde
         assert all(isinstance(line["group"] + line["environment"], str) for line in lines)
 
     with_page(tmp_path, check)
+
+
+def test_a_folder_whose_name_is_no_utf_8_is_shown_with_escapes(tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"r\xfcn")
+    folder.mkdir()
+    least = {"epoch": 1, "refused": {}, "not_modified": 0, "checkpoint_version": 7, "checkpoint_failures": 0}
+    row = ROW | least | {"phase": "serving", "workers_alive": 0}
+    (folder / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+
+    async def check(client: TestClient) -> None:  # type: ignore[type-arg]
+        assert [line["name"] for line in await (await client.get("/api/runs")).json()] == [r"r\udcfcn"]
+        assert (await client.get("/metrics")).status == 200
+        run = await streamed_run(client)
+        assert run["name"] == r"r\udcfcn"
+        assert rf"rl-eval --checkpoint '{tmp_path}/r\udcfcn'" in run["next"][1]
+
+    with_page(folder, check)
 
 
 async def until(condition: Callable[[], bool]) -> None:
