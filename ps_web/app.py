@@ -194,7 +194,7 @@ class Page:
         seconds = min(ANSWER_SECONDS, float(limit) / 4) if is_number else ANSWER_SECONDS
         runs = await asyncio.to_thread(self._index.newest)
         found = await asyncio.gather(*(self._status_within(run, seconds) for run in runs))
-        text = exposition(zip((run.name for run in runs), found, strict=True))
+        text = exposition(zip(map(self._index.label, runs), found, strict=True))
         return web.Response(body=text, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
     async def healthz(self, _: web.Request) -> web.Response:

@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from ps_common.errors import SettingsError
+from ps_common.protocol.names import printable
 from ps_common.protocol.status import how_it_ended
 from ps_common.run_folder.endpoint_file import is_serving
 from ps_common.run_folder.paths import ENDPOINT, METRICS, records_folder, run_folders_below, run_name, written_at
@@ -94,6 +95,11 @@ class RunIndex:
         """At most MOST_SHOWN: runs of servers first, then those that were written to last."""
         lines = sorted(self.lines(), key=lambda line: (self.runs[line.run].folder is not None, -line.written))
         return [self.runs[number] for number in sorted(line.run for line in lines[:MOST_SHOWN])]
+
+    def label(self, run: WatchedRun) -> str:
+        """The name of a run; where others have the same, the path of its folder."""
+        is_alone = sum(one.name == run.name for one in self.runs) == 1
+        return run.name if is_alone or run.folder is None else printable(str(run.folder))
 
     def _add(self, folder: Path, servers: Sequence[str]) -> None:
         if (place := folder.resolve()) not in self._known:

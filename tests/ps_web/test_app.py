@@ -215,6 +215,19 @@ def test_metrics_tell_of_a_run_whose_server_is_gone(folder: Path) -> None:
     with_page(folder, check)
 
 
+def test_runs_of_equal_names_are_told_apart_in_metrics_by_their_paths(folder: Path, tmp_path: Path) -> None:
+    for group in ("a", "b"):
+        (tmp_path / group / "seed1").mkdir(parents=True)
+        (tmp_path / group / "seed1" / "metrics.jsonl").touch()
+
+    async def check(client: TestClient) -> None:  # type: ignore[type-arg]
+        text = await (await client.get("/metrics")).text()
+        for name in ("a-run", f"{tmp_path}/a/seed1", f"{tmp_path}/b/seed1"):
+            assert f'ps_rl_up{{environment="",preset="",run="{name}"}} 0.0' in text
+
+    with_page(tmp_path, check)
+
+
 def test_a_server_with_an_impossible_status_hides_no_other_run() -> None:
     def hostile(message: ToServer) -> list[list[Buffer]]:
         reply = StatusReply(request=message.request, status=a_status(), run={}, schema=())
