@@ -83,6 +83,10 @@ class ServerLink:
             self.address, self.is_asking = "", True
             context.destroy(linger=0)
 
+    def subscribe_anew(self) -> None:
+        """Another run is served now: its events come from the first one on, on a new connection."""
+        self._subscriber = Subscriber(retry_seconds=RETRY_SECONDS)
+
     async def _subscribe(self, context: zmq.asyncio.Context, address: str, *, is_only_one: bool) -> None:
         """As long as the server at this address answers. A standby has no subscribers: it is asked for its status."""
         plain = dealer(context, self._keys)
@@ -90,12 +94,13 @@ class ServerLink:
         with closing(Inbox(context, plain, is_locked=self._keys is not None)) as inbox:
             if address:
                 connect(socket, address)
-            self._subscriber.renew_by(0.0)
+            subscriber = self._subscriber
+            subscriber.renew_by(0.0)
             watch, watched = FIRST_WATCH, ""
             heard = time.monotonic()
-            while (now := time.monotonic()) - heard < SILENT_SECONDS:
+            while subscriber is self._subscriber and (now := time.monotonic()) - heard < SILENT_SECONDS:
                 is_connected = int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLOUT
-                if is_connected and (request := self._subscriber.due(now=now)):
+                if is_connected and (request := subscriber.due(now=now)):
                     await _send(socket, request)
                 if self.address and (worker := self._watched()) and (now >= self._watch_due or worker != watched):
                     watch, watched, self._watch_due = watch + 1, worker, now + WATCH_AGAIN_SECONDS

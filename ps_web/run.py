@@ -73,14 +73,9 @@ class WatchedRun:
         self._last_status: Status | None = None  # the newest of all
         self._servers = list(servers)
         self._viewers = viewers
-        self._points, self._episodes, self._logged = Table("global_steps"), Table("episode"), Table("global_steps")
-        self._staleness = StalenessHistogram()
-        self._events: list[EventRow] = []
-        self._newest_event = (0, 0)  # epoch and number
-        self._saved = 0  # checkpoints
-        self._times = (0.0, 0.0)  # of the first and the newest row, in seconds since 1970
         self._grown = -STILL_SECONDS  # when the folder had new rows
-        self._standby = ""
+        self._run_id = ""  # the last one that a server has said
+        self._begin()
         self.link = ServerLink(
             self.addresses,
             keys=keys,
@@ -94,6 +89,16 @@ class WatchedRun:
             self._episodes_file = RowsTail(folder / EPISODES, EpisodePoint, most_rows=MOST_READ)
             self._logged_file = RowsTail(folder / LOGGED, LoggedRow, most_rows=MOST_READ)
             self._events_file = RowsTail(folder / EVENTS, EventRow)
+
+    def _begin(self) -> None:
+        """Nothing is known of the run."""
+        self._points, self._episodes, self._logged = Table("global_steps"), Table("episode"), Table("global_steps")
+        self._staleness = StalenessHistogram()
+        self._events: list[EventRow] = []
+        self._newest_event = (0, 0)  # epoch and number
+        self._saved = 0  # checkpoints
+        self._times = (0.0, 0.0)  # of the first and the newest row, in seconds since 1970
+        self._standby = ""
 
     @cached_property
     def id(self) -> str:
@@ -248,7 +253,13 @@ class WatchedRun:
 
     def _take_status(self, status: Status) -> None:
         """The server has sent its status."""
+        is_another = self._run_id and status.run_id not in ("", self._run_id)
+        self._run_id = status.run_id or self._run_id
         self.status = self._last_status = status
+        if is_another and self.folder is None:  # at the address of one that is over
+            self._begin()
+            self.link.subscribe_anew()
+            self._viewers.send("run", self.whole())
         self._staleness.add(status.staleness_counts)
         if status.standby is not None:
             self._standby = status.standby.address

@@ -8,7 +8,17 @@ import pytest
 import zmq
 import zmq.asyncio
 
-from ps_common.protocol.messages import Frame, Refused, Subscribe, Subscribed, ToWorker, Watch, WatchedFrame, Watching
+from ps_common.protocol.messages import (
+    Event,
+    Frame,
+    Refused,
+    Subscribe,
+    Subscribed,
+    ToWorker,
+    Watch,
+    WatchedFrame,
+    Watching,
+)
 from ps_common.protocol.wire import read_to_server, to_frames
 from ps_web import link
 from ps_web.link import ServerLink
@@ -87,6 +97,46 @@ def test_a_worker_that_is_not_there_yet_is_asked_for_again_on_the_same_subscript
     assert frames == [FRAME]
     assert watches == ["a", "a"]
     assert len(peers) == 1
+
+
+def test_the_events_of_another_run_come_from_the_first_one_on_by_a_new_connection() -> None:
+    asked: dict[bytes, tuple[int, int]] = {}  # the first SUBSCRIBE of each connection
+    found: list[Event] = []
+
+    async def serve(router: zmq.asyncio.Socket) -> None:
+        while True:
+            peer, *read = await router.recv_multipart()
+            message, _ = read_to_server(read)
+            assert isinstance(message, Subscribe)
+            asked.setdefault(peer, (message.events_after, message.epoch))
+            event = Event(number=7, kind="note", text="so", global_steps=0, minutes=0.0)
+            for reply in (Subscribed(request=message.request, lease_seconds=9.0, event=7, epoch=1), event):
+                await router.send_multipart([peer, *to_frames(reply)])
+
+    async def check() -> None:
+        with zmq.asyncio.Context() as context, context.socket(zmq.ROUTER) as router:
+            address = f"127.0.0.1:{router.bind_to_random_port('tcp://127.0.0.1')}"
+            page_link = ServerLink(
+                lambda: [address],
+                keys=None,
+                take_status=lambda _: None,
+                take_event=lambda _, event: found.append(event),
+                watched=str,
+                take_frame=lambda _: None,
+            )
+            serving = asyncio.create_task(serve(router))
+            async with running(page_link):
+                while not found:
+                    await asyncio.sleep(0.01)
+                page_link.subscribe_anew()
+                while len(found) < 2:
+                    await asyncio.sleep(0.01)
+            serving.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await serving
+
+    asyncio.run(check())
+    assert list(asked.values()) == [(0, 0), (0, 0)]
 
 
 def test_no_address_is_called_silent_before_each_has_been_asked(monkeypatch: pytest.MonkeyPatch) -> None:

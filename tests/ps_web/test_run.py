@@ -98,6 +98,22 @@ def test_an_event_of_the_folder_and_of_the_server_is_sent_once(folder: Path) -> 
     assert [(event.epoch, event.number) for event in events] == [(1, 1), (1, 2), (1, 3), (2, 1)]
 
 
+def test_another_run_at_the_same_address_begins_with_nothing_of_the_one_before() -> None:
+    found, event = watched(None), Event(number=1, kind="note", text="so", global_steps=0, minutes=0.0)
+    subscriber = found.link._subscriber
+    for number in (1, 2):
+        found._take_event(1, msgspec.structs.replace(event, number=number))
+    for steps, run_id in ((100, "first"), (200, "first"), (0, "")):
+        found._take_status(a_status(global_steps=steps, run_id=run_id))
+    assert len(found.whole()["events"]) == 2
+    assert found.link._subscriber is subscriber
+    found._take_status(a_status(global_steps=300, run_id="second"))
+    found._take_event(1, event)
+    sent = found.whole()
+    assert (len(sent["events"]), sent["points"]["global_steps"]) == (1, [300])
+    assert found.link._subscriber is not subscriber
+
+
 def test_of_many_events_the_newest_are_kept_and_of_checkpoints_the_last() -> None:
     adjustment, *rest = [an_event(1, kind="adjustment"), *(an_event(k, kind="checkpoint") for k in range(2, 500))]
     kept = newest_events([adjustment, *rest])
