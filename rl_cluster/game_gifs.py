@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Self
 
+from ps_common.errors import PsRlError
 from ps_common.program.child_processes import Child
 from ps_common.run_folder.checkpoint_folder import newest_first
 from ps_common.run_folder.paths import CHECKPOINTS, GIFS, MILESTONES, shard_folder
@@ -58,7 +59,7 @@ class GameGifs:
             (self._run_folder / GIFS / WEIGHTS).unlink(missing_ok=True)
 
     def look(self) -> list[str]:
-        """Begin a recording if one is due. Returns a line on the one before it if that has failed. Raises PsRlError."""
+        """Begin a recording if one is due. Returns a line on each that has failed."""
         if self._child is not None and self._child.exit_status is None:
             return []
         lines, episodes = self._failure(), self._episodes
@@ -67,9 +68,11 @@ class GameGifs:
         if newest is not None and self._episodes // self._every_episodes > episodes // self._every_episodes:
             try:
                 weights = self._weights(newest)
+                self._child = Child("rl_eval", ["--checkpoint", str(weights), *self._flags], self._run_folder / LOG)
             except OSError as error:
-                return [*lines, f"no game was recorded: {newest}: {error.strerror}"]
-            self._child = Child("rl_eval", ["--checkpoint", str(weights), *self._flags], self._run_folder / LOG)
+                lines.append(f"no game was recorded: {newest}: {error.strerror}")
+            except PsRlError as error:
+                lines.append(f"no game was recorded: {error}")
         return lines
 
     def _record_last(self) -> None:

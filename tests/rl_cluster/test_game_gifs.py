@@ -5,6 +5,7 @@ from typing import ClassVar
 
 import pytest
 
+from ps_common.errors import PsRlError
 from ps_common.run_folder.paths import CHECKPOINTS, GIFS, milestone_name
 from rl_cluster import game_gifs
 from rl_cluster.game_gifs import GameGifs
@@ -113,6 +114,19 @@ def test_a_failure_is_said_and_the_next_game_is_recorded(tmp_path: Path, begun: 
     keep(tmp_path, 30)
     assert gifs.look() == []
     assert len(begun) == 2
+
+
+def test_a_recording_that_cannot_be_started_is_said_and_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> Recording:
+        raise PsRlError("rl_eval cannot be started: Cannot allocate memory")
+
+    monkeypatch.setattr(game_gifs, "Child", fails)
+    gifs = gifs_of(tmp_path)
+    keep(tmp_path, 10)
+    assert gifs.look() == ["no game was recorded: rl_eval cannot be started: Cannot allocate memory"]
+    assert gifs.look() == [], "its checkpoint had its chance"
 
 
 @pytest.mark.parametrize("leaves", [False, True])
