@@ -115,7 +115,7 @@ async def _serve(settings: WebSettings, index: RunIndex, viewers: Viewers, token
             if settings.address_file is None:
                 print(f"page: {address}", flush=True)
             else:
-                write_whole(settings.address_file, address, mode=0o600)  # with the token: for the owner alone
+                _write_address(settings.address_file, address)
             try:
                 await stop.wait()
             finally:
@@ -124,6 +124,14 @@ async def _serve(settings: WebSettings, index: RunIndex, viewers: Viewers, token
                 viewers.close()
                 if settings.address_file is not None:
                     settings.address_file.unlink(missing_ok=True)
+
+
+def _write_address(file: Path, address: str) -> None:
+    """The file has the token, and is for the owner alone. Raises SettingsError."""
+    try:
+        write_whole(file, address, mode=0o600)
+    except OSError as error:
+        raise SettingsError(f"--address-file {file}: cannot be written: {error.strerror}") from error
 
 
 def _listening_socket(host: str, port: int) -> socket.socket:

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from ps_web.cli import WebSettings, _at_the_address_before
+from ps_common.errors import SettingsError
+from ps_web.cli import WebSettings, _at_the_address_before, show
 
 
 @pytest.mark.parametrize(
@@ -24,3 +25,9 @@ def test_a_page_takes_over_a_whole_address_alone(written: str, port: int, token:
     found, used = _at_the_address_before(settings)
     assert found.port == port
     assert used == token if token else len(used) > 16, "a random one, and never an empty one"
+
+
+def test_a_file_of_the_address_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").touch()
+    with pytest.raises(SettingsError, match=r"--address-file .*none/page: cannot be written: No such file"):
+        show([str(tmp_path), "--port", "0", "--address-file", str(tmp_path / "none" / "page")])
