@@ -83,14 +83,21 @@ class _Process(Child):
         self.tell(workload)
 
     def tell(self, message: Workload | Push) -> None:
-        self.connection.send_bytes(msgspec.json.encode(message))
+        try:
+            self.connection.send_bytes(msgspec.json.encode(message))
+        except OSError as error:
+            raise self._failure() from error
 
     def read(self) -> Report:
         try:
             return REPORT.decode(self.connection.recv_bytes())
         except (EOFError, OSError) as error:
-            self.end(within_seconds=LEAVE_SECONDS)
-            raise PsRlError(f"a process of the load test has failed: {self.cause_of_death()}") from error
+            raise self._failure() from error
+
+    def _failure(self) -> PsRlError:
+        """The error of a process whose connection has ended, with the cause."""
+        self.end(within_seconds=LEAVE_SECONDS)
+        return PsRlError(f"a process of the load test has failed: {self.cause_of_death()}")
 
 
 class LoadProcesses:

@@ -1,10 +1,12 @@
 import os
+from multiprocessing import Pipe
 
 import pytest
 
 from ps_bench import cli
+from ps_bench.processes import Push, _Process
 from ps_bench.settings import LoadSettings
-from ps_common.errors import SettingsError
+from ps_common.errors import PsRlError, SettingsError
 from tests.rows import row
 
 
@@ -32,3 +34,15 @@ def test_numbers_and_names_that_make_no_sense_are_refused() -> None:
     for flags in [{"workers": 0}, {"seconds": 0.0}, {"compute_seconds": -1.0}, {"processes": 0}, {"name": "no blanks"}]:
         with row(flags), pytest.raises(SettingsError, match=f"--{next(iter(flags)).replace('_', '-')}"):
             LoadSettings(server="a:1", **flags)  # type: ignore[arg-type]
+
+
+def test_a_process_that_is_dead_when_it_is_told_to_push_is_named_with_its_cause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_Process, "end", lambda *_, **__: None)
+    monkeypatch.setattr(_Process, "cause_of_death", lambda _: "killed by SIGKILL")
+    process = object.__new__(_Process)
+    process.connection, theirs = Pipe()
+    theirs.close()
+    with pytest.raises(PsRlError, match="a process of the load test has failed: killed by SIGKILL"):
+        process.tell(Push(1.0))
