@@ -19,7 +19,7 @@ from ps_common.program.reasons import say
 from ps_common.program.stop_signals import StopSignal
 from ps_common.run_folder.checkpoint_folder import newer_than, newest_first
 from ps_common.run_folder.followers import Follower
-from ps_common.run_folder.paths import CHECKPOINTS
+from ps_common.run_folder.paths import CHECKPOINTS, write_whole
 from rl_agent.trial.hooks import Hooks
 
 PROGRAM = "hooks"
@@ -55,7 +55,7 @@ def follow(argv: list[str] | None = None) -> int:
             if path not in seen:
                 seen.add(path)
                 if handed is not None:  # before the call: a checkpoint that ends this process does so once
-                    handed.write_text(path.name, encoding="utf-8")
+                    write_whole(handed, path.name)
                 hooks.checkpoint_appeared(path)
         if is_last:
             return 0
@@ -71,7 +71,7 @@ def checkpoint_hooks(run_folder: Path, paths: Sequence[str]) -> list[Follower]:
         return []
     handed, newest = run_folder / HANDED, newest_first(run_folder / CHECKPOINTS)[:1]
     try:
-        handed.write_text("".join(path.name for path in newest), encoding="utf-8")
+        write_whole(handed, "".join(path.name for path in newest))
     except OSError as error:
         raise SettingsError(f"{handed}: cannot be written: {error.strerror}") from error
     arguments = [str(run_folder), "--after", str(handed), *paths]

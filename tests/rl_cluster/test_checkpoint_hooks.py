@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ps_common.errors import SettingsError
-from ps_common.run_folder.paths import CHECKPOINTS, checkpoint_name
+from ps_common.run_folder.paths import CHECKPOINTS, checkpoint_name, replacement_of
 from rl_cluster.hooks import cli as checkpoints
 from rl_cluster.hooks.cli import checkpoint_hooks, follow
 
@@ -70,6 +70,20 @@ def test_a_checkpoint_that_ends_the_process_is_handed_over_once(hooks: Any, tmp_
         follower.start()
     follower.start()
     assert hooks.seen == [1, 2, 3]
+
+
+def test_a_name_that_cannot_be_written_leaves_the_one_before(hooks: Any, tmp_path: Path) -> None:
+    """As on a full disk: else a start after that would hand over all checkpoints again."""
+    appears(tmp_path, 1)
+    (follower,) = checkpoint_hooks(tmp_path, ["own_hooks:Keeps"])
+    appears(tmp_path, 2)
+    in_the_way = replacement_of(tmp_path / checkpoints.HANDED)
+    in_the_way.mkdir()
+    with pytest.raises(OSError, match="directory"):
+        follower.start()
+    in_the_way.rmdir()
+    follower.start()
+    assert hooks.seen == [2]
 
 
 def test_by_hand_it_begins_with_the_checkpoints_that_are_there(hooks: Any, tmp_path: Path) -> None:
