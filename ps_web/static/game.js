@@ -51,7 +51,6 @@ function drawFrame(frame) {
     label.children[1].textContent = `${(100 * share).toFixed(0)} %`;
     label.classList.toggle("taken", frame.actions[k] === frame.taken);
   });
-  game.dataset.frames = 1 + Number(game.dataset.frames || 0);
 }
 
 by("watch").onchange = () => post("watch", { worker_id: by("watch").value || null });
