@@ -9,7 +9,7 @@ known here.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -17,6 +17,8 @@ from ps_common.protocol.names import Count
 from ps_common.run_folder.paths import EPISODES, EVENTS, LOGGED, METRICS, write_whole
 from ps_common.run_folder.run_rows import EpisodeRow, EventRow, LoggedRow, MetricsRow, RowsTail
 from ps_common.settings.regular_file import content_of
+
+R = TypeVar("R", MetricsRow, LoggedRow)
 
 NUMBERS = (
     "version", "updates", "minutes", "steps_per_second", "updates_per_second", "learning_rate", "episodes",
@@ -72,18 +74,19 @@ class Feed:
     def read(self) -> Batch:
         """The points and events since the last call; none before the run has an id."""
         at = self.position
-        metrics = [row for row in self._metrics.read()[0] if row.run_id and row.phase != "standby"]
+        rows, anew = self._metrics.read()
+        metrics = [row for row in rows if row.run_id and row.phase != "standby"]
         self.newest = metrics[-1] if metrics else self.newest
         if self.newest is None:
             return Batch((), ())
-        metrics = [row for row in metrics if row.time > at.time]
-        logged = [row for row in self._logged.read()[0] if row.time > at.logged_time]
+        metrics = _unsent(metrics, anew, at.time)
+        logged = _unsent(*self._logged.read(), at.logged_time)
         games = [row for row in self._episodes.read()[0] if row.episode > at.episode]
         events = [row for row in self._events.read()[0] if (row.epoch, row.number) > (at.epoch, at.event)]
         if metrics:
-            at.time = metrics[-1].time
+            at.time = max(at.time, metrics[-1].time)
         if logged:
-            at.logged_time = logged[-1].time
+            at.logged_time = max(at.logged_time, logged[-1].time)
         if games:
             at.episode = games[-1].episode
         if events:
@@ -95,6 +98,11 @@ class Feed:
     def save_position(self) -> None:
         """All that was read was sent. Raises OSError."""
         write_whole(self._file, msgspec.json.encode(self.position).decode())
+
+
+def _unsent(rows: list[R], anew: bool, time: float) -> list[R]:
+    """Rows that were appended are new, whatever their time: the clock of a host may be behind that of another."""
+    return [row for row in rows if row.time > time] if anew else rows
 
 
 def _of_run(row: MetricsRow) -> Point:

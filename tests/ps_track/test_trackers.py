@@ -256,6 +256,20 @@ def test_custom_curves_are_sent_once_under_their_own_names(tmp_path: Path) -> No
     assert [point.values for point in Feed(tmp_path, tmp_path / "position").read().points] == [{"logged/gap": 0.25}]
 
 
+def test_rows_of_a_server_whose_clock_is_behind_are_sent_once(tmp_path: Path) -> None:
+    a_run(tmp_path, part=0)
+    feed, file = Feed(tmp_path, tmp_path / "position"), tmp_path / "metrics.jsonl"
+    feed.read()
+    row = msgspec.json.decode(file.read_bytes().splitlines()[-1])
+    with file.open("ab") as more:
+        for steps in (300, 400):
+            row |= {"time": row["time"] - 1200 + steps, "global_steps": steps}
+            more.write(msgspec.json.encode(row) + b"\n")
+    assert [point.global_steps for point in feed.read().points] == [300, 400]
+    feed.save_position()
+    assert Feed(tmp_path, tmp_path / "position").read().points == []
+
+
 def test_a_tracker_that_is_not_installed_is_an_error_before_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(followers.PACKAGES, "wandb", ("no_such_package_of_wandb",))
     for settings in (ServerSettings, ClusterSettings):
