@@ -90,9 +90,11 @@ def train_on_ray(argv: Sequence[str] | None = None) -> int:
     if flags.remark:
         print(flags.remark)
     actors.create_server(plan_of(flags))
-    actors.wait_until_served(stop)
-    actors.scale(settings)
-    print(f"the run has {settings.workers} workers; the same command scales, watches or, with --stop, ends it")
+    if actors.wait_until_served(stop):
+        actors.scale(settings)
+        print(f"the run has {settings.workers} workers; the same command scales, watches or, with --stop, ends it")
+    else:
+        print("the run is over; to go on with it, raise the limit that it has reached")
     return 0 if settings.detach else actors.watch(stop)
 
 
@@ -134,8 +136,12 @@ class RunActors:
 
         self._create(ServerActor, SERVER, num_cpus=1, scheduling="DEFAULT", arguments=(plan,))
 
-    def wait_until_served(self, stop: StopSignal) -> None:
-        """Wait until the server replies. Raises PsRlError with its reason when it fails, or when Ray has no place."""
+    def wait_until_served(self, stop: StopSignal) -> bool:
+        """
+        Wait until the server replies, or a signal comes. False when the run is over: it was resumed at its limit.
+
+        Raises PsRlError with its reason when it fails, or when Ray has no place.
+        """
         deadline = time.monotonic() + START_SECONDS
         while not stop.is_set():
             state = self._state()
@@ -143,10 +149,11 @@ class RunActors:
                 self._end(SERVER)
                 raise PsRlError(state["failure"])
             if state.get("over") or "status" in state:
-                return
+                return not state.get("over")
             if time.monotonic() > deadline:
                 raise PsRlError(f"the server did not start in {START_SECONDS:.0f} s; has the cluster a free CPU?")
             time.sleep(POLL_SECONDS / 5)
+        return True
 
     def scale(self, settings: RaySettings) -> None:
         """As many workers as asked for. Those too many leave in order; Ray starts the others when it has room."""
@@ -183,8 +190,8 @@ class RunActors:
         return 0
 
     def stop(self, again: StopSignal) -> None:
-        """End the run: workers leave, the server saves; a signal ends that. Raises PsRlError when there is none."""
-        if SERVER not in self._names():
+        """End the run: workers leave, the server saves; a signal ends that. Raises PsRlError when it has no actor."""
+        if not self._names():
             raise PsRlError(f"--run-dir {self._folder}: no run of this folder is on this cluster")
         # An actor that has no node, or whose server has failed, does not reply: its end is below.
         with contextlib.suppress(ValueError, self._ray.exceptions.RayError):

@@ -53,11 +53,13 @@ class ServerProcess:
             self.folder.mkdir(parents=True, exist_ok=True)
             if plan.has_keys and not (self.folder / "keys").exists():
                 keygen = command_of("ps_ctl", ["keygen", str(self.folder / "keys")])
-                subprocess.run(keygen, check=True, capture_output=True)
+                subprocess.run(keygen, check=True, capture_output=True, text=True)
             if plan.settings and not self._has_checkpoint:
                 (self.folder / SETTINGS).write_text(plan.settings, encoding="utf-8")
         except OSError as error:
             raise SettingsError(f"--run-dir {self.folder}: cannot be used: {error.strerror}") from error
+        except subprocess.CalledProcessError as error:
+            raise SettingsError(f"--run-dir {self.folder}: keys cannot be made: {error.stderr.strip()}") from error
         must_come_up = not (has_run or self._has_checkpoint)
         self.process = SupervisedProcess("the server", self._start, must_come_up=must_come_up, most_deaths=MOST_DEATHS)
 

@@ -1,14 +1,18 @@
-"""`python -m rl_cluster.on_ray` without Ray: its flags, the plan of a run, and the error where Ray is missing."""
+"""`python -m rl_cluster.on_ray` without Ray: its flags, the plan of a run, its actors, and the error without Ray."""
 
 import importlib.util
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from ps_common.errors import SettingsError
+from ps_common.errors import PsRlError, SettingsError
 from ps_common.program.flags import parse_with_run
 from ps_server.settings import ServerSettings
-from rl_cluster.on_ray.cli import RaySettings, plan_of, train_on_ray
+from rl_cluster.on_ray.cli import RaySettings, RunActors, plan_of, train_on_ray
 from rl_cluster.on_ray.processes import RunPlan
 
 
@@ -49,3 +53,47 @@ def test_flags_that_cannot_work_are_refused(flags: list[str], error: str) -> Non
 def test_who_has_no_ray_is_told_what_to_install() -> None:
     with pytest.raises(SettingsError, match=r"pip install -c constraints.txt '\.\[ray\]'"):
         train_on_ray(["--run-dir", "runs/one"])
+
+
+class Cluster:
+    """A Ray cluster in whose place the test is: the names of the run's actors, and the state of its server."""
+
+    exceptions = SimpleNamespace(RayError=RuntimeError)
+
+    def __init__(self, folder: Path, names: Sequence[str], state: Mapping[str, Any]) -> None:
+        self.names, self.state = list(names), state
+        named = [{"name": name, "namespace": f"ps-rl:{folder}"} for name in names]
+        self.util = SimpleNamespace(list_named_actors=lambda **_: [one for one in named if one["name"] in self.names])
+
+    def get_actor(self, name: str, namespace: str) -> Any:
+        if name not in self.names:
+            raise ValueError(namespace)
+        return Mock(actor=name)
+
+    def get(self, _: object, timeout: float) -> Mapping[str, Any]:
+        assert timeout > 0
+        return self.state
+
+    def kill(self, actor: Any, *, no_restart: bool) -> None:
+        assert no_restart
+        self.names.remove(actor.actor)
+
+
+NOT_ASKED = Mock(is_set=lambda: False)
+
+
+@pytest.mark.parametrize(("state", "goes_on"), [({"over": True}, False), ({"over": False, "status": b"{}"}, True)])
+def test_a_run_that_is_over_when_it_is_resumed_is_not_waited_for_and_gets_no_workers(
+    tmp_path: Path, state: dict[str, Any], goes_on: bool
+) -> None:
+    actors = RunActors(Cluster(tmp_path, ["server"], {"failure": ""} | state), tmp_path)
+    assert actors.wait_until_served(NOT_ASKED) is goes_on
+
+
+def test_workers_whose_server_is_gone_are_ended(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, ["worker-0", "worker-1"], {})
+    actors = RunActors(cluster, tmp_path)
+    actors.stop(NOT_ASKED)
+    assert cluster.names == []
+    with pytest.raises(PsRlError, match="no run of this folder"):
+        actors.stop(NOT_ASKED)

@@ -60,3 +60,10 @@ def test_a_run_folder_that_cannot_be_made_is_named(plan: RunPlan, tmp_path: Path
     (tmp_path / "run").write_text("a file")
     with pytest.raises(SettingsError, match=r"--run-dir .*run: cannot be used: File exists"):
         ServerProcess(plan, host="127.0.0.1", has_run=False)
+
+
+def test_keys_that_cannot_be_made_are_one_sentence_with_its_reason(plan: RunPlan, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "keys").symlink_to(tmp_path / "nowhere" / "keys")
+    with pytest.raises(SettingsError, match=r"(?s)--run-dir .*run: keys cannot be made: .*keys"):
+        ServerProcess(plan, host="127.0.0.1", has_run=False)
