@@ -13,9 +13,12 @@ function connect() {
   source = new EventSource(`api/stream?runs=${streamed.join(",")}`);
   const on = (kind, take) => source.addEventListener(kind, (event) => { take(JSON.parse(event.data)); later(); });
   source.onopen = () => { by("link").textContent = "connected to ps-web"; };
-  source.onerror = () => {
+  source.onerror = async () => {
     if (!gone) leave(`ps-web does not answer since ${new Date().toLocaleTimeString()}; trying again …`);
-    if (source.readyState === EventSource.CLOSED) { source.close(); setTimeout(start, 2000); }
+    if (source.readyState !== EventSource.CLOSED) return;
+    const why = await refusal(source.url);
+    if (why) leave(`ps-web refuses this page: ${why}; trying again …`);
+    setTimeout(start, 2000);
   };
   on("hello", (hello) => { steering = hello.steering; gone = ""; runs.clear(); look(); });
   on("bye", (bye) => { source.close(); for (const run of bye.runs) if (runs.has(run.run)) runs.set(run.run, run); leave("ps-web has ended."); });
@@ -25,6 +28,15 @@ function connect() {
   on("table", (news) => { const run = runs.get(news.run); if (run) run[news.table] = news.columns; });
   on("rows", (news) => { const run = runs.get(news.run); if (run) append(run[news.table], news.rows, ORDER[news.table], mostPoints()); });
   on("events", (news) => { const run = runs.get(news.run); if (run) Object.assign(run, { events: newestEvents(run.events.concat(news.events)), saved: news.saved }); });
+}
+
+async function refusal(url) { // the sentence of ps-web, which an EventSource does not tell; "" where it does not answer
+  try {
+    const answer = await fetch(url), isSentence = !answer.ok && answer.headers.get("Content-Type").startsWith("text/plain");
+    if (isSentence) return (await answer.text()).trim();
+    await answer.body.cancel();
+    return "";
+  } catch { return ""; }
 }
 
 function leave(why) { // what was seen last stays, as the past: nobody knows which workers live, and nothing can be steered
