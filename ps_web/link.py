@@ -5,6 +5,7 @@ A run is served at one address at a time, but not always at the same: a server t
 port, and a standby has another address. The link tries one address after another until a server answers.
 """
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
@@ -31,7 +32,7 @@ from ps_common.protocol.wire import read_to_worker, to_frames
 from ps_common.sockets.curve import ClientKeys
 from ps_common.sockets.subscription import RENEWALS_IN_A_LEASE, Subscriber
 from ps_common.sockets.tcp_connections import Inbox
-from ps_common.sockets.zmq_sockets import connect, dealer
+from ps_common.sockets.zmq_sockets import connect, dealer, is_over_ipv6
 
 RETRY_SECONDS = 1.0  # between two requests to a silent server
 SILENT_SECONDS = 5.0  # after which the next address is tried
@@ -89,11 +90,12 @@ class ServerLink:
 
     async def _subscribe(self, context: zmq.asyncio.Context, address: str, *, is_only_one: bool) -> None:
         """As long as the server at this address answers. A standby has no subscribers: it is asked for its status."""
+        over_ipv6 = bool(address) and await asyncio.to_thread(is_over_ipv6, address)  # a name server may be slow
         plain = dealer(context, self._keys)
         socket = cast(zmq.asyncio.Socket, plain)
         with closing(Inbox(context, plain, is_locked=self._keys is not None)) as inbox:
             if address:
-                connect(socket, address)
+                connect(socket, address, over_ipv6=over_ipv6)
             subscriber = self._subscriber
             subscriber.renew_by(0.0)
             watch, watched = FIRST_WATCH, ""

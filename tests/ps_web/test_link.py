@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 
 import pytest
@@ -156,6 +157,27 @@ def test_no_address_is_called_silent_before_each_has_been_asked(monkeypatch: pyt
 
     asyncio.run(check())
     assert asked[:4] == [True, True, False, False]
+
+
+def test_a_name_is_resolved_beside_the_pages_which_a_slow_name_server_does_not_hold_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads: list[threading.Thread] = []
+
+    def resolve(*_: object, **__: object) -> list[object]:
+        threads.append(threading.current_thread())
+        raise OSError("no name server answers")
+
+    monkeypatch.setattr(link, "SILENT_SECONDS", 0.01)
+    monkeypatch.setattr("socket.getaddrinfo", resolve)
+
+    async def check() -> None:
+        async with running(link_to(lambda: ["127.0.0.1:9"])):
+            while len(threads) < 2:
+                await asyncio.sleep(0.01)
+
+    asyncio.run(check())
+    assert threading.main_thread() not in threads
 
 
 def test_a_server_that_ends_between_the_look_and_the_message_is_left(monkeypatch: pytest.MonkeyPatch) -> None:

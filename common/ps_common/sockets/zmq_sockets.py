@@ -48,12 +48,21 @@ def dealer(context: zmq.Context[Any], keys: ClientKeys | None) -> zmq.Socket[byt
     return sock
 
 
-def connect(sock: zmq.Socket[Any], address: str) -> None:
-    """Connect to HOST:PORT. ZeroMQ keeps trying, and resolves the name each time."""
+def connect(sock: zmq.Socket[Any], address: str, *, over_ipv6: bool | None = None) -> None:
+    """
+    Connect to HOST:PORT. ZeroMQ keeps trying, and resolves the name each time.
+
+    `over_ipv6`: the answer of `is_over_ipv6`; without it that is called here.
+    """
     host, port = split_address(address)
-    families, _ = _families(host)
-    sock.setsockopt(zmq.IPV6, int(families == {socket.AF_INET6}))
+    sock.setsockopt(zmq.IPV6, int(is_over_ipv6(address) if over_ipv6 is None else over_ipv6))
     sock.connect(f"tcp://{join_address(host, port)}")
+
+
+def is_over_ipv6(address: str) -> bool:
+    """Whether the host of HOST:PORT has addresses of IPv6 alone. May query a name server."""
+    families, _ = _families(split_address(address)[0])
+    return families == {socket.AF_INET6}
 
 
 def why_no_address(address: str) -> str:
