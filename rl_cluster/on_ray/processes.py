@@ -53,7 +53,7 @@ class ServerProcess:
             self.folder.mkdir(parents=True, exist_ok=True)
             if plan.has_keys and not (self.folder / "keys").exists():
                 keygen = command_of("ps_ctl", ["keygen", str(self.folder / "keys")])
-                subprocess.run(keygen, check=True, capture_output=True, text=True)
+                subprocess.run(keygen, check=True, capture_output=True, encoding="utf-8", errors="replace")
             if plan.settings and not self._has_checkpoint:
                 (self.folder / SETTINGS).write_text(plan.settings, encoding="utf-8")
         except OSError as error:
