@@ -7,7 +7,7 @@ Inputs are `observations` [N, ...]; with an LSTM also `starts` [N] bool, True fo
 """
 
 import contextlib
-import importlib
+import importlib.util
 import io
 import logging
 import warnings
@@ -46,10 +46,8 @@ def check_onnx(network: nn.Module, observations: ObservationSpace) -> None:
         raise SettingsError(
             f"--onnx: {type(network).__name__} is the network of a custom algorithm: its outputs are unknown"
         )
-    try:
-        importlib.import_module("onnxscript")
-    except ImportError as error:
-        raise SettingsError(f"--onnx: {error}; {EXTRA}") from error
+    if importlib.util.find_spec("onnxscript") is None:
+        raise SettingsError(f"--onnx: onnxscript is not installed; {EXTRA}")
 
 
 def write_onnx(path: Path, network: nn.Module, observations: ObservationSpace) -> None:

@@ -16,6 +16,7 @@ import tyro
 
 from benchmarks.learning.programs import evaluate, train
 from ps_common.errors import PsRlError
+from ps_common.run_folder.paths import records_folder
 from ps_common.settings.run_files import SETTINGS, load_config
 from rl_eval.policy_folder import RECEIPT
 from rl_eval.receipt import read_receipt
@@ -58,7 +59,7 @@ class Flags:
 
 def main(flags: Flags) -> None:
     if flags.run_dir is not None:
-        preset = load_config(flags.run_dir / SETTINGS).preset
+        preset = load_config(records_folder(flags.run_dir) / SETTINGS).preset
         if flags.presets != (preset,):
             raise PsRlError(f"--run-dir {flags.run_dir}: has a policy of {preset} alone; add --presets {preset}")
     for preset in flags.presets:

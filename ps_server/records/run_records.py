@@ -124,7 +124,7 @@ class _RecordFiles:
             return
         if self._summaries is not None:
             self._summaries.close()
-            self._summaries = None
+            self._summaries = self._spec = None
         if spec.records.summaries != "none":
             self._summaries = Summaries(self._folder, spec)
         self._spec = spec

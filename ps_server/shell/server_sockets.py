@@ -18,7 +18,7 @@ from ps_common.protocol.names import EVERY_INTERFACE, bare_host, split_address
 from ps_common.protocol.wire import CHUNK_BYTES, MAX_FRAME_BYTES, MAX_FRAMES, Buffer, read_to_worker, to_frames
 from ps_common.sockets.curve import ClientKeys
 from ps_common.sockets.tcp_connections import Inbox
-from ps_common.sockets.zmq_sockets import connect, dealer, why_no_address
+from ps_common.sockets.zmq_sockets import connect, dealer, is_over_ipv6, why_no_address
 from ps_server.state.effects import SendToServer
 
 RECEIVE_HIGH_WATER = 16  # whole messages of one peer, received and not yet handled
@@ -117,6 +117,7 @@ class OtherServers:
         self._keys = keys
         self._inboxes: dict[str, tuple[Inbox, int]] = {}  # by address, with the most bytes of a vector from there
         self._lookups: dict[str, Thread] = {}  # by address
+        self._over_ipv6: dict[str, bool] = {}  # by address whose lookup has ended
         self._is_closed = Event()
         self._log = LogOfPeer(log)
 
@@ -173,12 +174,13 @@ class OtherServers:
             log.warning("%s %s: %s; still trying", flag, address, why)
         while why and not self._is_closed.wait(LOOKUP_SECONDS):
             why = why_no_address(address)
+        self._over_ipv6[address] = is_over_ipv6(address)
 
     def _new_inbox(self, address: str) -> Inbox:
         connection = dealer(self._context, self._keys)
         # The kernel must not take minutes to find that the host has vanished and come back.
         connection.setsockopt(zmq.TCP_MAXRT, DEAD_MILLISECONDS)
         inbox = Inbox(self._context, connection, is_locked=self._keys is not None)
-        connect(connection, address)
+        connect(connection, address, over_ipv6=self._over_ipv6[address])
         self._poller.register(connection, zmq.POLLIN)
         return inbox

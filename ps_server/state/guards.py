@@ -116,17 +116,16 @@ def most_steps(environments: int, run: RunSpec) -> int:
 
 def check_steps(steps: int, *, before: int, environments: int, run: RunSpec) -> None:
     """Raises Denied when a worker cannot make so many steps, or when the run cannot count them: `before` is its T."""
+    if steps > (most := most_steps(environments, run)):
+        if run.environment.id == NO_ENVIRONMENT:
+            raise Denied("absurd_steps", f"the push counts {steps} steps, and at most {most} are accepted")
+        raise Denied(
+            "absurd_steps",
+            f"the push counts {steps} steps; {environments} environments make at most {most} in an unroll of "
+            f"{run.algorithm.unroll_length}: HELLO names the number of environments, the run the length of an unroll",
+        )
     if before + steps > MOST_T:
         raise Denied("absurd_steps", f"a run counts at most {MOST_T} steps, and this one has {before}")
-    if steps <= (most := most_steps(environments, run)):
-        return
-    if run.environment.id == NO_ENVIRONMENT:
-        raise Denied("absurd_steps", f"the push counts {steps} steps, and at most {most} are accepted")
-    raise Denied(
-        "absurd_steps",
-        f"the push counts {steps} steps; {environments} environments make at most {most} in an unroll of "
-        f"{run.algorithm.unroll_length}: HELLO names the number of environments, the run the length of an unroll",
-    )
 
 
 def check_games(episodes: Sequence[Episode], *, unplayed: int) -> None:

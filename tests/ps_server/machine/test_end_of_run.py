@@ -78,14 +78,17 @@ def test_an_admin_ends_the_run(server: Transcript) -> None:
     assert stops(server) == {b"a": "enough", b"b": "enough"}
 
 
-def test_the_reason_for_the_end_can_be_sent_whatever_it_quotes(server: Transcript) -> None:
+def test_reasons_can_be_sent_whatever_they_quote(server: Transcript) -> None:
+    long = {"environment.wrapper": ("x" * 200,) * 30}
+    refused = server.ask("c", server.hello_of("c", overrides=long))
+    assert isinstance(refused.message, messages.Refused)
+    assert (refused.message.code, len(refused.message.reason)) == ("contradiction", 4000)
+    sendable(refused)
     server.effects = server.machine.recall_failed("läufe/pong has no checkpoints " + "x" * 5000, now=server.now)
     assert stops(server).keys() == {b"a", b"b"}
     for send in sends(server.effects):
         sendable(send)
     sendable(server.ask("admin", messages.StatusRequest(request=1)))
-    long = {"environment.kwargs": {"name": "ä" * 5000}}
-    sendable(server.ask("c", server.hello_of("c", overrides=long)))
 
 
 def test_stop_is_sent_to_the_living_only(server: Transcript) -> None:
