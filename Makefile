@@ -29,7 +29,7 @@ train: $(RUN)  ## a server and workers learn a game on this machine: PRESET=… 
 test: style  ## lint, types, tests
 	$(BIN)/python -m compileall -q -j 0 common ps_* rl_*
 	@$(BIN)/mypy & types=$$!; \
-		$(BIN)/pytest -n $$(($$(nproc) + 1)) --dist worksteal --durations 25; tests=$$?; \
+		$(BIN)/pytest -n $$(($$(env -u OMP_NUM_THREADS nproc) + 1)) --dist worksteal --durations 25; tests=$$?; \
 		wait $$types || { echo "mypy has found errors: they stand above"; exit 1; }; exit $$tests
 
 check: lint  ## lint, types, who may import whom: seconds, before the tests

@@ -191,7 +191,7 @@ class VectorEnvironments:
 def _is_batch(last: Any, space: Space[Any]) -> bool:
     """Whether last observations are arrays of all environments, and not one for each environment."""
     if isinstance(last, np.ndarray):
-        return last.dtype != np.object_
+        return bool(last.dtype != np.object_)
     return isinstance(last, Mapping) or (isinstance(last, tuple) and isinstance(space, Tuple))
 
 
