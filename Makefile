@@ -53,7 +53,7 @@ bench-full: $(READY)  ## the same with more rows
 	$(BIN)/python -m benchmarks --full
 
 nightly: $(READY)  ## what takes too long for every commit: further real runs, each preset for 5,000 steps, the pages' commands, zoo/
-	$(BIN)/pytest -n $$(nproc) --dist worksteal --durations 25 -m nightly
+	$(BIN)/pytest -n $$(env -u OMP_NUM_THREADS nproc) --dist worksteal --durations 25 -m nightly
 
 # In virtual environments of their own, with ps-rl and no extra.
 UNIT_TESTS := $(addprefix tests/,ps_common ps_client rl_agent ps_server rl_worker simulation)
