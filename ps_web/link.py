@@ -8,6 +8,7 @@ port, and a standby has another address. The link tries one address after anothe
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from typing import cast
 
@@ -32,12 +33,14 @@ from ps_common.protocol.wire import read_to_worker, to_frames
 from ps_common.sockets.curve import ClientKeys
 from ps_common.sockets.subscription import RENEWALS_IN_A_LEASE, Subscriber
 from ps_common.sockets.tcp_connections import Inbox
-from ps_common.sockets.zmq_sockets import connect, dealer, is_over_ipv6
+from ps_common.sockets.zmq_sockets import connect, dealer, is_over_ipv6, why_no_address
 
 RETRY_SECONDS = 1.0  # between two requests to a silent server
 SILENT_SECONDS = 5.0  # after which the next address is tried
 TURN_MILLISECONDS = 250  # between two looks at what has arrived of a message
 WATCH_AGAIN_SECONDS = 2.0  # after a worker that is not there (yet) was asked for
+# A name server may take long to say no: lookups wait for each other, and nothing else of ps-web waits for them.
+LOOKUPS = ThreadPoolExecutor(8, thread_name_prefix="lookup")
 FIRST_WATCH = 1 << 32  # requests with this number and later ones are WATCH, those before it SUBSCRIBE
 
 
@@ -90,11 +93,11 @@ class ServerLink:
 
     async def _subscribe(self, context: zmq.asyncio.Context, address: str, *, is_only_one: bool) -> None:
         """As long as the server at this address answers. A standby has no subscribers: it is asked for its status."""
-        over_ipv6 = bool(address) and await asyncio.to_thread(is_over_ipv6, address)  # a name server may be slow
+        over_ipv6 = await asyncio.get_running_loop().run_in_executor(LOOKUPS, _over_ipv6, address) if address else None
         plain = dealer(context, self._keys)
         socket = cast(zmq.asyncio.Socket, plain)
         with closing(Inbox(context, plain, is_locked=self._keys is not None)) as inbox:
-            if address:
+            if over_ipv6 is not None:
                 connect(socket, address, over_ipv6=over_ipv6)
             subscriber = self._subscriber
             subscriber.renew_by(0.0)
@@ -146,3 +149,8 @@ async def _send(socket: zmq.asyncio.Socket, message: ToServer) -> None:
     """Send it, or drop it where the connection has ended: to wait for room would be to wait for ever."""
     with suppress(zmq.Again):
         await socket.send_multipart(to_frames(message), zmq.NOBLOCK)
+
+
+def _over_ipv6(address: str) -> bool | None:
+    """Whether to connect over IPv6; None while the name has no address: ZeroMQ would look it up again and again."""
+    return None if why_no_address(address) else is_over_ipv6(address)

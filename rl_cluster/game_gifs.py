@@ -4,6 +4,7 @@ GIFs of games of a run while it learns: rl-eval, beside the run, records a game 
 One game is recorded at a time, with the newest such checkpoint. A failure is reported, and the run goes on.
 """
 
+import contextlib
 import os
 import shutil
 import time
@@ -56,7 +57,8 @@ class GameGifs:
         finally:
             if self._child is not None:
                 self._child.end(within_seconds=0.0)
-            (self._run_folder / GIFS / WEIGHTS).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                (self._run_folder / GIFS / WEIGHTS).unlink()
 
     def look(self) -> list[str]:
         """Begin a recording if one is due. Returns a line on each that has failed."""

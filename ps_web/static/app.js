@@ -10,15 +10,16 @@ let gone = ""; // why nothing new comes from ps-web; "" while it answers
 function connect() {
   if (source) source.close();
   streamed = shownIds();
-  source = new EventSource(`api/stream?runs=${streamed.join(",")}`);
+  const mine = source = new EventSource(`api/stream?runs=${streamed.join(",")}`);
   const on = (kind, take) => source.addEventListener(kind, (event) => { take(JSON.parse(event.data)); later(); });
   source.onopen = () => { by("link").textContent = "connected to ps-web"; };
   source.onerror = async () => {
     if (!gone) leave(`ps-web does not answer since ${new Date().toLocaleTimeString()}; trying again …`);
     if (source.readyState !== EventSource.CLOSED) return;
-    const why = await refusal(source.url);
+    const why = await refusal(mine.url);
+    if (source !== mine) return; // another run was ticked meanwhile
     if (why) leave(`ps-web refuses this page: ${why}; trying again …`);
-    setTimeout(start, 2000);
+    setTimeout(() => { if (source === mine) start(); }, 2000);
   };
   on("hello", (hello) => { steering = hello.steering; gone = ""; runs.clear(); look(); });
   on("bye", (bye) => { source.close(); for (const run of bye.runs) if (runs.has(run.run)) runs.set(run.run, run); leave("ps-web has ended."); });

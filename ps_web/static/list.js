@@ -21,6 +21,7 @@ async function look() {
     if (answer.status !== 200) return;
     tag = answer.headers.get("ETag") || "";
     lines = await answer.json();
+    streamed = streamed.filter(lineOf); // a run that comes back is asked for again
     if (lines.length > 1 && !table) table = await (await fetch("api/settings")).json();
   } catch { return; } // the stream says that ps-web does not answer
   if (source) show();

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack
 
 import pytest
 import zmq
@@ -163,17 +164,25 @@ def test_a_name_is_resolved_beside_the_pages_which_a_slow_name_server_does_not_h
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     threads: list[threading.Thread] = []
+    answers = threading.Event()
 
     def resolve(*_: object, **__: object) -> list[object]:
         threads.append(threading.current_thread())
+        assert answers.wait(20)
         raise OSError("no name server answers")
 
     monkeypatch.setattr(link, "SILENT_SECONDS", 0.01)
     monkeypatch.setattr("socket.getaddrinfo", resolve)
 
     async def check() -> None:
-        async with running(link_to(lambda: ["127.0.0.1:9"])):
-            while len(threads) < 2:
+        async with AsyncExitStack() as links:
+            for _ in range(40):
+                await links.enter_async_context(running(link_to(lambda: ["ps-0.ps:9"])))
+            while not threads:
+                await asyncio.sleep(0.01)
+            assert await asyncio.wait_for(asyncio.to_thread(int, "7"), 10) == 7
+            answers.set()
+            while len(threads) < 41:
                 await asyncio.sleep(0.01)
 
     asyncio.run(check())

@@ -150,3 +150,10 @@ def test_a_recording_that_lasts_too_long_is_given_up(
         keep(tmp_path, 10)
     assert capsys.readouterr().out == "the last game was not recorded within 0 s\n"
     assert begun[0].exit_status == -9
+
+
+def test_a_file_in_the_place_of_the_folder_ends_no_run(tmp_path: Path) -> None:
+    (tmp_path / GIFS).touch()
+    with gifs_of(tmp_path) as gifs:
+        keep(tmp_path, 10)
+        assert "no game was recorded" in gifs.look()[0]
