@@ -73,6 +73,7 @@ STRIKES = 10  # so many offences in a short time begin a quarantine
 FORGIVEN_SECONDS = 10.0  # after which one offence less counts
 FIRST_SECONDS = 1.0  # the first quarantine; each further one is twice as long
 LONGEST_SECONDS = 300.0  # the longest quarantine; and after so long without an offence, the next one is a first one
+MOST_DOUBLINGS = 30  # far beyond the longest
 MOST_RECORDS = 10_000
 
 
@@ -100,7 +101,7 @@ class Quarantine:
         record.strikes += 1
         record.last_offence = now
         if record.strikes >= STRIKES:
-            record.until = now + min(FIRST_SECONDS * 2**record.times, LONGEST_SECONDS)
+            record.until = now + min(FIRST_SECONDS * 2.0 ** min(record.times, MOST_DOUBLINGS), LONGEST_SECONDS)
             record.times += 1
             record.strikes = STRIKES / 2
         self._records[who] = record

@@ -90,7 +90,7 @@ class SummaryPoints:
         self._frames_per_step = frames_per_step
         self._due: int | None = None  # at this number of updates
         self._due_minutes = 0.0
-        self._seen: defaultdict[str, list[float]] = defaultdict(list)
+        self._seen: defaultdict[str, tuple[float, int]] = defaultdict(lambda: (0.0, 0))  # sum and count
 
     def add(self, report: RecordReport) -> dict[str, float]:
         """Add a report. Returns the point, by tag, that it completes; else an empty one."""
@@ -101,9 +101,10 @@ class SummaryPoints:
             meters["frames_per_second"] = meters["steps_per_second"] * self._frames_per_step
         for name, value in meters.items():
             if name in self._style.names or "/" in name:
-                self._seen[name].append(value)
-        self._seen["episode_return"] += [episode.episode_return for episode in report.episodes]
-        self._seen["episode_length"] += [episode.length for episode in report.episodes]
+                self._add(name, value)
+        for episode in report.episodes:
+            self._add("episode_return", episode.episode_return)
+            self._add("episode_length", episode.length)
         if self._due is None:
             self._due = report.updates + self._every_updates
         if report.updates < self._due or report.minutes < self._due_minutes:
@@ -114,9 +115,13 @@ class SummaryPoints:
 
     def rest(self) -> dict[str, float]:
         """The point of the reports since the last point; empty without any."""
-        point = {self._style.names.get(name, name): sum(seen) / len(seen) for name, seen in self._seen.items() if seen}
+        point = {self._style.names.get(name, name): total / count for name, (total, count) in self._seen.items()}
         self._seen.clear()
         return point
+
+    def _add(self, name: str, value: float) -> None:
+        total, count = self._seen[name]
+        self._seen[name] = total + value, count + 1
 
 
 class SummaryHistograms:

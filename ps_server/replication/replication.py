@@ -205,9 +205,13 @@ class Replication:
 
     def begin_anew(self) -> list[Effect]:
         """The run went back to a checkpoint, which no update describes: the standby needs the state again."""
-        standby, self._standby = self._standby, None
+        standby = self._standby
         if standby is None:
             return []
+        if not standby.is_dropped:  # it may take over yet: its lease holds, as that of one that could not keep up
+            standby.pause_seconds = self._former.pause_seconds if self._former is not None else 0.0
+            standby.is_dropped, self._former = True, standby
+            standby.backlog.clear()
         reason = "the run went back to a checkpoint; send FOLLOW again"
         return [Send(standby.peer, Refused(request=standby.request, code="not_following", reason=reason))]
 

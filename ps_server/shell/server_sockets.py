@@ -3,6 +3,7 @@ The sockets of a server: its ROUTER, and the address by which others reach it, o
 DEALER an address to other servers, of a standby to its primary and of a shard to shard 1.
 """
 
+import contextlib
 import logging
 import socket
 from collections.abc import Iterator, Sequence
@@ -85,12 +86,9 @@ def _is_local(address: str) -> bool:
 def _outgoing_address() -> str:
     """The source address of packets to other networks, or this machine's name where there is none."""
     for family, outside in OUTSIDE:
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            try:
-                probe.connect((outside, 9))
-                return str(probe.getsockname()[0])
-            except OSError:
-                continue
+        with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((outside, 9))
+            return str(probe.getsockname()[0])
     return socket.gethostname()
 
 

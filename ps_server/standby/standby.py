@@ -154,7 +154,7 @@ class Standby:
                     self._begin_anew()
             case messages.Refused():
                 return self._refused_for_good(message)
-            case messages.Stop():
+            case messages.Stop() if self.run is None or self._primary_died == math.inf:  # else another run has ended
                 return [LogLine(f"the run is over: {message.reason}"), Exit(message.reason)]
         return []
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from ps_common.errors import CheckpointError
 from ps_common.protocol.lineage import Lineage, Shard
 from ps_common.protocol.messages import Code, Opened, Push, Report, RunReply, RunState, Settlement, Verdict
-from ps_common.protocol.names import module_of
+from ps_common.protocol.names import MOST, module_of
 from ps_common.protocol.record import WEIGHTS, Account, Record
 from ps_common.protocol.status import Adjustment
 from ps_common.protocol.tensors import Schema
@@ -190,7 +190,8 @@ class TrainingRun:
         try:
             before = self.progress.global_steps
             check_steps(push.steps, before=before, environments=account.environments, run=self.spec)
-            account.unplayed += push.steps  # even if the push is discarded: its steps were played
+            # Even if the push is discarded: its steps were played.
+            account.unplayed = min(account.unplayed + push.steps, MOST)
             gradient, norm = gradient_of(push, vector, self.weights.schema)
             self.ledger.applied(worker_id)
             return Sound(staleness, push.steps, gradient, norm)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ps_client.shell.zmq_client import Reply, ReplyFuture, ZmqClient
-from ps_common.errors import RequestRefused, RunEnded
+from ps_common.errors import RequestRefused, RunEnded, WireError
 from ps_common.program.output import LogOfPeer
 from ps_common.protocol import messages
 from ps_common.protocol.codecs import CODECS, codec_named
@@ -176,7 +176,8 @@ class RemoteParameters:
     def newest(self, received: Reply, have: Newest | None) -> Newest:
         """The second half of `pull`: what a reply brings to a worker that has `have`."""
         reply, vector = received
-        assert isinstance(reply, messages.Weights | messages.NotModified), f"{reply} is no reply to a pull"
+        if not isinstance(reply, messages.Weights | messages.NotModified):
+            raise WireError(f"the server replies to a pull with {type(reply).__name__}")
         weights, base = None, have.base if have else None
         if isinstance(reply, messages.Weights):
             weights = codec_named(reply.codec).decode(vector, self.schema.size, self.schema.statistics)

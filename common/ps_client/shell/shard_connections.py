@@ -30,6 +30,7 @@ from ps_common.protocol.lineage import Shard
 from ps_common.protocol.messages import Code, Frame, Run, Welcome
 from ps_common.protocol.names import as_name, as_text
 from ps_common.protocol.tensors import Schema
+from ps_common.run_folder.endpoint_file import check_server
 from ps_common.settings.run_spec import Wire
 from ps_common.sockets.curve import ClientKeys
 
@@ -126,6 +127,7 @@ class ShardConnections:
         self.close("to join all shards")
         self._all, first = [], None
         for number, address in enumerate(welcome.shard.addresses, 1):
+            check_server("the server's list of shards", address)
             shard = replace(welcome.shard, number=number)
             self._all.append(self._connect(typed.get(number, address), shard, first))
             first = first or self._all[0].welcome.result()

@@ -68,7 +68,7 @@ class Followers:
         for process in list(self._all):
             try:
                 lines += deaths_of([process])
-            except PsRlError as error:
+            except (PsRlError, OSError) as error:
                 self._all.remove(process)
                 lines.append(f"{error}; it is not started again{self._advice[process.name]}")
         return lines

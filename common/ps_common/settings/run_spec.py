@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from ps_common.meters import linear
-from ps_common.protocol.names import IMPORT_PATH, LONGEST_TEXT, ImportPath, Sentence, Text, is_import_path, module_of
+from ps_common.protocol.names import IMPORT_PATH, LONGEST_TEXT, ImportPath, Text, is_import_path, module_of
 from ps_common.settings.keyword_arguments import KeywordArguments, check_arguments
 from ps_common.settings.kinds import (
     ADJUSTABLE,
@@ -495,7 +495,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         flag(help="seed of weights, environments and sampling; each worker derives its own from it"),
     ] = None
     start_from: Annotated[
-        Sentence,
+        Text,
         KEPT,
         ADDED_IN_0_2,
         kinds(takes="a path in ASCII characters"),

@@ -140,6 +140,19 @@ def test_a_run_counts_no_more_steps_than_a_checkpoint_can_keep() -> None:
     assert reads_back(server)
 
 
+def test_steps_of_discarded_pushes_make_no_counter_that_a_checkpoint_cannot_keep() -> None:
+    server = Transcript.seeded()
+    server.run.ledger.accounts["a"].unplayed = MOST - 5
+    assert server.push("a", 1, [1, 1], steps=20).code == "wrong_size"
+    assert reads_back(server)
+
+
+def test_a_proposed_run_that_no_reply_can_carry_is_refused() -> None:
+    server = Transcript()
+    hidden = {"network": {"name": "mlp", "hidden": [64] * 50_000}}
+    assert server.refusal("a", server.hello_of("a", proposed_run=hidden)).code == "bad_run"
+
+
 def test_pushes_that_wait_and_will_be_discarded_vouch_for_no_games() -> None:
     server = Transcript.seeded(workers=("a", "b"), consistency={"rule": "sync"})
     for sequence in (2, 3):

@@ -30,6 +30,10 @@ def test_a_few_offences_are_borne() -> None:
     assert offended(STRIKES - 1).seconds_left("x", now=0.0) == 0
 
 
+def test_thousands_at_once_are_no_longer_than_the_longest() -> None:
+    assert offended(10_000).seconds_left("x", now=0.0) == LONGEST_SECONDS
+
+
 def test_many_are_not_and_nobody_else_pays() -> None:
     quarantine = offended(STRIKES)
     assert quarantine.seconds_left("x", now=0.0) == FIRST_SECONDS

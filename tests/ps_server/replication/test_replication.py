@@ -58,6 +58,18 @@ def followed_server() -> Primary:
     return server
 
 
+def test_a_standby_that_may_take_over_before_the_run_went_back_keeps_pushes_from_being_durable() -> None:
+    server = followed_server()
+    server.push("a", 1)
+    server.save_and_complete()
+    assert server.durable() == 0, "the standby lacks it"
+    server.machine.replication.begin_anew()
+    server.after(0.25)
+    assert server.durable() == 0
+    server.after(LEASE_SECONDS)
+    assert server.durable() == 1
+
+
 def test_a_standby_gets_the_state_once_however_often_it_retries_follow() -> None:
     server = Primary.seeded()
     assert isinstance(server, Primary)

@@ -516,6 +516,14 @@ def test_a_server_of_another_run_is_no_life_sign_of_the_primary(is_seeded: bool)
     assert (anew.standby.server.lineage.run_id, anew.standby.version) == (RUN_ID, 2)
 
 
+def test_the_end_of_another_run_at_the_address_of_the_primary_does_not_end_its_standby() -> None:
+    anew = started_anew(WithStandby.following(), is_seeded=True)
+    anew.pass_time(2.0)
+    stop = messages.Stop(reason="another run is over")
+    assert not [one for one in anew.standby.receive_from_primary(stop, (), now=anew.now) if isinstance(one, Exit)]
+    assert the_run(anew).lineage.run_id == RUN_ID
+
+
 def test_a_server_gives_no_state_to_a_standby_that_holds_another_run() -> None:
     server = WithStandby.seeded()
     told = server.refusal("x", messages.Follow(request=1, address="x:1", run_id="another"))
