@@ -77,7 +77,7 @@ def run_for(hello: Hello, run: TrainingRun | None, lineage: Lineage, *, override
     return run or TrainingRun(spec, lineage)
 
 
-MOST_RUN_BYTES = 2**15  # of the settings as JSON: a status has those of the run beside its workers and its schema
+MOST_RUN_BYTES = 2**15  # of the settings in a message: a status has those of the run beside its workers and its schema
 
 
 def _decide(hello: Hello, overrides: dict[str, Any]) -> RunSpec:
@@ -86,7 +86,7 @@ def _decide(hello: Hello, overrides: dict[str, Any]) -> RunSpec:
         if proposed.start_from:
             raise SettingsError(f"--start-from {proposed.start_from}: the server reads it; give it to ps-server")
         spec = with_settings(proposed, overrides, source="ps-server's flags")
-        if len(msgspec.json.encode(run_for_peers(spec))) > MOST_RUN_BYTES:
+        if len(msgspec.msgpack.encode(run_for_peers(spec))) > MOST_RUN_BYTES:
             raise SettingsError(f"the settings of the run take more than {MOST_RUN_BYTES} bytes: no reply carries them")
         return spec
     except SettingsError as error:

@@ -16,7 +16,7 @@ from ps_server.state.training_run import TrainingRun
 
 # A status has to fit into one header of 1 MiB with the run and the schema, however long the workers make their names.
 MAX_WORKERS = 200
-MAX_WORKERS_BYTES = 600_000
+MAX_WORKERS_BYTES = 550_000
 FRESH_AT_ONCE, FRESH_PER_SECOND = 20, 4.0  # one of many workers takes milliseconds
 
 

@@ -212,6 +212,7 @@ class Replication:
             standby.pause_seconds = self._former.pause_seconds if self._former is not None else 0.0
             standby.is_dropped, self._former = True, standby
             standby.backlog.clear()
+            self.number += 1  # a standby that had everything has not the weights of that checkpoint
         reason = "the run went back to a checkpoint; send FOLLOW again"
         return [Send(standby.peer, Refused(request=standby.request, code="not_following", reason=reason))]
 

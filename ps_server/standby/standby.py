@@ -127,7 +127,7 @@ class Standby:
             return self._receive_from_replaced(self.server, message, now=now)
         if isinstance(message, messages.Refused) and message.code in WITHOUT_THE_RUN:
             self._primary_died, self._is_bound = min(self._primary_died, now), True
-        else:
+        elif not isinstance(message, messages.Stop):
             self._primary_heard, self._lacks = now, ""
         if is_damaged(vector, check_in(message)):
             return self._warn(f"{self.primary}: vectors arrive damaged, are not used, and are sent again", DAMAGED)

@@ -28,9 +28,8 @@ from ps_client.shell.zmq_client import GOODBYE_SECONDS, ZmqClient
 from ps_common.errors import RunEnded
 from ps_common.protocol.lineage import Shard
 from ps_common.protocol.messages import Code, Frame, Run, Welcome
-from ps_common.protocol.names import as_name, as_text
+from ps_common.protocol.names import as_name, as_text, check_address
 from ps_common.protocol.tensors import Schema
-from ps_common.run_folder.endpoint_file import check_server
 from ps_common.settings.run_spec import Wire
 from ps_common.sockets.curve import ClientKeys
 
@@ -123,11 +122,12 @@ class ShardConnections:
         welcome = self._all[0].welcome.result()
         if not welcome.shard.addresses:
             return welcome
+        for address in ",".join(welcome.shard.addresses).split(","):
+            check_address("the server's list of shards:", address)
         typed = {welcome.shard.number: self._server}  # the user may reach it by another address than the other shards
         self.close("to join all shards")
         self._all, first = [], None
         for number, address in enumerate(welcome.shard.addresses, 1):
-            check_server("the server's list of shards", address)
             shard = replace(welcome.shard, number=number)
             self._all.append(self._connect(typed.get(number, address), shard, first))
             first = first or self._all[0].welcome.result()

@@ -70,7 +70,8 @@ class Followers:
                 lines += deaths_of([process])
             except (PsRlError, OSError) as error:
                 self._all.remove(process)
-                lines.append(f"{error}; it is not started again{self._advice[process.name]}")
+                who = f"{process.name}: " if isinstance(error, OSError) else ""
+                lines.append(f"{who}{error}; it is not started again{self._advice[process.name]}")
         return lines
 
     def announce_page(self, *, leaving: Callable[[], bool]) -> None:

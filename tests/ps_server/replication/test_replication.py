@@ -70,6 +70,14 @@ def test_a_standby_that_may_take_over_before_the_run_went_back_keeps_pushes_from
     assert server.durable() == 1
 
 
+def test_a_standby_that_had_everything_before_the_run_went_back_has_nothing_of_it_afterwards() -> None:
+    server = followed_server()
+    server.machine.replication.begin_anew()
+    server.push("a", 1)
+    server.save_and_complete()
+    assert server.durable() == 0
+
+
 def test_a_standby_gets_the_state_once_however_often_it_retries_follow() -> None:
     server = Primary.seeded()
     assert isinstance(server, Primary)
