@@ -29,15 +29,21 @@ SECONDS = 20.0
 FRAME = WatchedFrame(worker_id="a", frame=Frame(score=1.0, value=2.0))
 
 
-def link_to(addresses: Callable[[], Sequence[str]]) -> ServerLink:
-    """A link whose news nobody takes."""
+def link_to(
+    addresses: Callable[[], Sequence[str]],
+    *,
+    take_event: Callable[[int, Event], None] = lambda *_: None,
+    watched: Callable[[], str] = str,
+    take_frame: Callable[[WatchedFrame], None] = lambda _: None,
+) -> ServerLink:
+    """A link whose other news nobody takes."""
     return ServerLink(
         addresses,
         keys=None,
         take_status=lambda _: None,
-        take_event=lambda *_: None,
-        watched=str,
-        take_frame=lambda _: None,
+        take_event=take_event,
+        watched=watched,
+        take_frame=take_frame,
     )
 
 
@@ -78,14 +84,7 @@ def test_a_worker_that_is_not_there_yet_is_asked_for_again_on_the_same_subscript
     async def check() -> None:
         with zmq.asyncio.Context() as context, context.socket(zmq.ROUTER) as router:
             address = f"127.0.0.1:{router.bind_to_random_port('tcp://127.0.0.1')}"
-            page_link = ServerLink(
-                lambda: [address],
-                keys=None,
-                take_status=lambda _: None,
-                take_event=lambda *_: None,
-                watched=lambda: "a",
-                take_frame=frames.append,
-            )
+            page_link = link_to(lambda: [address], watched=lambda: "a", take_frame=frames.append)
             tasks = [asyncio.create_task(serve(router)), asyncio.create_task(page_link.run())]
             async with asyncio.timeout(SECONDS):
                 while not frames:
@@ -118,14 +117,7 @@ def test_the_events_of_another_run_come_from_the_first_one_on_by_a_new_connectio
     async def check() -> None:
         with zmq.asyncio.Context() as context, context.socket(zmq.ROUTER) as router:
             address = f"127.0.0.1:{router.bind_to_random_port('tcp://127.0.0.1')}"
-            page_link = ServerLink(
-                lambda: [address],
-                keys=None,
-                take_status=lambda _: None,
-                take_event=lambda _, event: found.append(event),
-                watched=str,
-                take_frame=lambda _: None,
-            )
+            page_link = link_to(lambda: [address], take_event=lambda _, event: found.append(event))
             serving = asyncio.create_task(serve(router))
             async with running(page_link):
                 while not found:
