@@ -180,9 +180,7 @@ class Replication:
             self._standby = None
             if standby.is_dropped:
                 return []
-            standby.pause_seconds = self._former.pause_seconds if self._former is not None else 0.0
-            self._former = standby
-            standby.backlog.clear()
+            self._put_away(standby)
             sentence = f"the standby {standby.address} is gone; checkpoints alone count again"
             return [LogLine(sentence, warning=True, peer="standby")]
         return [Send(standby.peer, item.message, vector=item.vector) for item in standby.backlog.take_resends(now=now)]
@@ -209,9 +207,8 @@ class Replication:
         if standby is None:
             return []
         if not standby.is_dropped:  # it may take over yet: its lease holds, as that of one that could not keep up
-            standby.pause_seconds = self._former.pause_seconds if self._former is not None else 0.0
-            standby.is_dropped, self._former = True, standby
-            standby.backlog.clear()
+            standby.is_dropped = True
+            self._put_away(standby)
             self.number += 1  # a standby that had everything has not the weights of that checkpoint
         reason = "the run went back to a checkpoint; send FOLLOW again"
         return [Send(standby.peer, Refused(request=standby.request, code="not_following", reason=reason))]
@@ -220,6 +217,12 @@ class Replication:
         """The run is over."""
         standby, self._standby = self._standby, None
         return [] if standby is None else [Send(standby.peer, Stop(reason=reason))]
+
+    def _put_away(self, standby: _Standby) -> None:
+        """It is the former one from now on, through no fault of its own: the next pause is that of the one before."""
+        standby.pause_seconds = self._former.pause_seconds if self._former is not None else 0.0
+        self._former = standby
+        standby.backlog.clear()
 
     def _drop(self, standby: _Standby, why: str, *, now: float) -> list[Effect]:
         """Send it nothing more but the reason. `durable_through` holds for the rest of its lease."""
