@@ -33,7 +33,7 @@ from ps_common.protocol.wire import read_to_worker, to_frames
 from ps_common.sockets.curve import ClientKeys
 from ps_common.sockets.subscription import RENEWALS_IN_A_LEASE, Subscriber
 from ps_common.sockets.tcp_connections import Inbox
-from ps_common.sockets.zmq_sockets import connect, dealer, is_over_ipv6, why_no_address
+from ps_common.sockets.zmq_sockets import connect, dealer, look_up
 
 RETRY_SECONDS = 1.0  # between two requests to a silent server
 SILENT_SECONDS = 5.0  # after which the next address is tried
@@ -93,7 +93,7 @@ class ServerLink:
 
     async def _subscribe(self, context: zmq.asyncio.Context, address: str, *, is_only_one: bool) -> None:
         """As long as the server at this address answers. A standby has no subscribers: it is asked for its status."""
-        over_ipv6 = await asyncio.get_running_loop().run_in_executor(LOOKUPS, _over_ipv6, address) if address else None
+        over_ipv6 = await _looked_up(address) if address else None
         plain = dealer(context, self._keys)
         socket = cast(zmq.asyncio.Socket, plain)
         with closing(Inbox(context, plain, is_locked=self._keys is not None)) as inbox:
@@ -151,6 +151,7 @@ async def _send(socket: zmq.asyncio.Socket, message: ToServer) -> None:
         await socket.send_multipart(to_frames(message), zmq.NOBLOCK)
 
 
-def _over_ipv6(address: str) -> bool | None:
+async def _looked_up(address: str) -> bool | None:
     """Whether to connect over IPv6; None while the name has no address: ZeroMQ would look it up again and again."""
-    return None if why_no_address(address) else is_over_ipv6(address)
+    over_ipv6, _ = await asyncio.get_running_loop().run_in_executor(LOOKUPS, look_up, address)
+    return over_ipv6

@@ -19,7 +19,7 @@ from ps_common.protocol.names import EVERY_INTERFACE, bare_host, split_address
 from ps_common.protocol.wire import CHUNK_BYTES, MAX_FRAME_BYTES, MAX_FRAMES, Buffer, read_to_worker, to_frames
 from ps_common.sockets.curve import ClientKeys
 from ps_common.sockets.tcp_connections import Inbox
-from ps_common.sockets.zmq_sockets import connect, dealer, is_over_ipv6, why_no_address
+from ps_common.sockets.zmq_sockets import connect, dealer, look_up
 from ps_server.state.effects import SendToServer
 
 RECEIVE_HIGH_WATER = 16  # whole messages of one peer, received and not yet handled
@@ -114,8 +114,8 @@ class OtherServers:
         self._poller = poller
         self._keys = keys
         self._inboxes: dict[str, tuple[Inbox, int]] = {}  # by address, with the most bytes of a vector from there
-        self._lookups: dict[str, Thread] = {}  # by address
-        self._over_ipv6: dict[str, bool] = {}  # by address whose lookup has ended
+        self._lookups: set[str] = set()  # addresses whose lookup has begun
+        self._over_ipv6: dict[str, bool] = {}  # by address that was found
         self._is_closed = Event()
         self._log = LogOfPeer(log)
 
@@ -157,10 +157,11 @@ class OtherServers:
         if address in self._inboxes:
             return self._inboxes[address][0]
         if address not in self._lookups:
-            lookup = self._lookups[address] = Thread(target=self._look_up, args=(address, flag), daemon=True)
+            self._lookups.add(address)
+            lookup = Thread(target=self._look_up, args=(address, flag), daemon=True)
             lookup.start()
             lookup.join(QUICK_SECONDS)
-        if self._lookups[address].is_alive():
+        if address not in self._over_ipv6:
             return None
         inbox = self._new_inbox(address)
         self._inboxes[address] = inbox, LONGEST_STATE_BYTES if flag == "--standby-of" else 0
@@ -168,11 +169,13 @@ class OtherServers:
 
     def _look_up(self, address: str, flag: str) -> None:
         """Wait until the name has an address: in a thread, since a name server may take ten seconds to say no."""
-        if why := why_no_address(address):
+        over_ipv6, why = look_up(address)
+        if over_ipv6 is None:
             log.warning("%s %s: %s; still trying", flag, address, why)
-        while why and not self._is_closed.wait(LOOKUP_SECONDS):
-            why = why_no_address(address)
-        self._over_ipv6[address] = is_over_ipv6(address)
+        while over_ipv6 is None and not self._is_closed.wait(LOOKUP_SECONDS):
+            over_ipv6, _ = look_up(address)
+        if over_ipv6 is not None:
+            self._over_ipv6[address] = over_ipv6
 
     def _new_inbox(self, address: str) -> Inbox:
         connection = dealer(self._context, self._keys)

@@ -24,7 +24,7 @@ from ps_common.protocol.wire import Buffer, read_to_worker, to_frames
 from ps_common.release import explained
 from ps_common.sockets.curve import ClientKeys
 from ps_common.sockets.tcp_connections import Inbox
-from ps_common.sockets.zmq_sockets import connect, dealer, why_no_address
+from ps_common.sockets.zmq_sockets import connect, dealer, look_up
 
 TURN_SECONDS = 0.05  # between two looks at what has arrived of a reply
 SERVED_ELSEWHERE = {"standby", "fenced"}  # refusals and phases of a server that does not serve the run (any more)
@@ -76,12 +76,13 @@ def _asked(context: zmq.Context[zmq.Socket[bytes]], address: str, message: ToSer
         check_address("the address", address)
     except SettingsError as error:
         raise ServerUnreachable(str(error)) from error
-    if why := why_no_address(address):
+    over_ipv6, why = look_up(address)
+    if why:
         raise ServerUnreachable(f"{address}: {why}")
     socket = dealer(context, keys)
     socket.setsockopt(zmq.IMMEDIATE, 0)  # the message is sent when there is a connection
     inbox = Inbox(context, socket, is_locked=keys is not None)
-    connect(socket, address)
+    connect(socket, address, over_ipv6=over_ipv6)
     socket.send_multipart(to_frames(message))
     return inbox
 

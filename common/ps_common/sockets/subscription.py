@@ -11,7 +11,7 @@ from ps_common.protocol.messages import Event, Refused, StatusUpdate, Subscribe,
 from ps_common.protocol.wire import read_to_worker, to_frames
 from ps_common.sockets.curve import ClientKeys
 from ps_common.sockets.tcp_connections import Inbox
-from ps_common.sockets.zmq_sockets import connect, dealer, why_no_address
+from ps_common.sockets.zmq_sockets import connect, dealer, look_up
 
 FIRST_REPLY_SECONDS = 10.0  # until a server that has never replied counts as unreachable
 SILENCE_SECONDS = 2.5  # without a message: the server may have been restarted, and knows no subscriber
@@ -95,12 +95,13 @@ def subscription(
 
 @contextmanager
 def _connected(server: str, keys: ClientKeys | None) -> Iterator[Inbox]:
-    if why := why_no_address(server):
+    over_ipv6, why = look_up(server)
+    if why:
         raise ServerUnreachable(f"{server}: {why}")
     with zmq.Context() as context:
         inbox = Inbox(context, dealer(context, keys), is_locked=keys is not None)
         with closing(inbox):
-            connect(inbox.socket, server)
+            connect(inbox.socket, server, over_ipv6=over_ipv6)
             yield inbox
 
 

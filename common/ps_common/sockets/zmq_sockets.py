@@ -52,24 +52,32 @@ def connect(sock: zmq.Socket[Any], address: str, *, over_ipv6: bool | None = Non
     """
     Connect to HOST:PORT. ZeroMQ keeps trying, and resolves the name each time.
 
-    `over_ipv6`: the answer of `is_over_ipv6`; without it that is called here.
+    `over_ipv6`: what `look_up` has found; without it that is called here.
     """
     host, port = split_address(address)
-    sock.setsockopt(zmq.IPV6, int(is_over_ipv6(address) if over_ipv6 is None else over_ipv6))
+    if over_ipv6 is None:
+        over_ipv6, _ = look_up(address)
+    sock.setsockopt(zmq.IPV6, int(over_ipv6 or False))
     sock.connect(f"tcp://{join_address(host, port)}")
 
 
-def is_over_ipv6(address: str) -> bool:
-    """Whether the host of HOST:PORT has addresses of IPv6 alone. May query a name server."""
-    families, _ = _families(split_address(address)[0])
-    return families == {socket.AF_INET6}
+def look_up(address: str) -> tuple[bool | None, str]:
+    """
+    Whether the host of HOST:PORT has addresses of IPv6 alone; None where it has no address now, and why, in words.
+
+    May query a name server.
+    """
+    host, _ = split_address(address)
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:  # UnicodeError: no name has such parts
+        return None, f"the name {host} has no address here: {getattr(error, 'strerror', None) or error}"
+    return {family for family, *_ in found} == {socket.AF_INET6}, ""
 
 
 def why_no_address(address: str) -> str:
     """Why the host of HOST:PORT cannot be resolved now, in words; "" when it can. May query a name server."""
-    host, _ = split_address(address)
-    _, why = _families(host)
-    return why
+    return look_up(address)[1]
 
 
 def bind(sock: zmq.Socket[Any], host: str, port: int) -> tuple[str, int]:
@@ -108,15 +116,6 @@ def send_frames(sock: zmq.Socket[Any], frames: Sequence[Buffer | zmq.Frame]) -> 
     for frame in frames[:-1]:
         sock.send(frame, _AT_ONCE | _MORE, copy=len(frame) <= COPIED_BYTES)
     sock.send(frames[-1], _AT_ONCE, copy=len(frames[-1]) <= COPIED_BYTES)
-
-
-def _families(host: str) -> tuple[set[int], str]:
-    """The families of a host's addresses; and why it has none."""
-    try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:  # UnicodeError: no name has such parts
-        return set(), f"the name {host} has no address here: {getattr(error, 'strerror', None) or error}"
-    return {family for family, *_ in found}, ""
 
 
 def _bindable(host: str) -> str:
