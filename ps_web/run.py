@@ -8,7 +8,6 @@ grows, the curves go on with what the server says.
 
 import asyncio
 import base64
-import contextlib
 import hashlib
 import shlex
 import time
@@ -208,8 +207,9 @@ class WatchedRun:
                 link.cancel()
                 self.status = None
                 self._staleness.pause()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await link
+                await asyncio.wait([link])  # a cancellation of this task that comes meanwhile is not lost
+                if not link.cancelled():
+                    link.result()  # raises its error
 
     def read_folder(self) -> None:
         """Take what was appended to the run's files, and send it on."""

@@ -140,9 +140,11 @@ def test_a_run_that_no_page_shows_any_more_is_not_called_live(folder: Path, monk
     found = WatchedRun(0, "a-run", viewers, folder=folder, servers=(), keys=None)
 
     async def check() -> None:
+        has_begun = asyncio.Event()
+        monkeypatch.setattr(found.link, "_addresses", lambda: has_begun.set() or [])
         page = viewers.open([0])
         following = asyncio.create_task(found.watch())
-        await asyncio.sleep(0.05)
+        await asyncio.wait_for(has_begun.wait(), 20)
         found.link.address, found.link.is_asking = "host:5555", False
         for count in (100, 200):
             found._take_status(a_status(staleness_counts=(count, *empty)))
