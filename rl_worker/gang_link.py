@@ -66,9 +66,10 @@ class Pull(msgspec.Struct, tag=True):
 
 
 class Push(msgspec.Struct, tag=True):
-    """A member has written its gradient into the shared memory, of so many steps, and asks for newer weights."""
+    """A member has made so many steps, has written its gradient into the shared memory, and asks for newer weights."""
 
     steps: int
+    has_gradient: bool
 
 
 class Report(msgspec.Struct, tag=True):

@@ -50,11 +50,11 @@ class OfSpeaker:
     def pull(self, have: Newest | None = None, *, target: bool = False) -> Newest:
         return self._asked(Pull(target), self._target if target else self._weights)
 
-    def push_pull(self, gradient: Tensor, *, computed_on: Newest, steps: int) -> Newest:
+    def push_pull(self, gradient: Tensor | None, *, computed_on: Newest, steps: int) -> Newest:
         own = torch.from_numpy(self._gradient)
-        if gradient.data_ptr() != own.data_ptr():  # it was computed on a GPU
+        if gradient is not None and gradient.data_ptr() != own.data_ptr():  # it was computed on a GPU
             own.copy_(gradient)
-        return self._asked(Push(steps), self._weights)
+        return self._asked(Push(steps, gradient is not None), self._weights)
 
     def report(self, episodes: Sequence[Episode], meters: dict[str, float]) -> None:
         with suppress(OSError):  # the next question finds the speaker gone

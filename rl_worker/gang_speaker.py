@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import msgspec
+import torch
 from torch import Tensor
 
 from ps_client.shell.remote_parameters import Newest
@@ -107,23 +108,41 @@ class Gang:
         self._answer(newest, pushed=False)
         return newest
 
-    def push_pull(self, gradient: Tensor, *, computed_on: Newest, steps: int) -> Newest:
-        """Push the mean of the gradients, and the sum of the statistics, of all who have pushed. Changes `gradient`."""
+    def push_pull(self, gradient: Tensor | None, *, computed_on: Newest, steps: int) -> Newest:
+        """
+        Push the mean of the gradients, and the sum of the statistics, of all who have pushed one, and all steps.
+        Changes `gradient`.
+        """
         self._meet()
-        pushed = [(0, gradient, steps)]
+        pushed = [] if gradient is None else [(0, gradient, steps)]
+        steps_alone = steps if gradient is None else 0
         for member in self._members:
             if isinstance(member.asked, Push):
-                pushed.append((member.number, self._vectors.tensor(TARGET + member.number), member.asked.steps))
+                if member.asked.has_gradient:
+                    pushed.append((member.number, self._vectors.tensor(TARGET + member.number), member.asked.steps))
+                else:
+                    steps_alone += member.asked.steps
                 member.pushes += 1
                 member.process.note_work(member.pushes)
-        (_, total, steps), *others = self._sound(pushed)
-        for _, its_gradient, its_steps in others:
-            total.add_(its_gradient)
-            steps += its_steps
-        total[: self._schema.weights].div_(1 + len(others))
-        newest = self._parameters.push_pull(gradient.copy_(total), computed_on=computed_on, steps=steps)
+        accepted = self._sound(pushed)
+        steps = steps_alone + sum(its_steps for _, _, its_steps in accepted)
+        total = self._mean(gradient, [(number, its_gradient) for number, its_gradient, _ in accepted])
+        newest = self._parameters.push_pull(total, computed_on=computed_on, steps=steps)
         self._answer(newest, pushed=True)
         return newest
+
+    def _mean(self, own: Tensor | None, gradients: Sequence[tuple[int, Tensor]]) -> Tensor | None:
+        """The mean of weights and the sum of statistics, in the memory of the speaker's own gradient if it has one."""
+        if not gradients:
+            return None
+        total = torch.zeros(self._schema.size) if own is None else own
+        if 0 not in dict(gradients):
+            total.zero_()
+        for number, its_gradient in gradients:
+            if number != 0:  # the speaker's own stands there
+                total.add_(its_gradient)
+        total[: self._schema.weights].div_(len(gradients))
+        return total
 
     def _sound(self, pushed: list[tuple[int, Tensor, int]]) -> list[tuple[int, Tensor, int]]:
         """Those with finite gradients; all if there is none, which the server refuses with its reason."""

@@ -11,29 +11,30 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
+from threading import Thread
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from ps_client.shell.remote_parameters import Newest
-from ps_common.errors import SettingsError
 from ps_common.protocol.messages import Episode
 from ps_common.protocol.status import MOST_METERS
 from ps_common.settings import run_spec
 from rl_agent.algorithms.algorithm import Algorithm, Loss
 from rl_agent.networks.flat_network import FlatNetwork
 from rl_agent.networks.running_statistics import observe
-from rl_agent.rollouts import RolloutCollector, Trajectory
+from rl_agent.rollouts import EndedEpisodes, RolloutCollector, Trajectory
 
 REPORT_SECONDS = 0.5  # least time between two reports
+INTERRUPT_SECONDS = 2.0  # for an unroll that nobody wants any more to end
 
 
 class Parameters(Protocol):
     """The weights of a run, wherever they are held."""
 
     def pull(self, have: Newest | None = None, *, target: bool = False) -> Newest: ...
-    def push_pull(self, gradient: Tensor, *, computed_on: Newest, steps: int) -> Newest: ...
+    def push_pull(self, gradient: Tensor | None, *, computed_on: Newest, steps: int) -> Newest: ...
     def report(self, episodes: Sequence[Episode], meters: dict[str, float]) -> None: ...
     def finish(self) -> None: ...
 
@@ -56,19 +57,22 @@ def train(
     newest version, `on_unroll` the unroll and what computes the meters of that push.
     """
     target, reporter = Target(parameters, algorithm.target_network), Reporter(parameters, clock)
-    newest = _load_newest(network, parameters.pull())
+    learner = Learner(parameters, network, algorithm, reporter)
+    unrolls = Unrolls(collector, algorithm)
+    newest = learner.load(parameters.pull())
     try:
         while not is_leaving():
             _adjust(algorithm, adjusted())
             began, episodes = newest.global_steps, list[Episode]()
-            trajectory, newest = _collect(parameters, network, collector, algorithm, newest, reporter)
+            with reporter.time("collect"):
+                trajectory, ended = unrolls.next(newest.global_steps)
+            newest = learner.prepare(trajectory, newest)
             target.refresh(newest)
             try:
-                for pushed in _learn(parameters, network, algorithm, trajectory, newest, reporter):
+                for pushed in learner.learn(trajectory, newest):
                     newest = pushed.newest
                     if pushed.steps:
-                        span = (began, max(newest.global_steps, began + pushed.steps))
-                        episodes = collector.take_episodes(span=span)
+                        episodes = ended.between(began, max(newest.global_steps, began + pushed.steps))
                         reporter.played(episodes, steps=pushed.steps)
             finally:
                 if episodes:
@@ -76,6 +80,7 @@ def train(
             on_unroll(trajectory, pushed.meters)
             reporter.report(pushed, network, collector)
     finally:
+        unrolls.close()
         reporter.report_rest()
     parameters.finish()
 
@@ -85,64 +90,119 @@ def _adjust(algorithm: Algorithm, settings: run_spec.Algorithm | None) -> None:
         algorithm.adjust(settings)
 
 
-def _collect(
-    parameters: Parameters,
-    network: FlatNetwork,
-    collector: RolloutCollector,
-    algorithm: Algorithm,
-    newest: Newest,
-    reporter: "Reporter",
-) -> tuple[Trajectory, Newest]:
-    """The next unroll, and the version to learn with."""
-    algorithm.begin_unroll(newest.global_steps)
-    with reporter.time("collect"):
-        trajectory = collector.collect()
-    if algorithm.learns_with_newest:
-        with reporter.time("server"):
-            newest = _load_newest(network, parameters.pull(newest))
-    observed = (trajectory.observations[:-1], trajectory.rewards, trajectory.continues)
-    observe(algorithm.network, *observed, follows=not trajectory.follows_dropped)
-    return trajectory, newest
+class Unrolls:
+    """The unrolls of a collector, one after another; or the next one in a thread, while the last is learned from."""
+
+    def __init__(self, collector: RolloutCollector, algorithm: Algorithm) -> None:
+        self._collector, self._algorithm = collector, algorithm
+        self._running: UnrollInThread | None = None
+
+    def next(self, global_steps: int) -> tuple[Trajectory, EndedEpisodes]:
+        """The next unroll, and the episodes that ended in it. `global_steps` is T."""
+        if not self._algorithm.learns_while_acting:
+            self._algorithm.begin_unroll(global_steps)
+            return self._collector.collect(), self._collector.take_episodes()
+        running = self._running or self._start(global_steps)
+        trajectory, ended = running.result(), self._collector.take_episodes()
+        self._running = self._start(global_steps)
+        return trajectory, ended
+
+    def close(self) -> None:
+        """End the unroll that is being collected: nobody wants it any more."""
+        if self._running is not None:
+            self._collector.interrupt()
+            self._running.join(INTERRUPT_SECONDS)
+
+    def _start(self, global_steps: int) -> "UnrollInThread":
+        self._algorithm.begin_unroll(global_steps)
+        running = UnrollInThread(self._collector)
+        running.start()
+        return running
+
+
+class UnrollInThread(Thread):
+    """Collects one unroll. The thread does not keep a process alive whose environment hangs."""
+
+    def __init__(self, collector: RolloutCollector) -> None:
+        super().__init__(name="unroll", daemon=True)
+        self._collector = collector
+        self._unroll: Trajectory | BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self._unroll = self._collector.collect()
+        except BaseException as error:  # for the thread that waits
+            self._unroll = error
+
+    def result(self) -> Trajectory:
+        """Wait for the unroll. Raises what the collector has raised."""
+        self.join()
+        if isinstance(self._unroll, BaseException):
+            raise self._unroll
+        assert self._unroll is not None, "it was joined"
+        return self._unroll
 
 
 @dataclass(frozen=True)
 class Pushed:
-    """One gradient of an unroll was pushed."""
+    """A push was answered."""
 
     newest: Newest
     steps: int  # that it has added to T: those of the unroll with its first push, then 0
-    loss: Loss
-    norm: float  # of the gradient
+    loss: Loss | None = None  # None: it had no gradient
+    norm: float = 0.0  # of the gradient
 
     def meters(self) -> dict[str, float]:
         """Reading the values waits for the device."""
+        if self.loss is None:
+            return {}
         meters = {name: float(value) for name, value in self.loss.meters.items()}
         return meters | {"loss": float(self.loss.total.detach()), "gradient_norm": self.norm}
 
 
-def _learn(
-    parameters: Parameters,
-    network: FlatNetwork,
-    algorithm: Algorithm,
-    trajectory: Trajectory,
-    newest: Newest,
-    reporter: "Reporter",
-) -> Iterator[Pushed]:
-    """Push a gradient of each batch of an unroll."""
-    steps = trajectory.steps
-    for batch in algorithm.batches(trajectory):
-        with reporter.time("learn"), network.learning():
-            loss = algorithm.loss(batch)
-            gradient, norm = network.gradient_of(loss.total, clip=algorithm.gradient_clip)
-        with reporter.time("server"):
-            newest = _load_newest(network, parameters.push_pull(gradient, computed_on=newest, steps=steps))
-        yield Pushed(newest, steps, loss, norm)
-        steps = 0
-    if steps:
-        raise SettingsError(
-            f"--algorithm: {type(algorithm).__name__}.batches gave no batch of an unroll; it needs one at least, with "
-            "whose push the steps are counted: a loss of 0 teaches nothing"
-        )
+class Learner:
+    """Makes pushes of unrolls, with the newest weights that their replies bring."""
+
+    def __init__(
+        self, parameters: Parameters, network: FlatNetwork, algorithm: Algorithm, reporter: "Reporter"
+    ) -> None:
+        self._parameters, self._network = parameters, network
+        self._algorithm, self._reporter = algorithm, reporter
+
+    def load(self, newest: Newest) -> Newest:
+        """Load the weights of a reply, if it has some."""
+        if newest.weights is not None:
+            self._network.load(newest.weights)
+            self._algorithm.loaded(newest.epoch, newest.version)
+        return newest
+
+    def prepare(self, trajectory: Trajectory, newest: Newest) -> Newest:
+        """The version to learn from this unroll with, whose observations and rewards are counted."""
+        algorithm = self._algorithm
+        if algorithm.learns_with_newest:
+            with self._reporter.time("server"):
+                newest = self.load(self._parameters.pull(newest))
+        observed = (trajectory.observations[:-1], trajectory.rewards, trajectory.continues)
+        observe(algorithm.network, *observed, follows=not trajectory.follows_dropped)
+        return newest
+
+    def learn(self, trajectory: Trajectory, newest: Newest) -> Iterator[Pushed]:
+        """Push a gradient of each batch of an unroll; without a batch its steps alone."""
+        steps, algorithm = trajectory.steps, self._algorithm
+        for batch in algorithm.batches(trajectory):
+            with self._reporter.time("learn"), self._network.learning():
+                loss = algorithm.loss(batch)
+                gradient, norm = self._network.gradient_of(loss.total, clip=algorithm.gradient_clip)
+            newest = self._push(gradient, newest, steps)
+            yield Pushed(newest, steps, loss, norm)
+            steps = 0
+        if steps:
+            newest = self._push(None, newest, steps)
+            yield Pushed(newest, steps)
+
+    def _push(self, gradient: Tensor | None, newest: Newest, steps: int) -> Newest:
+        with self._reporter.time("server"):
+            return self.load(self._parameters.push_pull(gradient, computed_on=newest, steps=steps))
 
 
 class Target:
@@ -156,7 +216,9 @@ class Target:
     def refresh(self, newest: Newest) -> None:
         """`newest` is the latest reply of the server."""
         if self._network is not None and (newest.epoch, newest.target_version) != self._version:
-            target = _load_newest(self._network, self._parameters.pull(target=True))
+            target = self._parameters.pull(target=True)
+            if target.weights is not None:
+                self._network.load(target.weights)
             self._version = (target.epoch, target.version)
 
 
@@ -205,9 +267,3 @@ class Reporter:
         """The trainer leaves: the episodes that wait for the next report are reported now."""
         if self._episodes:
             self._parameters.report(self._episodes, {})
-
-
-def _load_newest(network: FlatNetwork, newest: Newest) -> Newest:
-    if newest.weights is not None:
-        network.load(newest.weights)
-    return newest

@@ -17,6 +17,7 @@ from torch import Tensor
 from ps_client.shell.remote_parameters import Newest
 from ps_common.errors import RunEnded
 from ps_common.program.resources import flush_denormals
+from ps_common.protocol.codecs import NO_GRADIENT
 from ps_common.protocol.lineage import Lineage
 from ps_common.protocol.messages import Episode, Opened, Push
 from ps_common.protocol.tensors import Schema
@@ -68,9 +69,10 @@ class SimulatedRun:
         version, weights = self._past[-1 - late]
         return Newest(self.run.epoch, version, steps, store.target_version, weights)
 
-    def settle(self, worker: str, push: Push, gradient: Tensor) -> None:
+    def settle(self, worker: str, push: Push, gradient: Tensor | None) -> None:
         """Apply a push."""
-        self.run.settle([(worker, push, [gradient.numpy().data.cast("B")])])
+        vector = [] if gradient is None else [gradient.numpy().data.cast("B")]
+        self.run.settle([(worker, push, vector)])
 
     def finished(self, episodes: Sequence[Episode]) -> None:
         """Count the games that a worker has finished."""
@@ -127,7 +129,7 @@ class _Parameters:
     def pull(self, have: Newest | None = None, *, target: bool = False) -> Newest:
         return self._simulated.newest(target=target)
 
-    def push_pull(self, gradient: Tensor, *, computed_on: Newest, steps: int) -> Newest:
+    def push_pull(self, gradient: Tensor | None, *, computed_on: Newest, steps: int) -> Newest:
         self._pushes += 1
         push = Push(
             request=1,
@@ -136,6 +138,7 @@ class _Parameters:
             epoch=self._simulated.run.epoch,
             schema_hash=self._schema.hash,
             steps=steps,
+            codec=NO_GRADIENT if gradient is None else "float32",
         )
         self._simulated.settle(self._name, push, gradient)
         newest = self._simulated.newest()

@@ -17,23 +17,27 @@ from ps_common.protocol.tensors import Schema
 from ps_common.settings import run_spec
 from ps_common.settings.run_spec import RunSpec
 from rl_agent.algorithms.a3c import A3C
-from rl_agent.algorithms.action_values import EVALUATION_EPSILON, ActionValueLearner
+from rl_agent.algorithms.action_values import EVALUATION_EPSILON, EpsilonGreedy
 from rl_agent.algorithms.algorithm import Algorithm, Loss, Outlook
 from rl_agent.algorithms.custom_algorithm import build_custom
+from rl_agent.algorithms.dqn import Dqn
 from rl_agent.algorithms.n_step_q import NStepQ
 from rl_agent.algorithms.one_step_q import OneStepQ
 from rl_agent.algorithms.one_step_sarsa import OneStepSarsa
+from rl_agent.algorithms.sac import Sac
 from rl_agent.environments.interface import Environments
 from rl_agent.environments.spaces import ActionSpace, DiscreteActions, Spaces
 from rl_agent.networks.compatibility import check_algorithm
 from rl_agent.networks.flat_network import FlatNetwork
 from rl_agent.rollouts import RolloutCollector, Trajectory, Watcher
 
-METHODS: dict[type, type[A3C] | type[ActionValueLearner]] = {
+METHODS: dict[type, type[A3C] | type[EpsilonGreedy] | type[Sac]] = {
     run_spec.A3CSettings: A3C,
     run_spec.OneStepQSettings: OneStepQ,
     run_spec.OneStepSarsaSettings: OneStepSarsa,
     run_spec.NStepQSettings: NStepQ,
+    run_spec.DqnSettings: Dqn,
+    run_spec.SacSettings: Sac,
 }
 
 
@@ -52,7 +56,7 @@ def build_agent(run: RunSpec, spaces: Spaces, *, device: torch.device, seed: int
         built = build_custom(run, run.algorithm_name, spaces, device=device, seed=seed)
     else:
         method: Any = METHODS[type(run.algorithm)]  # which takes settings of this type
-        built = method.build(run.algorithm, run.network, spaces, device=device, seed=seed)
+        built = method.build(run.algorithm, run, spaces, device=device, seed=seed)
     for network in filter(None, (built.network, built.target_network)):
         network.eval()
     return built
@@ -72,7 +76,7 @@ def trained_agent(
         raise CheckpointError(f"{origin}: the weights are of another network: {sentence}")
     network.load(weights)
     agent.begin_unroll(global_steps)
-    if isinstance(agent, ActionValueLearner):
+    if isinstance(agent, EpsilonGreedy):
         agent.play_with(EVALUATION_EPSILON)
     return agent
 
@@ -97,6 +101,7 @@ def collector_for(
         discount=algorithm.discount,
         seed=seed,
         commits_next_action=algorithm.commits_next_action,
+        keeps_unrolls=algorithm.learns_while_acting,
         watcher=watcher,
         warn=warn,
     )

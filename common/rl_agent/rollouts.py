@@ -5,7 +5,7 @@ The collector steps environments with any actor; it knows no algorithm and no se
 nothing can be learned from is dropped: nothing of it counts, neither its steps nor a game that has a part in it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -62,7 +62,7 @@ class CutOff:
 
 @dataclass(frozen=True)
 class Trajectory:
-    """One unroll. Its tensors are views of buffers that the next unroll overwrites."""
+    """One unroll. Its tensors are views of buffers that the next unroll overwrites, unless the collector keeps them."""
 
     observations: Tensor  # [T + 1, B, ...] uint8 or float32; the last is the first of the next unroll
     starts: Tensor  # [T + 1, B] bool: the observation is the first of an episode
@@ -83,11 +83,32 @@ class Trajectory:
 
 
 def learner_rewards(
-    trajectory: Trajectory, *, clip: float, scale: float, normalized: Callable[[Tensor], Tensor] | None = None
+    rewards: Tensor, *, clip: float, scale: float, normalized: Callable[[Tensor], Tensor] | None = None
 ) -> Tensor:
-    """[T, B]: rewards for the learner, clipped (clip 0: not), normalized and scaled. Reported returns are not."""
-    rewards = trajectory.rewards.clamp(-clip, clip) if clip else trajectory.rewards
-    return (rewards if normalized is None else normalized(rewards)) * scale
+    """Rewards for the learner, of the same shape: clipped (clip 0: not), normalized and scaled."""
+    clipped = rewards.clamp(-clip, clip) if clip else rewards
+    return (clipped if normalized is None else normalized(clipped)) * scale
+
+
+class EndedEpisodes:
+    """Episodes of an unroll, with their unclipped returns, and where in the unroll they ended."""
+
+    def __init__(self, episodes: list[tuple[float, Episode]]) -> None:
+        """Each with the share of the unroll's steps after which it ended."""
+        self._episodes = episodes
+
+    def __iter__(self) -> Iterator[Episode]:
+        return (episode for _, episode in self._episodes)
+
+    def between(self, before: int, after: int) -> list[Episode]:
+        """Each stamped with its place between T before and after the unroll."""
+        return [
+            replace(episode, global_steps=before + round((after - before) * share)) for share, episode in self._episodes
+        ]
+
+
+class Interrupted(Exception):
+    """The unroll is not wanted any more."""
 
 
 class RolloutCollector:
@@ -102,11 +123,14 @@ class RolloutCollector:
         discount: float,
         seed: int,
         commits_next_action: bool = False,
+        keeps_unrolls: bool = False,
         watcher: Watcher | None = None,
         warn: Callable[[str], None] = lambda _: None,
     ) -> None:
         """
         With one environment an unroll ends early with the episode, as in the paper; with several it goes on.
+
+        `keeps_unrolls`: each unroll has memory of its own, so that it may be learned from while the next is collected.
 
         `watcher` gets each decision with what it was made from, and the score of the first environment so far.
         `commits_next_action`: the action after the last step is chosen in this unroll and taken in the next (Sarsa).
@@ -120,19 +144,29 @@ class RolloutCollector:
         self._watcher = watcher
         self._warn = warn
         self._fault = ""  # the first number of this unroll that is not sound, in words
-        T, B = unroll_length, environments.count
-        self._observations = _empty_observations(environments, T + 1)
-        self._starts = torch.ones(T + 1, B, dtype=torch.bool)
-        self._actions = _empty_actions(environments, T + 1)
-        self._rewards = torch.empty(T, B)
-        self._discounts = torch.empty(T, B)
-        self._continues = torch.empty(T, B)
-        self._recorded: dict[str, Tensor] = {}
-        self._ended_at = T  # the row where the last unroll ended and the next one begins
+        self._keeps = keeps_unrolls
+        self._is_interrupted = False
+        self._ended_at = T = unroll_length  # the row where the last unroll ended and the next one begins
+        B = environments.count
+        self._allocate(T)
         self._state = actor.initial_state(B)
         self._committed: Decision | None = None
         self._games = Games(B)
         self._observations[T] = torch.from_numpy(self._first(seed))
+
+    def _allocate(self, T: int) -> None:
+        B = self._environments.count
+        self._observations = _empty_observations(self._environments, T + 1)
+        self._starts = torch.ones(T + 1, B, dtype=torch.bool)
+        self._actions = _empty_actions(self._environments, T + 1)
+        self._rewards = torch.empty(T, B)
+        self._discounts = torch.empty(T, B)
+        self._continues = torch.empty(T, B)
+        self._recorded: dict[str, Tensor] = {}
+
+    def interrupt(self) -> None:
+        """End an unroll that another thread collects, at its next step: `collect` raises Interrupted."""
+        self._is_interrupted = True
 
     def collect(self) -> Trajectory:
         """
@@ -154,8 +188,10 @@ class RolloutCollector:
         raise PsRlError(f"{fault}: each of the last {MOST_DROPPED} unrolls had such a number; mend the environment")
 
     def _unroll(self, *, follows_dropped: bool) -> Trajectory:
-        self._observations[0] = self._observations[self._ended_at]
-        self._starts[0] = self._starts[self._ended_at]
+        observations, starts = self._observations[self._ended_at], self._starts[self._ended_at]
+        if self._keeps:
+            self._allocate(len(self._rewards))
+        self._observations[0], self._starts[0] = observations, starts
         initial_state = self._state
         cut_offs: list[CutOff] = []
         t = 0
@@ -194,17 +230,9 @@ class RolloutCollector:
             follows_dropped=follows_dropped,
         )
 
-    def take_episodes(self, *, span: tuple[int, int] | None = None) -> list[Episode]:
-        """
-        The episodes that ended since the last call, with their unclipped returns.
-
-        `span`: T before and after the last unroll; an episode is stamped with its place between them.
-        """
-        episodes = self._games.take()
-        if span is None:
-            return [episode for _, episode in episodes]
-        began, steps = span[0], span[1] - span[0]
-        return [replace(episode, global_steps=began + round(steps * t / self._ended_at)) for t, episode in episodes]
+    def take_episodes(self) -> "EndedEpisodes":
+        """The episodes that ended since the last call."""
+        return EndedEpisodes([(t / self._ended_at, episode) for t, episode in self._games.take()])
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -227,6 +255,8 @@ class RolloutCollector:
         return stepped
 
     def _decide(self, t: int) -> Decision:
+        if self._is_interrupted:
+            raise Interrupted
         made_from = (self._observations[t], self._state, self._starts[t])
         decision = self._actor.act(*made_from)
         if self._watcher is not None:

@@ -16,13 +16,13 @@ import torch
 from torch import Tensor
 
 from ps_common.errors import PsRlError, SchemaMismatch, UnknownCodec, WireError
-from ps_common.protocol.codecs import codec_named
+from ps_common.protocol.codecs import NO_GRADIENT, codec_named
 from ps_common.protocol.deltas import DELTA
 from ps_common.protocol.lineage import Shard
 from ps_common.protocol.messages import Episode, Push, Seed
 from ps_common.protocol.names import MOST, MOST_REWARD
 from ps_common.protocol.record import MOST_STEPS
-from ps_common.protocol.tensors import ABSURD_NORM, ABSURD_STATISTIC, Schema, norm_of
+from ps_common.protocol.tensors import ABSURD_NORM, ABSURD_STATISTIC, Schema, norm_of, vector_bytes
 from ps_common.protocol.wire import Buffer, is_damaged
 from ps_common.settings.run_spec import NO_ENVIRONMENT, RunSpec
 
@@ -30,9 +30,10 @@ MOST_T = MOST // 2  # so that all pushes of one update together leave a number t
 DAMAGED = "damaged"  # the code of a refusal: bytes have changed on their way
 
 
-def gradient_of(message: Push, vector: Sequence[Buffer], schema: Schema) -> tuple[Tensor, float]:
+def gradient_of(message: Push, vector: Sequence[Buffer], schema: Schema) -> tuple[Tensor | None, float]:
     """
-    The gradient [P] of a push and the Euclidean norm of its part for weights, or of the whole that it is a range of.
+    The gradient [P] of a push and the Euclidean norm of its part for weights, or of the whole that it is a range of;
+    None of a push that counts steps alone.
 
     Raises Denied, at all shards when one of them would.
     """
@@ -42,6 +43,10 @@ def gradient_of(message: Push, vector: Sequence[Buffer], schema: Schema) -> tupl
             f"the push is for schema {message.schema_hash[:8]}, this run's is {schema.hash[:8]}; "
             "is the worker training the environment and network of this run?",
         )
+    if message.codec == NO_GRADIENT:
+        if size := vector_bytes(vector):
+            raise Denied("wrong_size", f"the codec {NO_GRADIENT} says that there is no gradient, and {size} bytes came")
+        return None, 0.0
     gradient, norm = _sound(message.codec, vector, schema, "gradient")
     _check_moments(gradient, schema, least=0)
     if not message.norm <= ABSURD_NORM:

@@ -35,11 +35,11 @@ PUSH_WINDOW = 64  # how far a push may be beyond its worker's oldest unsettled o
 
 
 class Sound(Struct, frozen=True, eq=False):
-    """A gradient [P] to apply, and the norm of its part for weights."""
+    """Steps to count, and a gradient [P] to apply with the norm of its part for weights; None: steps alone."""
 
     staleness: int
     steps: int
-    gradient: Tensor
+    gradient: Tensor | None
     norm: float
 
 
@@ -50,18 +50,13 @@ class Unsound(Struct, frozen=True, eq=False):
     reason: Denied
 
 
-def mean(sound: Sequence[Sound], schema: Schema) -> Sound:
-    """The mean for weights, the sum for statistics, always in the order of the pushes."""
+def mean(gradients: Sequence[Tensor], schema: Schema) -> tuple[Tensor, float]:
+    """The mean for weights, the sum for statistics, always in this order; and the norm of the part for weights."""
     total = torch.zeros(schema.size)
-    for one in sound:
-        total[: schema.weights].add_(one.gradient[: schema.weights], alpha=1 / len(sound))
-        total[schema.weights :] += one.gradient[schema.weights :]
-    return Sound(
-        staleness=max(one.staleness for one in sound),
-        steps=sum(one.steps for one in sound),
-        gradient=total,
-        norm=float(torch.linalg.vector_norm(total[: schema.weights])),
-    )
+    for one in gradients:
+        total[: schema.weights].add_(one[: schema.weights], alpha=1 / len(gradients))
+        total[schema.weights :] += one[schema.weights :]
+    return total, float(torch.linalg.vector_norm(total[: schema.weights]))
 
 
 class TrainingRun:
@@ -172,13 +167,14 @@ class TrainingRun:
 
     def settle(self, pushes: Sequence[tuple[str, Push, Sequence[Buffer]]]) -> list[Settlement]:
         """
-        Apply new pushes, of (worker id, push, vector), as one update: the mean of their gradients.
+        Apply new pushes, of (worker id, push, vector), as one update: the mean of their gradients. Pushes that count
+        steps alone have no part in it, and without any gradient there is no update.
 
         Statistics are summed instead. A push that fails a check is discarded, with a reason.
         """
         judged = [self._judge(*one) for one in pushes]
         if sound := [one for one in judged if isinstance(one, Sound)]:
-            self._apply(sound[0] if len(sound) == 1 else mean(sound, self.weights.schema))
+            self._apply(sound)
         return [self._settlement(worker, push, one) for (worker, push, _), one in zip(pushes, judged, strict=True)]
 
     def _judge(self, worker_id: str, push: Push, vector: Sequence[Buffer]) -> Sound | Unsound:
@@ -198,10 +194,15 @@ class TrainingRun:
         except Denied as denied:
             return Unsound(staleness, denied)
 
-    def _apply(self, one: Sound) -> None:
+    def _apply(self, sound: Sequence[Sound]) -> None:
         steps_before = self.progress.global_steps
-        self.weights.apply(one.gradient, self.learning_rate)
-        self.progress.update_applied(steps=one.steps, staleness=one.staleness, gradient_norm=one.norm)
+        gradients = [one.gradient for one in sound if one.gradient is not None]
+        if gradients:
+            whole, norm = (gradients[0], sound[0].norm) if len(sound) == 1 else mean(gradients, self.weights.schema)
+            self.weights.apply(whole, self.learning_rate)
+            staleness = max(one.staleness for one in sound if one.gradient is not None)
+            self.progress.update_applied(staleness=staleness, gradient_norm=norm)
+        self.progress.global_steps += sum(one.steps for one in sound)
         # θ⁻ ← θ when T has passed a multiple of the interval, once however many it has passed.
         interval = self._target_interval
         if interval and self.progress.global_steps // interval > steps_before // interval:

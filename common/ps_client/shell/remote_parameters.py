@@ -14,7 +14,7 @@ from ps_client.shell.zmq_client import Reply, ReplyFuture, ZmqClient
 from ps_common.errors import RequestRefused, RunEnded, WireError
 from ps_common.program.output import LogOfPeer
 from ps_common.protocol import messages
-from ps_common.protocol.codecs import CODECS, codec_named
+from ps_common.protocol.codecs import CODECS, NO_GRADIENT, codec_named
 from ps_common.protocol.deltas import DELTA, WHOLE, Base
 from ps_common.protocol.messages import MOST_EPISODES, Episode, Run, Settlement, settlement_of
 from ps_common.protocol.tensors import ABSURD_NORM, Schema, norm_of
@@ -87,9 +87,9 @@ class RemoteParameters:
         """How weights come to a worker with this base: without one no delta could be applied."""
         return (base or WHOLE) if self.wire.weight_codec == DELTA else self.wire.weight_codec
 
-    def push_pull(self, gradient: Tensor, *, computed_on: Newest, steps: int, pulls: bool = True) -> Newest:
+    def push_pull(self, gradient: Tensor | None, *, computed_on: Newest, steps: int, pulls: bool = True) -> Newest:
         """
-        Push a gradient [P] and pull what is newer than the weights it was computed on.
+        Push a gradient [P], or steps alone, and pull what is newer than the weights it was computed on.
 
         With `pull_every` N only each Nth push asks for weights; after the others the result is `computed_on` without
         weights. With `prefetch` N, N pushes may stay in flight: the result is the reply to an earlier push, without
@@ -100,14 +100,16 @@ class RemoteParameters:
         self.push(gradient, computed_on=computed_on, steps=steps, pulls=pulls)
         return self.replied(computed_on)
 
-    def push(self, gradient: Tensor, *, computed_on: Newest, steps: int, pulls: bool = True, norm: float = 0.0) -> None:
+    def push(
+        self, gradient: Tensor | None, *, computed_on: Newest, steps: int, pulls: bool = True, norm: float = 0.0
+    ) -> None:
         """The first half of `push_pull`, which does not wait. `norm`: of the whole that the gradient is a range of."""
         self._pushes += 1
         is_pull = pulls and self._pushes % self.wire.pull_every == 0
         call = partial(
             self._machine.push,
-            self._gradients.codec,
-            [self._gradients.encode(gradient, norm=norm)],
+            NO_GRADIENT if gradient is None else self._gradients.codec,
+            [] if gradient is None else [self._gradients.encode(gradient, norm=norm)],
             epoch=computed_on.epoch,
             computed_on=computed_on.version,
             steps=steps,

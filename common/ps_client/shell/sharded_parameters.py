@@ -67,21 +67,26 @@ class ShardedParameters:
             self._target = torch.zeros_like(self._weights)
         return self._joined(pulled, self._target)
 
-    def push_pull(self, gradient: Tensor, *, computed_on: Newest, steps: int, pulls: bool = True) -> Newest:
+    def push_pull(self, gradient: Tensor | None, *, computed_on: Newest, steps: int, pulls: bool = True) -> Newest:
         """
-        Push the ranges of a gradient [P] to all shards, and pull what is newer than the weights it was computed on.
+        Push the ranges of a gradient [P], or steps alone, to all shards, and pull what is newer than the weights it was
+        computed on.
 
         A shard sees its own range alone, so it is told the norm of the whole: a gradient that one shard has to discard
         is discarded by all. So is one that the codec makes infinite.
         """
-        norm, overflow = norm_of(gradient, self._weight_count), CODECS[self._parts[0].wire.gradient_codec].overflow
-        if norm >= overflow and float(gradient[: self._weight_count].abs().max()) >= overflow:
-            norm = math.inf
+        norm = 0.0 if gradient is None else self._norm_of(gradient)
         for part, its_range, have in zip(self._parts, self._ranges, computed_on.parts, strict=True):
-            part.push(gradient[its_range], computed_on=have, steps=steps, pulls=pulls, norm=norm)
+            of_part = None if gradient is None else gradient[its_range]
+            part.push(of_part, computed_on=have, steps=steps, pulls=pulls, norm=norm)
         results([reply for part in self._parts for reply in part.awaited()])
         newest = [part.replied(have) for part, have in zip(self._parts, computed_on.parts, strict=True)]
         return self._joined(newest, self._weights)
+
+    def _norm_of(self, gradient: Tensor) -> float:
+        norm, overflow = norm_of(gradient, self._weight_count), CODECS[self._parts[0].wire.gradient_codec].overflow
+        is_too_large = norm >= overflow and float(gradient[: self._weight_count].abs().max()) >= overflow
+        return math.inf if is_too_large else norm
 
     def report(self, episodes: Sequence[Episode], meters: dict[str, float]) -> None:
         """Report episodes and meters to every shard, without waiting: each counts the games of the run."""

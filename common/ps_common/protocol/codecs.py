@@ -9,6 +9,7 @@ topk        the largest quarter of the elements, the others are 0: a bit for eac
             sent, then their values as int8; 0.38 bytes
 
 delta       what has changed of bfloat16 weights from one version to another: see deltas.py
+none        no vector at all: a push that counts steps alone
 
 int8 and topk drop so much that the sender needs error feedback: see common/ps_client/shell/remote_parameters.py.
 
@@ -177,7 +178,8 @@ CODECS: dict[str, Codec] = {
     "topk": Packed("topk", _pack_topk, _unpack_topk, _length_of_topk, needs_error_feedback=True),
 }
 
-CODEC_NAMES = (*CODECS, DELTA)  # of those that a message may name; a delta takes a version to lead away from
+NO_GRADIENT = "none"  # the codec of a push that counts steps alone
+CODEC_NAMES = (*CODECS, DELTA, NO_GRADIENT)  # of those that a message may name
 
 
 def codec_named(name: str, *, for_weights: bool = False) -> Codec:

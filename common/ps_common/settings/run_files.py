@@ -36,7 +36,7 @@ from ps_common.settings.run_settings import (
     with_settings,
     without_staleness,
 )
-from ps_common.settings.run_spec import ActionValuesSettings, Environment, RunSpec
+from ps_common.settings.run_spec import ActionValuesSettings, DqnSettings, Environment, RunSpec, SacSettings
 from ps_common.settings.table import kinds_of
 
 SETTINGS = "run.toml"  # the file of a run folder that has the settings of its run
@@ -51,6 +51,22 @@ OF_ACTION_VALUES: dict[str, Any] = {
     "algorithm.epsilon_anneal_steps": 100_000,
     "algorithm.gradient_clip": 1.0,
     "algorithm.loss": "mean",
+}
+# Of the methods with a replay memory: as their authors and Stable-Baselines3 have them.
+OF_SAC: dict[str, Any] = {
+    "environment.envs": 1,
+    "network.normalization": "none",
+    "schedule.learning_rate": 3e-4,
+    "schedule.anneal_steps": 0,
+}
+OF_DQN: dict[str, Any] = {
+    "network.normalization": "none",
+    "network.activation": "relu",
+    "network.hidden": (256, 256),
+    "replay.batch_size": 64,
+    "replay.replay_ratio": 0.5,
+    "schedule.learning_rate": 1e-3,
+    "schedule.anneal_steps": 0,
 }
 
 
@@ -118,7 +134,7 @@ def recipe_for(environment: str, *, algorithm: str | None = None, lstm: str | No
     if algorithm is None:
         return run
     run = with_settings(run, {"algorithm.name": algorithm}, source="--algorithm")
-    return with_settings(run, OF_ACTION_VALUES, source=source) if _learns_values_of_numbers(run) else run
+    return with_settings(run, _of_method(run), source=source)
 
 
 def on_another_game(run: RunSpec, environment: str, overrides: Collection[str], *, source: str) -> RunSpec:
@@ -160,8 +176,17 @@ def recipe_in_words(environment: str) -> str:
     return f"--environment {environment} without --preset: settings that are not typed are {settings}"
 
 
-def _learns_values_of_numbers(run: RunSpec) -> bool:
-    return isinstance(run.algorithm, ActionValuesSettings) and run.environment.family != "ale"
+def _of_method(run: RunSpec) -> dict[str, Any]:
+    """What another method than a3c has in place of the recipe's settings."""
+    match run.algorithm:
+        case SacSettings():
+            return OF_SAC
+        case DqnSettings() if run.environment.family != "ale":
+            return OF_DQN
+        case ActionValuesSettings() if run.environment.family != "ale":
+            return OF_ACTION_VALUES
+        case _:
+            return {}
 
 
 def _preset_folder() -> Any:

@@ -93,7 +93,7 @@ def run_for_peers(run: RunSpec) -> dict[str, Any]:
         kind: Any = type(place)
         defaults = _defaults_of(kind)
         if name in defaults and getattr(place, name) == defaults[name]:
-            del (nested[section] if section else nested)[name]
+            (nested.get(section, {}) if section else nested).pop(name, None)
     return nested
 
 

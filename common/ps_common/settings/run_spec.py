@@ -61,6 +61,7 @@ ExperimentName = Annotated[str, msgspec.Meta(max_length=60, pattern=r"^([A-Za-z0
 Seed = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
 
 ADDED_IN_0_2 = kinds(added="0.2.0")
+ADDED_IN_0_3 = kinds(added="0.3.0")
 NO_ENVIRONMENT = "none"  # the id in a run that trains something else than a game
 
 
@@ -79,6 +80,11 @@ DOOM = ("ViZDoom", _family("doom"))
 SLACK = ("--consistency ssp or paced", lambda run: run.consistency.rule in ("ssp", "paced"))
 CLIP = ("--surrogate clip", _of_a3c(lambda a3c: a3c.surrogate == "clip"))
 IMITATION = ("--imitation-weight", _of_a3c(lambda a3c: a3c.imitation_weight > 0))
+REPLAY = (
+    "--algorithm dqn or sac",
+    lambda run: isinstance(run.algorithm, DqnSettings | SacSettings | CustomAlgorithmSettings),
+)
+PRIORITIES = ("--priority-exponent", lambda run: run.replay.priority_exponent > 0)
 ANNEALING = ("--entropy-anneal-steps", _of_a3c(lambda a3c: a3c.entropy_anneal_steps > 0))
 
 
@@ -276,6 +282,47 @@ class NStepQSettings(ActionValuesSettings, frozen=True, kw_only=True, tag="n_ste
     """minibatches in a pass, each one push and pull"""
 
 
+class SacSettings(Method, frozen=True, kw_only=True, tag="sac"):
+    """Soft actor-critic (Haarnoja et al. 2018), for actions of real numbers."""
+
+    unroll_length: Annotated[UnrollSteps, KNOWN_TO_THE_SERVER] = 8
+    """steps of each environment between two rounds of updates"""
+    loss: Literal["sum", "mean"] = "mean"
+    target_rate: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.005
+    """share of the newest critics that the target critics take up with each version of the weights (tau)"""
+    critics: Annotated[int, msgspec.Meta(ge=1, le=100)] = 2
+    """critics, of which the smallest value counts"""
+    critic_subset: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
+    """so many of the critics, drawn for each update, give its targets (Chen et al. 2021); 0: all of them"""
+    critic_dropout: Decay = 0.0
+    """share of the critics' features that is dropped while they learn (Hiraoka et al. 2022, with --layer-norm)"""
+    temperature: Tiny = 1.0
+    """initial weight of the entropy (alpha); it is learned"""
+    target_entropy: Score | None = None
+    """entropy that the temperature is learned for; when not given, minus the number of the action's elements"""
+    gradient_clip: Amount = 0.0
+    """greatest Euclidean norm of a gradient, clipped on the worker; 0: not clipped"""
+
+
+class DqnSettings(ActionValuesSettings, frozen=True, kw_only=True, tag="dqn"):
+    """Deep Q-learning from a replay memory (Mnih et al. 2015), with the usual extensions."""
+
+    unroll_length: Annotated[UnrollSteps, KNOWN_TO_THE_SERVER] = 16
+    """steps of each environment between two rounds of updates"""
+    loss: Literal["sum", "mean"] = "mean"
+    final_epsilons: Annotated[tuple[Fraction, ...], TAKEN_OVER] = (0.05,)
+    epsilon_probabilities: Annotated[tuple[Fraction, ...], TAKEN_OVER] = (1.0,)
+    epsilon_anneal_steps: NotNegative = 10_000
+    target_interval: Annotated[NotNegative, KNOWN_TO_THE_SERVER] = 500
+    """global steps between two refreshes of the target network (I_target); 0: the newest weights are the target"""
+    double: bool = True
+    """the newest network chooses the action that the target network evaluates (van Hasselt et al. 2016)"""
+    dueling: bool = False
+    """a value and advantages in place of action values (Wang et al. 2016)"""
+    quantiles: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 0
+    """quantiles of the return for each action (Dabney et al. 2018); 0: its mean alone"""
+
+
 class CustomAlgorithmSettings(msgspec.Struct, frozen=True, kw_only=True, tag_field="name", tag="MODULE:NAME"):
     """
     Settings of a custom algorithm, which is named by its import path. custom_algorithm.py makes a subclass of this for
@@ -338,6 +385,27 @@ class NetworkSettings(Section, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         takes_none = "" if is_import_path(self.name) else f"--network {self.name}"
         check_arguments("--network-kwargs", self.kwargs, takes_none=takes_none)
+
+
+class Replay(Section, frozen=True, kw_only=True):
+    """The memory of the methods that learn from remembered steps, and how often they learn."""
+
+    replay_ratio: Annotated[float, msgspec.Meta(gt=0, le=1000)] = 1.0
+    """updates to one environment step, over all workers"""
+    batch_size: Passes = 256
+    """remembered steps in an update"""
+    learning_starts: NotNegative = 1000
+    """global steps before the first update; actions are random until then"""
+    replay_steps: Positive = 1_000_000
+    """steps that each worker remembers"""
+    replay_mib: Annotated[int, msgspec.Meta(ge=1, le=2**24)] = 1024
+    """most MiB of a worker's replay memory; it remembers fewer steps where they do not fit"""
+    n_step: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1
+    """rewards in a return before it is bootstrapped"""
+    priority_exponent: Fraction = 0.0
+    """how strongly the error of a step decides how often it is drawn (alpha of Schaul et al. 2016); 0: not at all"""
+    priority_correction: Annotated[Fraction, needs(*PRIORITIES)] = 0.4
+    """how far importance weights correct that (beta)"""
 
 
 class Rule(Section, frozen=True, kw_only=True, tag_field="name"):
@@ -461,7 +529,15 @@ class Records(Section, frozen=True, kw_only=True):
     """number of newest checkpoints that are kept, and of those that are kept apart"""
 
 
-Algorithm = A3CSettings | OneStepQSettings | OneStepSarsaSettings | NStepQSettings | CustomAlgorithmSettings
+Algorithm = (
+    A3CSettings
+    | OneStepQSettings
+    | OneStepSarsaSettings
+    | NStepQSettings
+    | DqnSettings
+    | SacSettings
+    | CustomAlgorithmSettings
+)
 Optimizer = SgdSettings | MomentumSettings | RmsPropSettings | AdamSettings
 
 ALGORITHM_SETTINGS: dict[str, type[Algorithm]] = {
@@ -469,6 +545,8 @@ ALGORITHM_SETTINGS: dict[str, type[Algorithm]] = {
     "one_step_q": OneStepQSettings,
     "one_step_sarsa": OneStepSarsaSettings,
     "n_step_q": NStepQSettings,
+    "dqn": DqnSettings,
+    "sac": SacSettings,
 }
 OPTIMIZER_SETTINGS: dict[str, type[Optimizer]] = {
     "sgd": SgdSettings,
@@ -508,6 +586,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     environment: Annotated[Environment, KEPT, BUILT_IN] = Environment()
     algorithm: Annotated[Algorithm, BUILT_IN] = A3CSettings()
     network: Annotated[NetworkSettings, KEPT, BUILT_IN] = NetworkSettings()
+    replay: Annotated[Replay, ADDED_IN_0_3, BUILT_IN, needs(*REPLAY)] = Replay()
     optimizer: Optimizer = RmsPropSettings()
     schedule: Schedule = Schedule()
     consistency: Consistency = Consistency()

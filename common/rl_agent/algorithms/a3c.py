@@ -55,6 +55,7 @@ class A3C:
 
     target_network: nn.Module | None = None
     commits_next_action = False
+    learns_while_acting = False
 
     def __init__(
         self,
@@ -84,16 +85,16 @@ class A3C:
     def build(
         cls,
         settings: run_spec.A3CSettings,
-        network: run_spec.NetworkSettings,
+        run: run_spec.RunSpec,
         spaces: Spaces,
         *,
         device: torch.device,
         seed: int,
     ) -> Self:
         """The algorithm with a new network. Raises SettingsError when network or settings do not fit the spaces."""
-        check_a3c(settings, network, spaces)
+        check_a3c(settings, run.network, spaces)
         policy = policy_for(spaces.actions, masked=spaces.observations.mask is not None)
-        made = PolicyValueNetwork(network, spaces.observations, policy_parameters=policy.parameters)
+        made = PolicyValueNetwork(run.network, spaces.observations, policy_parameters=policy.parameters)
         made.returns = return_normalization(settings)
         algorithm = cls(made.to(device), policy, settings, device=device, seed=seed)
         if settings.mirror_images:
@@ -106,6 +107,9 @@ class A3C:
 
     def begin_unroll(self, global_steps: int) -> None:
         self.entropy_weight = self._settings.entropy_weight_at(global_steps)
+
+    def loaded(self, epoch: int, version: int) -> None:
+        """Nothing follows the weights here."""
 
     def initial_state(self, count: int) -> State:
         return self.network.initial_state(count, self._device)
@@ -205,7 +209,7 @@ class A3C:
 
     def _rewards(self, trajectory: Trajectory) -> Tensor:
         clip, scale = self._settings.reward_clip, self._settings.reward_scale
-        return learner_rewards(trajectory, clip=clip, scale=scale, normalized=self.network.returns)
+        return learner_rewards(trajectory.rewards, clip=clip, scale=scale, normalized=self.network.returns)
 
     @torch.no_grad()
     def _judged(self, trajectory: Trajectory) -> PolicyBatch:

@@ -79,16 +79,18 @@ class ValueBatch:
     targets: Tensor  # y [N]
 
 
-class ActionValueLearner:
-    """ε-greedy play, and the squared error of Q(s, a). `network`: observations [N, ...] → Q [N, A]."""
+class EpsilonGreedy:
+    """ε-greedy play with action values. `network`: observations [N, ...] → Q [N, A]."""
 
     commits_next_action = False
+    learns_while_acting = False
     learns_with_newest = False
 
     def __init__(
         self, network: ActionValueNetwork, settings: run_spec.ActionValuesSettings, *, device: torch.device, seed: int
     ) -> None:
         self.network = network
+        self.acting_network = network  # that `act` uses
         self.target_network: nn.Module | None = deepcopy(network) if settings.target_interval else None
         self.unroll_length = settings.unroll_length
         self.discount = settings.discount
@@ -98,23 +100,6 @@ class ActionValueLearner:
         self._random = torch.Generator().manual_seed(seed)
         self._global_steps = 0
         self._epsilons: EpsilonSchedule | None = None  # one ε per environment, from `initial_state` on
-
-    @classmethod
-    def build(
-        cls,
-        settings: run_spec.ActionValuesSettings,
-        network: run_spec.NetworkSettings,
-        spaces: Spaces,
-        *,
-        device: torch.device,
-        seed: int,
-    ) -> Self:
-        """The algorithm with a new network. Raises SettingsError when the network does not fit the spaces."""
-        actions = spaces.actions
-        assert isinstance(actions, DiscreteActions), "check_algorithm refuses others"
-        made = ActionValueNetwork(network, spaces.observations, actions=actions.count)
-        made.returns = return_normalization(settings)
-        return cls(made.to(device), settings, device=device, seed=seed)
 
     def adjust(self, settings: Any) -> None:
         assert isinstance(settings, run_spec.ActionValuesSettings), "a run keeps its algorithm"
@@ -136,6 +121,9 @@ class ActionValueLearner:
     def begin_unroll(self, global_steps: int) -> None:
         self._global_steps = global_steps
 
+    def loaded(self, epoch: int, version: int) -> None:
+        """Nothing follows the weights here."""
+
     def initial_state(self, count: int) -> State:
         self._epsilons = EpsilonSchedule(count, self._settings, self._random)
         return ()
@@ -143,7 +131,7 @@ class ActionValueLearner:
     @torch.no_grad()
     def act(self, observations: Tensor, state: State, starts: Tensor, *, greedy: bool = False) -> Decision:
         """ε-greedy actions, or the best ones if `greedy`."""
-        values = self.network(observations.to(self._device)).cpu()
+        values = self.acting_network(observations.to(self._device)).cpu()
         actions = values.argmax(-1) if greedy else epsilon_greedy(values, self.epsilons(), self._random)
         return Decision(actions, (), {})
 
@@ -161,10 +149,31 @@ class ActionValueLearner:
         assert self._epsilons is not None, "initial_state comes first: it sets the number of environments"
         return self._epsilons.at(self._global_steps)
 
+
+class ActionValueLearner(EpsilonGreedy):
+    """ε-greedy play, and the squared error of Q(s, a), of the steps of an unroll."""
+
+    @classmethod
+    def build(
+        cls,
+        settings: run_spec.ActionValuesSettings,
+        run: run_spec.RunSpec,
+        spaces: Spaces,
+        *,
+        device: torch.device,
+        seed: int,
+    ) -> Self:
+        """The algorithm with a new network. Raises SettingsError when the network does not fit the spaces."""
+        actions = spaces.actions
+        assert isinstance(actions, DiscreteActions), "check_algorithm refuses others"
+        made = ActionValueNetwork(run.network, spaces.observations, actions=actions.count)
+        made.returns = return_normalization(settings)
+        return cls(made.to(device), settings, device=device, seed=seed)
+
     def rewards(self, trajectory: Trajectory) -> Tensor:
         """[T, B]: the rewards clipped, normalized and scaled as the settings say."""
         clip, scale = self._settings.reward_clip, self._settings.reward_scale
-        return learner_rewards(trajectory, clip=clip, scale=scale, normalized=self.network.returns)
+        return learner_rewards(trajectory.rewards, clip=clip, scale=scale, normalized=self.network.returns)
 
     def values_after(self, trajectory: Trajectory, *, at_ends: bool = False) -> Tensor:
         """

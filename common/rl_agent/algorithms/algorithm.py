@@ -36,6 +36,9 @@ class Algorithm(Protocol):
     unroll_length: int  # steps of each environment per unroll
     commits_next_action: bool  # the unroll decides the action after its last step, and the next unroll takes it (Sarsa)
     learns_with_newest: bool  # it corrects for off-policy data, so the newest weights are pulled before learning
+    # The next unroll is collected in a thread of its own while this one is learned from. `act` then uses weights that
+    # `begin_unroll` has copied, and no generator of random numbers that `loss` uses.
+    learns_while_acting: bool
     discount: float
     gradient_clip: float  # greatest norm of a gradient; 0: no clipping
 
@@ -44,6 +47,14 @@ class Algorithm(Protocol):
 
     def begin_unroll(self, global_steps: int) -> None:
         """Set T, on which schedules are annealed, for the next unroll."""
+
+    def loaded(self, epoch: int, version: int) -> None:
+        """
+        The network has the weights of this version now, after each pull.
+
+        Targets that the algorithm keeps itself follow here. The version grows by one with each update of all workers;
+        where it falls, the run went back to a checkpoint.
+        """
 
     def initial_state(self, count: int) -> State:
         """The recurrent state before the first observation of `count` environments."""
@@ -55,7 +66,11 @@ class Algorithm(Protocol):
         """The grounds of `act` for the same arguments; without gradients, and without effect on later decisions."""
 
     def batches(self, trajectory: Trajectory) -> Iterator[Any]:
-        """Batches to learn from, made from one unroll; each becomes one push."""
+        """
+        Batches to learn from, made from one unroll; each becomes one push. Called for each unroll, and read to its end.
+
+        Without a batch the steps of the unroll are counted all the same.
+        """
 
     def loss(self, batch: Any) -> Loss:
         """The loss of a batch."""

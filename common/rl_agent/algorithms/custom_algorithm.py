@@ -16,19 +16,19 @@ from msgspec import NODEFAULT
 from ps_common.errors import SettingsError
 from ps_common.settings.custom_algorithm import KNOWN_TO_THE_SERVER
 from ps_common.settings.run_settings import flag_of, problem_and_place
-from ps_common.settings.run_spec import NetworkSettings, RunSpec
+from ps_common.settings.run_spec import RunSpec
 from rl_agent.algorithms.algorithm import Algorithm
 from rl_agent.environments.imports import custom_part
 from rl_agent.environments.spaces import Spaces
 from rl_agent.networks.custom_network import check_travels
 
 NEEDED = (
-    "an algorithm has `settings`, a msgspec.Struct with an unroll_length, and a class method build(settings, network, "
+    "an algorithm has `settings`, a msgspec.Struct with an unroll_length, and a class method build(settings, run, "
     "spaces, *, device, seed)"
 )
 MEMBERS = (  # of rl_agent.algorithms.algorithm.Algorithm, for the error that names a missing one
-    "network", "target_network", "unroll_length", "commits_next_action", "learns_with_newest", "discount",
-    "gradient_clip", "begin_unroll", "initial_state", "act", "outlook", "batches", "loss",
+    "network", "target_network", "unroll_length", "commits_next_action", "learns_with_newest", "learns_while_acting",
+    "discount", "gradient_clip", "begin_unroll", "loaded", "initial_state", "act", "outlook", "batches", "loss",
 )  # fmt: skip
 
 
@@ -37,14 +37,12 @@ class CustomAlgorithm(Protocol):
 
     settings: type[Any]  # a msgspec.Struct; its fields are flags and keys of [algorithm], each with a default
 
-    def build(
-        self, settings: Any, network: NetworkSettings, spaces: Spaces, *, device: torch.device, seed: int
-    ) -> Algorithm:
+    def build(self, settings: Any, run: RunSpec, spaces: Spaces, *, device: torch.device, seed: int) -> Algorithm:
         """
         The algorithm with a freshly initialised network on `device`; `seed` is for sampling.
 
-        `settings` are an instance of `settings`; `network` is the run's section [network], for PolicyValueNetwork or
-        ActionValueNetwork (common/rl_agent/networks/networks.py), or another network.
+        `settings` are an instance of `settings`. `run.network` is for PolicyValueNetwork or ActionValueNetwork
+        (common/rl_agent/networks/networks.py), or another network; `run.replay` for ReplayedUpdates.
         """
 
 
@@ -91,7 +89,7 @@ def build_custom(run: RunSpec, path: str, spaces: Spaces, *, device: torch.devic
     flag, part = f"--algorithm {path}", _part(path)
     if not callable(getattr(part, "build", None)):
         raise SettingsError(f"{flag}: has no build; {NEEDED}")
-    built = part.build(settings_in(run, path), run.network, spaces, device=device, seed=seed)
+    built = part.build(settings_in(run, path), run, spaces, device=device, seed=seed)
     if missing := [name for name in MEMBERS if not hasattr(built, name)]:
         raise SettingsError(
             f"{flag}: {type(built).__name__} has no {', '.join(missing)}; it needs the members of "

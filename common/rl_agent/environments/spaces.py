@@ -56,6 +56,8 @@ class ObservationSpace:
     shape: tuple[int, ...]  # images with their channels first
     dtype: np.dtype[Any]  # uint8 or float32
     parts: tuple[Part, ...] = ()  # of a packed observation; () of a plain one
+    # Of an image along its first axis, the oldest first: the next observation of a game repeats all but the oldest.
+    frames: int = field(default=1, compare=False)
 
     @property
     def pixels(self) -> bool:
@@ -199,10 +201,15 @@ class BoxActions:
         if self.squashed:
             actions = np.arctanh(random.uniform(-NEARLY_ONE, NEARLY_ONE, (size, len(self.low)))).astype(np.float32)
         else:
-            low = np.where(np.isfinite(self.low), self.low, np.minimum(-1, self.high - 1))
-            high = np.where(np.isfinite(self.high), self.high, np.maximum(1, low + 1))
+            low, high = self.finite_bounds()
             actions = random.uniform(low, high, (size, len(low))).astype(np.float32)
         return actions if mask is None else np.where(mask, actions, np.float32(0))
+
+    def finite_bounds(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """[A] and [A]; a missing bound counts as ±1, or lies a width of 1 beyond the other one."""
+        low = np.where(np.isfinite(self.low), self.low, np.minimum(-1, self.high - 1))
+        high = np.where(np.isfinite(self.high), self.high, np.maximum(1, low + 1))
+        return low.astype(np.float32), high.astype(np.float32)
 
     @cached_property
     def _rounded(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

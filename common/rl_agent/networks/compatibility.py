@@ -13,7 +13,14 @@ from ps_common.errors import SettingsError
 from ps_common.protocol.names import is_import_path
 from ps_common.settings import run_spec
 from ps_common.settings.run_spec import NetworkSettings, RunSpec
-from rl_agent.environments.spaces import BoxActions, DiscreteActions, ObservationSpace, Spaces, mirrored_actions
+from rl_agent.environments.spaces import (
+    ActionSpace,
+    BoxActions,
+    DiscreteActions,
+    ObservationSpace,
+    Spaces,
+    mirrored_actions,
+)
 
 # The frame size of each convolutional torso; the first of a size is the default.
 FRAMES: dict[str, tuple[int, int]] = {
@@ -45,16 +52,31 @@ def check_algorithm(run: RunSpec, spaces: Spaces) -> None:
         check_a3c(run.algorithm, run.network, spaces)
     if isinstance(run.algorithm, run_spec.A3CSettings | run_spec.CustomAlgorithmSettings):
         return
-    name = run.algorithm_name
-    if not isinstance(spaces.actions, DiscreteActions):
+    name, takes = run.algorithm_name, _in_words(spaces.actions)
+    if isinstance(run.algorithm, run_spec.SacSettings):
+        if not isinstance(spaces.actions, BoxActions):
+            raise SettingsError(
+                f"--algorithm {name}: needs real numbers, and {run.environment.id} takes {takes}; use a3c"
+            )
+    elif not isinstance(spaces.actions, DiscreteActions):
+        other = "sac or a3c" if isinstance(spaces.actions, BoxActions) else "a3c"
         raise SettingsError(
-            f"--algorithm {name}: needs one discrete action a step, and {run.environment.id} takes "
-            f"{'real numbers' if isinstance(spaces.actions, BoxActions) else 'several'}; use a3c"
+            f"--algorithm {name}: needs one discrete action a step, and {run.environment.id} takes {takes}; use {other}"
         )
     if run.network.lstm or run.network.separate:
         raise SettingsError(
             f"--algorithm {name}: its network has one torso and no LSTM; leave --lstm and --separate out"
         )
+
+
+def _in_words(actions: ActionSpace) -> str:
+    match actions:
+        case BoxActions():
+            return "real numbers"
+        case DiscreteActions():
+            return "one discrete action"
+        case _:
+            return "several discrete actions"
 
 
 def check_a3c(algorithm: run_spec.A3CSettings, network: NetworkSettings, spaces: Spaces) -> None:

@@ -89,3 +89,11 @@ def schema_of(network: nn.Module) -> Schema:
 def flatten(tensors: Mapping[str, Tensor]) -> Tensor:
     """A new flat float32 vector [P] on the CPU with the values of the named tensors, in their order."""
     return torch.cat([tensor.detach().to("cpu", torch.float32).reshape(-1) for tensor in tensors.values()])
+
+
+def move_towards(follower: nn.Module, leader: nn.Module, share: float = 1.0) -> None:
+    """Move the parameters of `follower` by this share of the way to those of an equal module, and copy its buffers."""
+    with torch.no_grad():
+        torch._foreach_lerp_([*follower.parameters()], [*leader.parameters()], share)
+        for mine, its in zip(follower.buffers(), leader.buffers(), strict=True):
+            mine.copy_(its)

@@ -95,18 +95,39 @@ class PolicyValueNetwork(nn.Module):
 
 
 class ActionValueNetwork(nn.Module):
-    """Q(s, ·): one number for each action; FORBIDDEN for those that a mask does not allow."""
+    """
+    Q(s, ·): one number for each action, or K quantiles of the return, of which Q is the mean.
 
-    def __init__(self, settings: NetworkSettings, observations: ObservationSpace, *, actions: int) -> None:
+    `dueling`: a value and advantages less their mean (Wang et al. 2016, equation 9) in place of each.
+    """
+
+    def __init__(
+        self,
+        settings: NetworkSettings,
+        observations: ObservationSpace,
+        *,
+        actions: int,
+        quantiles: int = 1,
+        dueling: bool = False,
+    ) -> None:
         super().__init__()
         self.returns: ReturnNormalization | None = None  # of the rewards that it learns from
         self._mask = observations.mask
+        self._shape = (actions, quantiles)
         self.torso, features = torso_for(settings, observations, settings.hidden)
-        self.values = head(features, actions, settings, gain=1.0)
+        self.values = head(features, actions * quantiles, settings, gain=1.0)
+        self.value = head(features, quantiles, settings, gain=1.0) if dueling else None
+
+    def quantiles(self, observations: Tensor) -> Tensor:
+        """[N, ...] → [N, A, K]; FORBIDDEN for actions that a mask does not allow."""
+        features = self.torso(observations)
+        found: Tensor = self.values(features).unflatten(-1, self._shape)
+        if self.value is not None:
+            found = self.value(features).unsqueeze(1) + found - found.mean(1, keepdim=True)
+        if self._mask is None:
+            return found
+        return found.masked_fill((part_of(observations, self._mask) == 0).unsqueeze(-1), FORBIDDEN)
 
     def forward(self, observations: Tensor) -> Tensor:
         """[N, ...] → [N, A]"""
-        values: Tensor = self.values(self.torso(observations))
-        if self._mask is None:
-            return values
-        return values.masked_fill(part_of(observations, self._mask) == 0, FORBIDDEN)
+        return self.quantiles(observations).mean(-1)

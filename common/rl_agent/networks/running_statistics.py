@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from ps_common.settings.run_spec import A3CSettings, ActionValuesSettings
+from ps_common.settings.run_spec import Method
 from rl_agent.environments.spaces import Part
 from rl_agent.networks.custom_network import part_of
 
@@ -150,7 +150,7 @@ def reward_unit(returns: ReturnNormalization | None) -> float:
     return 1.0 if returns is None else float(returns.mean_and_deviation()[1])
 
 
-def return_normalization(settings: A3CSettings | ActionValuesSettings) -> ReturnNormalization | None:
+def return_normalization(settings: Method) -> ReturnNormalization | None:
     """The normalization of the rewards that an agent with these settings learns from; None: they are not normalized."""
     if settings.reward_normalization == "none":
         return None

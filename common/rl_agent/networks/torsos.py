@@ -54,19 +54,22 @@ def torso_for(
     if is_import_path(settings.name):
         torso, features = custom_torso(settings, observations)
         return nn.Sequential(*([] if observations.parts else _normalization(settings, observations)), torso), features
-    images = [part.shape for part in observations.parts if part.kind == "image"]
-    name = torso_name(settings, images[0] if images else observations.shape)
-    layers: list[nn.Module]
-    if observations.parts:
-        encoder = PartsEncoder(settings, observations)
-        layers, size = [encoder], encoder.features
-    else:
-        layers, size = _plain(settings, observations, name)
+    layers, size, name = encoder_for(settings, observations)
     for width in tuple(hidden) or (DENSE_HIDDEN if name == "mlp" else CONVOLUTIONS[name][1]):
         layers.append(initialized(nn.Linear(size, width), settings, gain=math.sqrt(2)))
         layers += _after(settings, _activation(settings, name), (width,))
         size = width
     return nn.Sequential(*layers), size
+
+
+def encoder_for(settings: NetworkSettings, observations: ObservationSpace) -> tuple[list[nn.Module], int, str]:
+    """The layers of a torso of ours before its hidden ones, the number of their features, and the torso's name."""
+    images = [part.shape for part in observations.parts if part.kind == "image"]
+    name = torso_name(settings, images[0] if images else observations.shape)
+    if observations.parts:
+        encoder = PartsEncoder(settings, observations)
+        return [encoder], encoder.features, name
+    return *_plain(settings, observations, name), name
 
 
 class PartsEncoder(nn.Module):

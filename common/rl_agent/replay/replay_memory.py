@@ -117,15 +117,25 @@ class ReplayMemory:
                 self._append(ring, environment, FINAL, final)
         self._last = observations[-1].copy()
 
-    def draw(self, count: int, *, discount: float) -> Drawn | None:
-        """`count` steps with their n-step returns; None while hardly any can be drawn."""
+    def draw(
+        self,
+        count: int,
+        *,
+        discount: float,
+        rewards: Callable[[NDArray[np.float32]], NDArray[np.float32]] = lambda seen: seen,
+    ) -> Drawn | None:
+        """
+        `count` steps with their n-step returns; None while hardly any can be drawn.
+
+        `rewards` are what the learner takes for these rewards of steps.
+        """
         if self._ring is None or not len(self):
             return None
         found: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
         missing = count
         for _ in range(MOST_TRIES):
             environments, rows = self._candidates(missing)
-            is_complete = self._returns(environments, rows, discount)[0]
+            is_complete = self._returns(environments, rows, discount, rewards)[0]
             found.append((environments[is_complete], rows[is_complete]))
             missing -= int(is_complete.sum())
             if not missing:
@@ -133,12 +143,12 @@ class ReplayMemory:
         else:
             return None
         environments, rows = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        _, rewards, discounts, after = self._returns(environments, rows, discount)
+        _, returns, discounts, after = self._returns(environments, rows, discount, rewards)
         ring, slots = self._ring, rows % self._ring.layout.length
         return Drawn(
             observations=torch.from_numpy(ring.observations(environments, rows)),
             actions=torch.from_numpy(ring.action[environments, slots]),
-            rewards=torch.from_numpy(rewards.astype(np.float32)),
+            rewards=torch.from_numpy(returns.astype(np.float32)),
             discounts=torch.from_numpy(discounts.astype(np.float32)),
             next_observations=torch.from_numpy(ring.observations(environments, after)),
             weights=self._weights(environments, slots),
@@ -233,7 +243,11 @@ class ReplayMemory:
         return torch.from_numpy((weights / weights.max()).astype(np.float32))
 
     def _returns(
-        self, environments: NDArray[np.int64], rows: NDArray[np.int64], discount: float
+        self,
+        environments: NDArray[np.int64],
+        rows: NDArray[np.int64],
+        discount: float,
+        of_steps: Callable[[NDArray[np.float32]], NDArray[np.float32]],
     ) -> tuple[NDArray[np.bool_], NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
         """Whether each return is complete, the return, the discount of what comes next, and the row of that."""
         assert self._ring is not None
@@ -243,7 +257,7 @@ class ReplayMemory:
         rewards, discounts, after = np.zeros(len(rows)), np.ones(len(rows)), rows.copy()
         goes_on = is_complete.copy()
         for _ in range(self._n_step):
-            rewards += np.where(goes_on, discounts * ring.reward[environments, after % length], 0.0)
+            rewards += np.where(goes_on, discounts * of_steps(ring.reward[environments, after % length]), 0.0)
             discounts = np.where(goes_on, np.where(kinds == TERMINATED, 0.0, discounts * discount), discounts)
             goes_on &= kinds == STEP
             after = np.where(goes_on, after + 1, after)

@@ -1,0 +1,97 @@
+"""
+Updates from a replay memory: when they are due, and what they are made of.
+
+Updates are owed per environment step (`replay_ratio`), whatever an unroll's length is. Each worker owes them for its
+own steps, so the ratio holds over all workers. Nothing is owed before learning starts, at T = `learning_starts`.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ps_common.settings.run_spec import Method, Replay
+from rl_agent.networks.running_statistics import ReturnNormalization
+from rl_agent.replay.replay_memory import Drawn, Prioritized, ReplayMemory
+from rl_agent.rollouts import Trajectory, learner_rewards
+
+MOST_OWED = 1000.0  # updates, where nothing can be drawn yet
+
+
+class ReplayedUpdates:
+    """The replay memory of one worker, and its updates that are due."""
+
+    def __init__(self, settings: Replay, *, frames: int, seed: int) -> None:
+        """`frames`: of which an image consists along its first axis."""
+        self.global_steps = 0  # T
+        self._settings = settings
+        self._frames = frames
+        self._seed = seed
+        self._owed = 0.0
+        self._memory = self._empty(None, "", lambda _: None)
+
+    def keep_in(self, path: Path, run: str, report: Callable[[str], None]) -> None:
+        """Before the first unroll: have the memory in this file, for this run. `report` gets sentences for the log."""
+        self._memory = self._empty(path, run, report)
+
+    @property
+    def explores_at_random(self) -> bool:
+        """Whether learning has not started yet."""
+        return self.global_steps < self._settings.learning_starts
+
+    def remember(self, trajectory: Trajectory) -> None:
+        """Take the steps of an unroll."""
+        self._memory.add(trajectory)
+
+    def due(
+        self, steps: int, *, discount: float, rewards: Callable[[NDArray[np.float32]], NDArray[np.float32]]
+    ) -> Iterator[Drawn]:
+        """The batches that these steps owe."""
+        if self.explores_at_random:
+            return
+        self._owed = min(self._owed + steps * self._settings.replay_ratio, MOST_OWED)
+        while self._owed >= 1:
+            drawn = self._memory.draw(self._settings.batch_size, discount=discount, rewards=rewards)
+            if drawn is None:
+                return
+            self._owed -= 1
+            yield drawn
+
+    def reward_of(
+        self, settings: Method, returns: ReturnNormalization | None
+    ) -> Callable[[NDArray[np.float32]], NDArray[np.float32]]:
+        """What the learner takes for rewards: clipped, normalized and scaled as the settings say."""
+
+        def rewards(seen: NDArray[np.float32]) -> NDArray[np.float32]:
+            learned = learner_rewards(
+                torch.from_numpy(seen), clip=settings.reward_clip, scale=settings.reward_scale, normalized=returns
+            )
+            return learned.numpy()
+
+        return rewards
+
+    def learned(self, drawn: Drawn, errors: Tensor) -> None:
+        """The absolute errors [N] of drawn steps, which decide how often they are drawn again."""
+        self._memory.set_priorities(drawn, errors.cpu())
+
+    def meters(self, drawn: Drawn) -> dict[str, Tensor]:
+        """How full the memory is, and how many steps ago the drawn ones were made."""
+        return {"replay_fill": torch.tensor(self._memory.fill), "replay_age": torch.tensor(drawn.age)}
+
+    def _empty(self, path: Path | None, run: str, report: Callable[[str], None]) -> ReplayMemory:
+        settings = self._settings
+        exponent = settings.priority_exponent
+        return ReplayMemory(
+            most_steps=settings.replay_steps,
+            most_mib=settings.replay_mib,
+            frames=self._frames,
+            n_step=settings.n_step,
+            prioritized=Prioritized(exponent, settings.priority_correction) if exponent else None,
+            path=path,
+            run=run,
+            seed=self._seed,
+            report=report,
+        )

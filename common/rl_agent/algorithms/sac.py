@@ -1,0 +1,194 @@
+"""
+Soft actor-critic (Haarnoja et al. 2018b) with a learned temperature, for actions of real numbers.
+
+    y   = r + γ (min_i Q_i(s', a'; θ⁻) − α log π(a'|s')),   a' ~ π(·|s')
+    L_Q = Σ_i ½ (Q_i(s, a) − y)²
+    L_π = α log π(ã|s) − min_i Q_i(s, ã),                    ã ~ π(·|s), reparameterized
+    L_α = −log α (log π(ã|s) + H̄)
+
+The three losses are added: each reaches only its own parameters. π is a Gaussian whose samples u pass through a tanh,
+with log π(a|s) = log N(u) − Σ log(1 − tanh² u) (appendix C); the tanh is scaled to the bounds of the actions.
+
+The target critics θ⁻ belong to the worker. Each version of the weights moves them by τ: a worker that sees every second
+version moves them by 1 − (1 − τ)². So the targets of W workers follow the weights as those of one worker do.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ps_common.settings.run_spec import Replay, RunSpec, SacSettings
+from rl_agent.algorithms.algorithm import Loss, Outlook
+from rl_agent.algorithms.replayed import ReplayedUpdates
+from rl_agent.environments.spaces import NEARLY_ONE, BoxActions, Spaces
+from rl_agent.networks.flat_network import move_towards
+from rl_agent.networks.running_statistics import return_normalization
+from rl_agent.networks.soft_actor_critic import Critics, SoftActorCriticNetwork, SquashedPolicy
+from rl_agent.replay.replay_memory import Drawn
+from rl_agent.rollouts import Decision, State, Trajectory
+
+
+class Sac:
+    """Acts by sampling its policy, and learns from remembered steps."""
+
+    target_network: nn.Module | None = None  # its targets are its own
+    commits_next_action = False
+    learns_with_newest = False
+    learns_while_acting = True
+
+    def __init__(
+        self,
+        network: SoftActorCriticNetwork,
+        acting: SquashedPolicy,
+        target: Critics,
+        actions: BoxActions,
+        settings: SacSettings,
+        replay: Replay,
+        *,
+        frames: int = 1,
+        device: torch.device,
+        seed: int,
+    ) -> None:
+        self.network = network
+        self.unroll_length = settings.unroll_length
+        self.discount = settings.discount
+        self.gradient_clip = settings.gradient_clip
+        self.replay = ReplayedUpdates(replay, frames=frames, seed=seed)
+        self._settings = settings
+        self._actions = actions
+        self._low, self._high = (torch.from_numpy(bound) for bound in actions.finite_bounds())
+        self._device = device
+        self._random = torch.Generator(device).manual_seed(seed)
+        # An unroll is collected in another thread than that which learns.
+        self._acting = acting.requires_grad_(False)
+        self._acting_random = torch.Generator(device).manual_seed(seed + 1)
+        self._numpy_random = np.random.default_rng(seed)
+        self._target = target.requires_grad_(False)
+        self._target_of = (0, 0)  # epoch and version of the weights that the targets have followed so far
+
+    @classmethod
+    def build(cls, settings: SacSettings, run: RunSpec, spaces: Spaces, *, device: torch.device, seed: int) -> Self:
+        """The algorithm with a new network, for spaces that check_algorithm accepts."""
+        actions = spaces.actions
+        assert isinstance(actions, BoxActions), "check_algorithm refuses others"
+        network = SoftActorCriticNetwork(run.network, settings, spaces.observations, actions)
+        network.returns = return_normalization(settings)
+        # Built anew, and not copied: a torso of the user may hold what cannot be copied.
+        others = SoftActorCriticNetwork(run.network, settings, spaces.observations, actions).to(device).eval()
+        return cls(
+            network.to(device), others.policy, others.critics, actions, settings, run.replay,
+            frames=spaces.observations.frames, device=device, seed=seed,
+        )  # fmt: skip
+
+    def adjust(self, settings: Any) -> None:
+        assert isinstance(settings, SacSettings), "a run keeps its algorithm"
+        self._settings = settings
+
+    def begin_unroll(self, global_steps: int) -> None:
+        self.replay.global_steps = global_steps
+        move_towards(self._acting, self.network.policy)
+
+    def loaded(self, epoch: int, version: int) -> None:
+        """The network has these weights now: the target critics follow."""
+        before, self._target_of = self._target_of, (epoch, version)
+        newer = version - before[1]
+        # At first, and where the run went back to an earlier version, the targets begin with the weights.
+        share = 1 - (1 - self._settings.target_rate) ** newer if before != (0, 0) and newer >= 0 else 1.0
+        move_towards(self._target, self.network.critics, share)
+
+    def initial_state(self, count: int) -> State:
+        return ()
+
+    @torch.no_grad()
+    def act(self, observations: Tensor, state: State, starts: Tensor, *, greedy: bool = False) -> Decision:
+        """Actions sampled from π, or its mean ones if `greedy`; random ones before learning starts."""
+        if not greedy and self.replay.explores_at_random:
+            random = self._actions.sample(self._numpy_random, len(observations))
+            return Decision(torch.from_numpy(random), (), {})
+        mean, log_deviation, mask = self._acting.distribution(observations.to(self._device))
+        before = mean if greedy else mean + log_deviation.exp() * self._noise(mean, self._acting_random)
+        return Decision(self._chosen(before, mask), (), {})
+
+    @torch.no_grad()
+    def outlook(self, observations: Tensor, state: State, starts: Tensor) -> Outlook:
+        """The smallest Q of the mean action."""
+        seen = observations.to(self._device)
+        return Outlook(self.network.critics(seen, self.network(seen)).amin(0).cpu(), None)
+
+    def batches(self, trajectory: Trajectory) -> Iterator[Drawn]:
+        """Remember an unroll; then the batches that are due."""
+        self.replay.remember(trajectory)
+        rewards = self.replay.reward_of(self._settings, self.network.returns)
+        return self.replay.due(trajectory.steps, discount=self._settings.discount, rewards=rewards)
+
+    def loss(self, drawn: Drawn) -> Loss:
+        """The sum of the three losses of a batch."""
+        settings, network = self._settings, self.network
+        seen, rewards = drawn.observations.to(self._device), drawn.rewards.to(self._device)
+        taken = self._unit(drawn.actions.to(self._device))
+        temperature = network.log_temperature.detach().exp()
+        targets = rewards + drawn.discounts.to(self._device) * self._values_after(drawn, temperature)
+        values = network.critics(seen, taken)
+        errors = values - targets
+        critic_loss = (0.5 * drawn.weights.to(self._device) * errors.square()).sum(0).mean()
+
+        actions, logs = self._sampled(seen)
+        policy_loss = (temperature * logs - network.critics(seen, actions, fixed=True).amin(0)).mean()
+        wanted = -float(len(self._low)) if settings.target_entropy is None else settings.target_entropy
+        temperature_loss = -network.log_temperature * (logs.detach().mean() + wanted)
+        self.replay.learned(drawn, errors.detach().abs().mean(0))
+        meters = {
+            "policy_loss": policy_loss.detach(),
+            "value_loss": critic_loss.detach(),
+            "entropy": -logs.detach().mean(),
+            "temperature": temperature,
+            "value": values.detach().mean(),
+        }
+        return Loss(critic_loss + policy_loss + temperature_loss, meters | self.replay.meters(drawn))
+
+    @torch.no_grad()
+    def _values_after(self, drawn: Drawn, temperature: Tensor) -> Tensor:
+        """[N]: the soft value of the next observations, by the target critics."""
+        after = drawn.next_observations.to(self._device)
+        actions, logs = self._sampled(after)
+        values: Tensor = self._target(after, actions)
+        if subset := self._settings.critic_subset:
+            chosen = torch.randperm(len(values), generator=self._random, device=self._device)[:subset]
+            values = values[chosen]
+        return values.amin(0) - temperature * logs
+
+    def _sampled(self, observations: Tensor) -> tuple[Tensor, Tensor]:
+        """Actions [B, A] in [−1, 1] sampled from π, with gradients, and log π [B] of them."""
+        mean, log_deviation, mask = self.network.policy.distribution(observations)
+        noise = self._noise(mean, self._random)
+        before = mean + log_deviation.exp() * noise
+        # log(1 − tanh² u) = 2 (log 2 − u − softplus(−2u)), which is finite for any u.
+        logs = -0.5 * noise.square() - log_deviation - 0.5 * math.log(2 * math.pi)
+        logs = logs - 2 * (math.log(2) - before - functional.softplus(-2 * before))
+        actions = before.tanh()
+        if mask is not None:
+            actions, logs = actions * mask, logs * mask
+        return actions, logs.sum(-1)
+
+    def _noise(self, like: Tensor, generator: torch.Generator) -> Tensor:
+        return torch.randn(like.shape, generator=generator, device=self._device, dtype=like.dtype)
+
+    def _chosen(self, before: Tensor, mask: Tensor | None) -> Tensor:
+        """The agent's actions [B, A] of these, which the tanh has still to squash."""
+        unit = before.tanh() if mask is None else before.tanh() * mask
+        if self._actions.squashed:  # the environment squashes them
+            return unit.clamp(-NEARLY_ONE, NEARLY_ONE).atanh().cpu()
+        chosen = torch.lerp(self._low, self._high, (unit.cpu() + 1) / 2)
+        return chosen if mask is None else chosen * mask.cpu()
+
+    def _unit(self, actions: Tensor) -> Tensor:
+        """[B, A] in [−1, 1], of the agent's actions."""
+        if self._actions.squashed:
+            return actions.tanh()
+        low, high = self._low.to(self._device), self._high.to(self._device)
+        return ((actions - low) / (high - low).clamp_min(1e-12) * 2 - 1).clamp(-1, 1)
