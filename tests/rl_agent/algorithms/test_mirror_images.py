@@ -74,9 +74,9 @@ def test_each_pass_has_every_step_once_with_its_estimates_some_in_a_mirror(minib
     settings = A3CSettings(surrogate="clip", epochs=2, minibatches=minibatches)
     mirroring = msgspec.structs.replace(settings, mirror_images=True)
     torch.manual_seed(0)
-    plain = A3C.build(settings, NetworkSettings(), PolicySpaces(pixels(*SHAPE), BREAKOUT), device=CPU, seed=0)
+    plain = A3C.build(settings, RunSpec(), PolicySpaces(pixels(*SHAPE), BREAKOUT), device=CPU, seed=0)
     torch.manual_seed(0)
-    mirrored = A3C.build(mirroring, NetworkSettings(), PolicySpaces(pixels(*SHAPE), BREAKOUT), device=CPU, seed=0)
+    mirrored = A3C.build(mirroring, RunSpec(), PolicySpaces(pixels(*SHAPE), BREAKOUT), device=CPU, seed=0)
     steps, passes = 30, []
     for expected, batch in zip(plain.batches(unroll(steps)), mirrored.batches(unroll(steps)), strict=True):
         for part in ("starts", "log_probabilities", "weights", "advantages", "value_targets"):
@@ -122,14 +122,18 @@ def test_an_algorithm_derived_from_a3c_is_refused_likewise() -> None:
 
     spaces = PolicySpaces(pixels(*SHAPE), BREAKOUT)
     with pytest.raises(SettingsError, match="--mirror-images: an LSTM's state"):
-        Derived.build(A3CSettings(mirror_images=True), NetworkSettings(lstm=8), spaces, device=CPU, seed=0)
+        Derived.build(
+            A3CSettings(mirror_images=True), RunSpec(network=NetworkSettings(lstm=8)), spaces, device=CPU, seed=0
+        )
     with pytest.raises(SettingsError, match="--imitation-weight: remembered steps have no LSTM state"):
-        Derived.build(A3CSettings(imitation_weight=0.1), NetworkSettings(lstm=8), spaces, device=CPU, seed=0)
+        Derived.build(
+            A3CSettings(imitation_weight=0.1), RunSpec(network=NetworkSettings(lstm=8)), spaces, device=CPU, seed=0
+        )
 
 
 def test_remembered_steps_are_imitated_in_a_mirror_too() -> None:
     settings = A3CSettings(mirror_images=True, imitation_weight=1.0, imitation_samples=40)
-    mirroring = A3C.build(settings, NetworkSettings(), PolicySpaces(pixels(*SHAPE), BREAKOUT), device=CPU, seed=0)
+    mirroring = A3C.build(settings, RunSpec(), PolicySpaces(pixels(*SHAPE), BREAKOUT), device=CPU, seed=0)
     played = replace(unroll(40), rewards=torch.ones(40, 2))
     original = [bytes(image) for image in played.observations.flatten(0, 1).numpy()]
     list(mirroring.batches(played))
