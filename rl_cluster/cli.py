@@ -28,6 +28,7 @@ from ps_common.run_folder.commands import keep_command, what_next
 from ps_common.run_folder.followers import Followers, followers_of
 from ps_common.run_folder.paths import (
     METRICS,
+    REPLAY,
     SERVER_LOG,
     claim_run_folder,
     make_run_folder,
@@ -153,6 +154,7 @@ def _start(
     settings, run = flags.program, flags.run
     workers, of_gang = counted(settings.workers, is_gang=settings.gang)
     worker_flags = ["--device", settings.device, "--threads", str(settings.threads), *of_gang]
+    worker_flags += ["--replay-folder", str(folder / REPLAY)]
     for flag, values in (("--import", flags.modules), ("--hook", settings.hook)):
         worker_flags += [flag, *values] if values else []
     servers = "a server" if shards == 1 else f"{shards} shards"

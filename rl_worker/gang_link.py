@@ -40,6 +40,8 @@ class Begin(msgspec.Struct, tag=True):
     threads: int
     device: str
     seed: int
+    replay_folder: str | None
+    run_id: str
     memory: str
     size: int  # of a vector
 

@@ -5,6 +5,7 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -22,7 +23,7 @@ from ps_common.protocol.messages import Episode
 from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import Algorithm, RunSpec
 from ps_common.sockets.shared_memory import Segment
-from rl_agent.agent import build_agent, collector_for
+from rl_agent.agent import build_agent, collector_for, keep_replay
 from rl_agent.environments.imports import import_named
 from rl_agent.environments.interface import Environments, close_logged
 from rl_agent.environments.make import make_environments
@@ -120,6 +121,8 @@ def act_and_learn() -> int:
 def _train(begin: Begin, run: RunSpec, link: Link, environments: Environments) -> None:
     """Raises RunEnded when the speaker says so, or is gone."""
     algorithm = build_agent(run, environments, device=torch.device(begin.device), seed=begin.seed)
+    folder = None if begin.replay_folder is None else Path(begin.replay_folder)
+    keep_replay(algorithm, folder, begin.name, begin.run_id, log.info)
     parameters = OfSpeaker(link, Vectors(Segment.open(begin.memory), begin.size), begin.member)
     hooks = Hooks(begin.hooks)
     train(

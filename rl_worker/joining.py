@@ -31,7 +31,7 @@ from ps_common.settings.overrides import slow_link, wire_of
 from ps_common.settings.run_settings import run_for_peers, run_from_dict
 from ps_common.settings.run_spec import RunSpec
 from ps_common.sockets.zmq_sockets import why_no_address
-from rl_agent.agent import build_agent, collector_for
+from rl_agent.agent import build_agent, collector_for, keep_replay
 from rl_agent.environments.imports import check_modules, import_modules
 from rl_agent.environments.interface import Environments
 from rl_agent.environments.make import closing, make_environments
@@ -174,6 +174,7 @@ class Work:
             closing(make_environments(run.environment, count=count, threads=flags.program.threads))
         )
         algorithm = build_agent(run, environments, device=torch.device(flags.program.device), seed=seed)
+        keep_replay(algorithm, flags.program.replay_folder, self._name, welcome.run_id, log.info)
         if not welcome.schema:
             self._measure(algorithm.network, environments, first_seed)
         network = FlatNetwork(algorithm.network, connections.shared_array)
@@ -237,6 +238,8 @@ class Work:
             threads=settings.threads,
             device=settings.device,
             seed=seed_of_worker(run_seed, welcome.number, member),
+            replay_folder=None if settings.replay_folder is None else str(settings.replay_folder),
+            run_id=welcome.run_id,
             memory=memory,
             size=size,
         )

@@ -63,6 +63,9 @@ class WorkerSettings(CurveFlags):
     stall_seconds: Seconds = 60.0
     """this worker is stalled, and no other waits for it, when its environments make no step for so long, and for ten
     times their longest step so far; raise it where a step may take minutes"""
+    replay_folder: Path | None = None
+    """folder of the file with this worker's replay memory (dqn, sac), which a later process of the same name continues
+    with; rl-cluster gives the run folder's `replay`; in memory alone when not given"""
     check: bool = False
     """check the flags, and what they name, on this machine, and end"""
     patience_minutes: Annotated[float, Meta(ge=LEAST_SECONDS / 60, le=MOST_MINUTES)] = 30.0

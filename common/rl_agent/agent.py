@@ -6,6 +6,7 @@ mode, in which dropout is off; FlatNetwork.learning changes that while a loss is
 """
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ from rl_agent.algorithms.dqn import Dqn
 from rl_agent.algorithms.n_step_q import NStepQ
 from rl_agent.algorithms.one_step_q import OneStepQ
 from rl_agent.algorithms.one_step_sarsa import OneStepSarsa
+from rl_agent.algorithms.replayed import ReplayedUpdates
 from rl_agent.algorithms.sac import Sac
 from rl_agent.environments.interface import Environments
 from rl_agent.environments.spaces import ActionSpace, DiscreteActions, Spaces
@@ -105,6 +107,17 @@ def collector_for(
         watcher=watcher,
         warn=warn,
     )
+
+
+def keep_replay(agent: Algorithm, folder: Path | None, name: str, run_id: str, report: Callable[[str], None]) -> None:
+    """Have the agent's replay memory, if it has one, in the folder's file of this worker. `report` gets sentences."""
+    replay = getattr(agent, "replay", None)
+    if not isinstance(replay, ReplayedUpdates):
+        return
+    if folder is None:
+        report("the replay memory lies in memory, and begins empty (--replay-folder keeps it in a file)")
+    else:
+        replay.keep_in(folder / f"{name}.replay", run_id, report)
 
 
 MOST_STEPS = 32  # of the trial's unroll

@@ -41,6 +41,7 @@ NUMBERED = re.compile(r"(checkpoint-([0-9]{12}|[1-9][0-9]{12,})|episodes-([0-9]{
 WRITING = ".writing"  # the folder, beside the checkpoints, of files that are not whole yet
 ASIDE = ".aside"  # added to the name of a checkpoint that cannot be used
 GIFS = "gifs"
+REPLAY = "replay"  # folder of the replay memories of the workers on this machine
 GAME_GIFS = f"game-{'[0-9]' * 12}.gif"  # pattern of `gif_name`
 GAME_GIF = "game.gif"  # that the user is advised to record
 CURVE = "curve.png"

@@ -45,7 +45,7 @@ class AtariEnvironments:
         names = tuple(joystick[action].name for action in table)
         self.actions: ActionSpace = DiscreteActions(len(table), names, table)
         shape = self._stack.shape if self._stack else (settings.frame_stack, *scheme.shape)
-        self.observations = ObservationSpace(shape, np.dtype(scheme.dtype))
+        self.observations = ObservationSpace(shape, np.dtype(scheme.dtype), frames=settings.frame_stack)
         self.steps_per_second = FRAMES_PER_SECOND / settings.frame_skip
         self._counts_lives = settings.life_loss_ends_episode
         self._reward_ends_return = settings.reward_ends_episode

@@ -51,7 +51,7 @@ class DoomEnvironments:
                 )
             table = action_table(settings, int(actions.n))
         self.steps_per_second = TICS_PER_SECOND / settings.frame_skip
-        self.observations = ObservationSpace(self._stack.shape, self._stack.dtype)
+        self.observations = ObservationSpace(self._stack.shape, self._stack.dtype, frames=settings.frame_stack)
         names = tuple(_pressed(first.unwrapped, action) for action in table)
         self.actions: ActionSpace = DiscreteActions(len(table), names, table)
         limit = first.spec.max_episode_steps if first.spec else None

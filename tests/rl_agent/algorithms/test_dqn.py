@@ -68,7 +68,8 @@ def written_out(trained: Dqn, tensors: dict[str, Tensor], drawn: Drawn) -> Tenso
         after = drawn.next_observations[row].double()
         by_target = quantiles_of(targets, after, dueling=settings.dueling)
         chooser = quantiles_of(tensors, after, dueling=settings.dueling) if settings.double else by_target
-        best = max(range(ACTIONS), key=lambda action, seen=chooser.detach(): float(seen[action].mean()))
+        means = [float(of_action.mean()) for of_action in chooser.detach()]
+        best = means.index(max(means))
         y = (drawn.rewards[row] + drawn.discounts[row] * by_target[best]).detach()
         mine = quantiles_of(tensors, drawn.observations[row].double(), dueling=settings.dueling)[drawn.actions[row]]
         loss = torch.zeros((), dtype=torch.float64)
