@@ -106,7 +106,7 @@ def act_and_learn() -> int:
     run = run_from_dict(begin.run, source=SOURCE)
     for module in begin.modules:
         import_named(module, flag=f"--import {module}")
-    environments = make_environments(run.environment, count=begin.environments, threads=begin.threads)
+    environments = make_environments(run.environment, count=begin.environments, threads=begin.threads, forgives=True)
     try:
         _train(begin, run, link, environments)
     except RunEnded as ended:

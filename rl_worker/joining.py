@@ -171,7 +171,7 @@ class Work:
         first_seed = secrets.randbelow(10**9) if seed is None else seed
         seed = seed_of_worker(first_seed, welcome.number)
         environments = self.environments.enter_context(
-            closing(make_environments(run.environment, count=count, threads=flags.program.threads))
+            closing(make_environments(run.environment, count=count, threads=flags.program.threads, forgives=True))
         )
         algorithm = build_agent(run, environments, device=torch.device(flags.program.device), seed=seed)
         keep_replay(algorithm, flags.program.replay_folder, self._name, welcome.run_id, log.info)

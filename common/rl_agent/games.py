@@ -124,13 +124,19 @@ class Games:
         self._before = len(self._ended)
 
     def stepped(
-        self, t: int, rewards: NDArray[np.float32], ended: NDArray[np.bool_], metrics: Mapping[int, Metrics]
+        self,
+        t: int,
+        rewards: NDArray[np.float32],
+        ended: NDArray[np.bool_],
+        metrics: Mapping[int, Metrics],
+        *,
+        failed: NDArray[np.bool_] | None = None,
     ) -> None:
-        """Step `t` of the unroll; `metrics` of games that ended, by row."""
+        """Step `t` of the unroll; `metrics` of games that ended, by row. Games that failed do not count."""
         self.returns += rewards
         self.lengths += 1
         for row in np.flatnonzero(ended):
-            if self._counts[row]:
+            if self._counts[row] and not (failed is not None and failed[row]):
                 episode = Episode(float(self.returns[row]), int(self.lengths[row]))
                 self._ended.append((t + 1, episode, metrics.get(int(row), {})))
             self.returns[row], self.lengths[row], self._counts[row] = 0.0, 0, True

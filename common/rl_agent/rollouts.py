@@ -277,7 +277,7 @@ class RolloutCollector:
         self._starts[t + 1] = torch.from_numpy(ended)
         self._discounts[t] = torch.from_numpy(np.where(stops, 0.0, self._discount))
         self._continues[t] = torch.from_numpy(np.where(stops | ended, 0.0, 1.0))
-        self._games.stepped(t, stepped.rewards, ended, stepped.metrics)
+        self._games.stepped(t, stepped.rewards, ended, stepped.metrics, failed=stepped.failed)
 
 
 def _empty_observations(environments: Environments, steps: int) -> Tensor:

@@ -7,6 +7,7 @@ steps them one after another.
 
 import dataclasses
 from contextlib import ExitStack
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import gymnasium
@@ -15,6 +16,7 @@ from ps_common.errors import SettingsError
 from ps_common.protocol.names import is_import_path
 from ps_common.settings.run_spec import Environment
 from rl_agent.environments.custom_environment import custom_spec, described, in_colour, wrapped
+from rl_agent.environments.forgiving import FailureCount, Forgiving
 from rl_agent.environments.gymnasium_spaces import ActionCodec, ObservationReader, shows_masks
 from rl_agent.environments.ids import not_installed, spec_of
 from rl_agent.environments.imports import in_users_folder, taking
@@ -36,16 +38,22 @@ class _Game(NamedTuple):
 class GymnasiumEnvironments:
     """B environments of one id, in this process."""
 
-    def __init__(self, settings: Environment, count: int, with_screen: bool) -> None:
+    def __init__(self, settings: Environment, count: int, with_screen: bool, *, forgives: bool = False) -> None:
+        """`forgives`: an environment that raises an exception is made anew."""
         if settings.preprocessing not in ("auto", "none"):
             raise SettingsError(f"--preprocessing {settings.preprocessing}: not for {settings.id}; leave it out")
         with in_users_folder():
-            games = _games(settings, count, with_screen)
+            games = _games(settings, count, with_screen, forgives)
         self._first, self._codec, reader = games[0]
         self.count = count
         self.actions, self.observations = self._codec.actions, reader.array_space
         read = [(game.environment, game.reader.array) for game in games]
-        self._loop = StepLoop(read, self.observations)
+        self._loop = StepLoop(
+            read,
+            self.observations,
+            failures=FailureCount(settings.id, settings.most_failures) if forgives else None,
+            in_threads=settings.step_in == "threads" and count > 1,
+        )
         self.steps_per_second = float(self._first.metadata.get("render_fps") or DEFAULT_STEPS_PER_SECOND)
         self.description = described(settings, self.observations, self._first.action_space)
         self.description["time limit"] = self._first.spec.max_episode_steps if self._first.spec else None
@@ -96,15 +104,22 @@ def made_environment(settings: Environment, *, with_screen: bool = False) -> gym
         raise SettingsError(f"--environment {settings.id}: cannot render (render_mode): {error}") from error
 
 
-def _games(settings: Environment, count: int, with_screen: bool) -> list[_Game]:
+def wrapped_environment(settings: Environment, *, with_screen: bool = False) -> gymnasium.Env[Any, Any]:
+    """One environment of the id, with the wrappers of the settings. Raises SettingsError."""
+    made = made_environment(settings, with_screen=with_screen)
+    with closed_if_refused(made):
+        environment: gymnasium.Env[Any, Any] = wrapped(made, settings.wrapper)
+    return environment
+
+
+def _games(settings: Environment, count: int, with_screen: bool, forgives: bool) -> list[_Game]:
     """So many environments that are alike. Raises SettingsError; those that were made are closed then."""
     games: list[_Game] = []
     masks: Literal["none", "key", "info"] = "none"
     with ExitStack() as opened:
         for _ in range(count):
-            made = made_environment(settings, with_screen=with_screen)
-            with closed_if_refused(made):
-                environment = wrapped(made, settings.wrapper)
+            make = partial(wrapped_environment, settings, with_screen=with_screen)
+            environment = Forgiving(make) if forgives else make()
             opened.callback(close_logged, environment)
             codec = ActionCodec(settings, environment.action_space)
             if not games and settings.action_mask == "auto":

@@ -16,16 +16,18 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import Space, Tuple
 from gymnasium.vector import AutoresetMode, VectorEnv
+from numpy.typing import NDArray
 
 from ps_common.errors import SettingsError
 from ps_common.settings.run_settings import typed
 from ps_common.settings.run_spec import Environment
+from rl_agent.environments.forgiving import FAILURES, FailureCount
 from rl_agent.environments.gymnasium_spaces import MASK, ActionCodec, ObservationReader
 from rl_agent.environments.imports import custom_part, in_users_folder, taking
 from rl_agent.environments.interface import DEFAULT_STEPS_PER_SECOND, Screen, Stepped, checked, closed_if_refused
 from rl_agent.environments.process_guard import guard_children
 from rl_agent.environments.spaces import Actions, Observations, ObservationSpace
-from rl_agent.games import MetricsReader
+from rl_agent.games import MetricsReader, info_of_row
 
 NEEDED = "an environment is a function or class that returns a gymnasium.Env, or, called with num_envs, a VectorEnv"
 WRAPPER_NEEDED = "a wrapper takes a gymnasium.Env (or, around a vector environment, a VectorEnv) and returns another"
@@ -118,7 +120,16 @@ def described(settings: Environment, observations: ObservationSpace, actions: Sp
 class VectorEnvironments:
     """A vector environment: a custom one, or the one that is given, which cannot be drawn."""
 
-    def __init__(self, settings: Environment, count: int, with_screen: bool, made: Any = None) -> None:
+    def __init__(
+        self,
+        settings: Environment,
+        count: int,
+        with_screen: bool,
+        made: Any = None,
+        *,
+        failures: FailureCount | None = None,
+    ) -> None:
+        """`failures` counts those of Forgiving environments."""
         flag = f"--environment {settings.id}"
         if settings.preprocessing not in ("auto", "none"):
             raise SettingsError(f"--preprocessing {settings.preprocessing}: not for {settings.id}; leave it out")
@@ -126,6 +137,7 @@ class VectorEnvironments:
             raise SettingsError(f"--max-episode-steps: {settings.id}, a vector environment, ends its games itself")
         screen = {"render_mode": "rgb_array"} if with_screen else {}
         self.count = count
+        self._failures = failures
         self._metrics = MetricsReader()
         self._ignores_masks = settings.action_mask == "none"
         masks: Literal["none", "key"] = "none" if self._ignores_masks else "key"
@@ -174,8 +186,23 @@ class VectorEnvironments:
                     f"--environment {self.description['environment']}: a game was truncated, and its last observation "
                     "is missing in info['final_obs'] (one for each environment, None where no game ended)"
                 )
-        stepped = Stepped(observations, rewards, terminated, truncated, final, metrics=metrics)
+        failed = self._note_failures(info, np.flatnonzero(terminated | truncated))
+        stepped = Stepped(observations, rewards, terminated, truncated, final, failed=failed, metrics=metrics)
         return checked(stepped, self.observations)
+
+    def _note_failures(self, info: Mapping[str, Any], ended: NDArray[np.intp]) -> NDArray[np.bool_] | None:
+        """Count the failures that infos tell of: the games that they cut off, or None."""
+        if self._failures is None:
+            return None
+        self._failures.ended(len(ended))
+        failed = np.zeros(self.count, np.bool_)
+        for row in ended:
+            for stacked in (info.get("final_info", {}), info):
+                sentences = info_of_row(stacked, int(row)).get(FAILURES) or ()
+                failed[row] |= stacked is not info and bool(sentences)
+                for sentence in sentences:
+                    self._failures.failed(int(row), sentence)
+        return failed if failed.any() else None
 
     def screen(self) -> Screen:
         with in_users_folder():

@@ -20,10 +20,11 @@ from rl_agent.environments.spaces import Actions, Observations
 
 
 def make_environments(
-    settings: Environment, *, count: int, threads: int = 1, with_screen: bool = False
+    settings: Environment, *, count: int, threads: int = 1, with_screen: bool = False, forgives: bool = False
 ) -> Environments:
     """
-    `threads` is how many step the games of a family that is emulated in C++.
+    `threads` is how many step the games of a family that is emulated in C++. `forgives`: an environment that raises an
+    exception is made anew.
 
     Raises SettingsError naming the flag if the environment does not exist or is not supported.
     """
@@ -32,7 +33,7 @@ def make_environments(
             "--environment none: this run plays no game, and its workers are programs of its users "
             "(docs/how-to/anything-with-parameters.md); name a game to play one"
         )
-    environments = _of_family(settings, count, threads, with_screen)
+    environments = _of_family(settings, count, threads, with_screen, forgives)
     if settings.lost_game_reward is None:
         return environments
     return LostGames(environments, settings.lost_game_reward)
@@ -82,7 +83,7 @@ class LostGames:
         self._environments.close()
 
 
-def _of_family(settings: Environment, count: int, threads: int, with_screen: bool) -> Environments:
+def _of_family(settings: Environment, count: int, threads: int, with_screen: bool, forgives: bool) -> Environments:
     match settings.family:
         case "ale":
             from rl_agent.environments.atari import AtariEnvironments
@@ -109,7 +110,15 @@ def _of_family(settings: Environment, count: int, threads: int, with_screen: boo
 
             if is_import_path(settings.id) and makes_vectors(settings.id):
                 return VectorEnvironments(settings, count, with_screen)
-            return GymnasiumEnvironments(settings, count, with_screen)
+            if settings.step_in == "processes" and count > 1:
+                from rl_agent.environments.forgiving import FailureCount
+                from rl_agent.environments.process_games import in_processes
+
+                guard_children()
+                made = in_processes(settings, count, with_screen, forgives=forgives)
+                failures = FailureCount(settings.id, settings.most_failures) if forgives else None
+                return VectorEnvironments(settings, count, with_screen, made, failures=failures)
+            return GymnasiumEnvironments(settings, count, with_screen, forgives=forgives)
 
 
 def _refuse_wrappers(settings: Environment) -> None:

@@ -1,22 +1,24 @@
 """
-B single environments in one process, stepped one after another.
+B single environments in one process, stepped one after another, or side by side in a thread each.
 
 The loop takes the observation, the reward, the two flags, the action mask and the metrics of a game, and copies them at
 once. An environment may reuse its arrays, and its `info` may hold anything.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from rl_agent.environments.forgiving import FAILURES, FailureCount
 from rl_agent.environments.interface import Stepped, checked, unsound_games, unsound_step
 from rl_agent.environments.spaces import Observations, ObservationSpace
-from rl_agent.games import Metrics, MetricsReader
+from rl_agent.games import MetricsReader
 
 
 class Read(Protocol):
@@ -25,53 +27,121 @@ class Read(Protocol):
     def __call__(self, observation: Any, info: Any, *, is_last: bool = False) -> NDArray[Any]: ...
 
 
+class _Ended(NamedTuple):
+    """The end of a game: its last observation, and the infos of its last step and of the reset."""
+
+    last: NDArray[Any]
+    info: Any
+    first_info: Any
+
+
 class StepLoop:
     """Environments, each with how its observations are read, which are arrays of one shape and type."""
 
-    def __init__(self, games: Sequence[tuple[gymnasium.Env[Any, Any], Read]], space: ObservationSpace) -> None:
+    def __init__(
+        self,
+        games: Sequence[tuple[gymnasium.Env[Any, Any], Read]],
+        space: ObservationSpace,
+        *,
+        failures: FailureCount | None = None,
+        in_threads: bool = False,
+    ) -> None:
+        """`failures` counts those of Forgiving environments. `in_threads`: environments wait for each other no more."""
         self.games = games
+        self._failures = failures
         self._metrics = MetricsReader()
         self._space = space
         self._shape, self._dtype = (len(games), *space.shape), space.dtype
+        # One thread for each environment: a simulator may tolerate no other than the one that it began in.
+        self._threads = [ThreadPoolExecutor(1, f"environment-{row}") for row in range(len(games) if in_threads else 0)]
 
     def reset(self, seed: int) -> Observations:
         """Environment k is seeded with seed + k."""
         observations = np.empty(self._shape, self._dtype)
-        for row, (environment, read) in enumerate(self.games):
-            observations[row] = read(*environment.reset(seed=seed + row))
+
+        def reset(row: int) -> Any:
+            environment, read = self.games[row]
+            seen, info = environment.reset(seed=seed + row)
+            observations[row] = read(seen, info)
+            return info
+
+        for row, info in enumerate(self._each(reset)):
+            self._note_failures(row, info)
         return observations
 
     def step(self, actions: Iterable[Any]) -> Stepped:
         """
         Step each environment with its action, and reset those whose game ends.
 
-        A game with a number that is not sound is cut off: a simulation may show NaN until it is reset.
+        A game with a number that is not finite is cut off: a simulation may show NaN until it is reset.
         """
-        count = len(self.games)
-        observations, final = np.empty(self._shape, self._dtype), None
+        count, taken = len(self.games), list(actions)
+        observations = np.empty(self._shape, self._dtype)
         rewards, (terminated, truncated) = np.empty(count, np.float32), np.empty((2, count), np.bool_)
-        metrics: dict[int, Metrics] = {}
-        for row, ((environment, read), action) in enumerate(zip(self.games, actions, strict=True)):
-            # An ellipsis lets an array that holds one number pass for the number.
-            seen, rewards[row, ...], terminated[row, ...], truncated[row, ...], info = environment.step(action)
-            if terminated[row] or truncated[row]:
-                final = np.zeros_like(observations) if final is None else final
-                final[row] = read(seen, info, is_last=True)
-                metrics[row] = self._metrics.read(info)
-                seen, info = environment.reset()
-            observations[row] = read(seen, info)
-        stepped = Stepped(observations, rewards, terminated, truncated, final, metrics=metrics)
-        if (unsound := unsound_step(stepped, self._space)) is None:
-            return stepped
-        for row in unsound_games(stepped, self._space):
+
+        def step(row: int) -> _Ended | None:
             environment, read = self.games[row]
-            final = np.zeros_like(observations) if final is None else final
-            final[row], truncated[row] = observations[row], True
-            observations[row] = read(*environment.reset())
-        return checked(replace(stepped, final_observations=final), self._space, unsound=unsound)
+            # An ellipsis lets an array that holds one number pass for the number.
+            seen, rewards[row, ...], terminated[row, ...], truncated[row, ...], info = environment.step(taken[row])
+            if not (terminated[row] or truncated[row]):
+                observations[row] = read(seen, info)
+                return None
+            last = np.array(read(seen, info, is_last=True), self._dtype)
+            seen, first_info = environment.reset()
+            observations[row] = read(seen, first_info)
+            return _Ended(last, info, first_info)
+
+        ends = {row: ended for row, ended in enumerate(self._each(step)) if ended is not None}
+        final, has_failed = None, np.zeros(count, np.bool_)
+        if ends:
+            final = np.zeros_like(observations)
+            for row, ended in ends.items():
+                final[row] = ended.last
+        if self._failures is not None:
+            self._failures.ended(len(ends))
+            for row, ended in ends.items():
+                has_failed[row] = self._note_failures(row, ended.info)
+                self._note_failures(row, ended.first_info)
+        metrics = {row: self._metrics.read(ended.info) for row, ended in ends.items()}
+        stepped = Stepped(
+            observations, rewards, terminated, truncated, final,
+            failed=has_failed if has_failed.any() else None, metrics=metrics,
+        )  # fmt: skip
+        return self._without_unsound(stepped)
 
     def close(self) -> None:
         """Close each environment, also after one whose close() raises."""
         with ExitStack() as closing:
-            for environment, _ in self.games:
-                closing.callback(environment.close)
+            for threads in self._threads:
+                closing.callback(threads.shutdown, wait=False)
+            for row, (environment, _) in enumerate(self.games):
+                closing.callback(self._in_its_thread, row, environment.close)
+
+    def _each(self, call: Callable[[int], Any]) -> Iterable[Any]:
+        """The results of a call for each row, in order of the rows."""
+        if not self._threads:
+            return map(call, range(len(self.games)))
+        waiting = [threads.submit(call, row) for row, threads in enumerate(self._threads)]
+        return [one.result() for one in waiting]
+
+    def _in_its_thread(self, row: int, call: Callable[[], Any]) -> Any:
+        return self._threads[row].submit(call).result() if self._threads else call()
+
+    def _note_failures(self, row: int, info: Any) -> bool:
+        """Count the failures that an info tells of; whether there is one. Raises PsRlError when there are too many."""
+        sentences = info.get(FAILURES, ()) if isinstance(info, Mapping) and self._failures is not None else ()
+        for sentence in sentences:
+            assert self._failures is not None
+            self._failures.failed(row, sentence)
+        return bool(sentences)
+
+    def _without_unsound(self, stepped: Stepped) -> Stepped:
+        if (unsound := unsound_step(stepped, self._space)) is None:
+            return stepped
+        observations, truncated, final = stepped.observations, stepped.truncated, stepped.final_observations
+        for row in unsound_games(stepped, self._space):
+            environment, read = self.games[row]
+            final = np.zeros_like(observations) if final is None else final
+            final[row], truncated[row] = observations[row], True
+            observations[row] = read(*self._in_its_thread(row, environment.reset))
+        return checked(replace(stepped, final_observations=final), self._space, unsound=unsound)

@@ -1,0 +1,96 @@
+"""
+Environments that may fail: an exception of step() or reset() costs a game, and not the run.
+
+The environment that has failed is closed and made anew. Its game is truncated at its last observation, so that its
+steps are learned from; its score is not counted, because the game was not played to its end. A simulator that fails
+too often ends the worker, with the reason.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+
+from ps_common.errors import PsRlError
+from ps_common.meters import POWERS_OF_TEN
+from ps_common.program.reasons import reason_of
+from rl_agent.environments.interface import close_logged
+
+FAILURES = "ps_rl_failures"  # key of info: sentences
+MOST_TRIES = 3  # of making and resetting an environment, one after another
+LEAST_FAILURES = 3  # that end a worker, however few games it has played
+
+log = logging.getLogger("rl-worker")
+
+
+class Forgiving(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """One environment, and how another is made in its place."""
+
+    def __init__(self, make: Callable[[], gymnasium.Env[Any, Any]]) -> None:
+        super().__init__(make())
+        self._make = make
+        self._is_broken = False
+        self._seen: Any = None
+        self._failures: list[str] = []  # that nobody was told of
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Raises what the environment raises after MOST_TRIES failures in a row."""
+        for attempt in range(1, MOST_TRIES + 1):
+            try:
+                if self._is_broken:
+                    close_logged(self.env)
+                    self.env = self._make()
+                    self._is_broken = False
+                self._seen, info = self.env.reset(seed=seed, options=options)
+                return self._seen, self._told(info)
+            except PsRlError:
+                raise
+            except Exception as error:
+                if attempt == MOST_TRIES:
+                    raise
+                self._fails("reset", error)
+        raise AssertionError("the last try returns or raises")
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        try:
+            self._seen, reward, terminated, truncated, info = self.env.step(action)
+            return self._seen, reward, terminated, truncated, info
+        except PsRlError:
+            raise
+        except Exception as error:
+            self._fails("step", error)
+            return self._seen, 0.0, False, True, self._told({})
+
+    def _fails(self, where: str, error: Exception) -> None:
+        self._is_broken = True
+        self._failures.append(f"{where}() raised {reason_of(error)}")
+
+    def _told(self, info: dict[str, Any]) -> dict[str, Any]:
+        failures, self._failures = self._failures, []
+        return {**info, FAILURES: failures} if failures else info
+
+
+class FailureCount:
+    """The failures among the games of a worker."""
+
+    def __init__(self, name: str, most_share: float) -> None:
+        """`name`: of the environment. `most_share`: of games that may fail."""
+        self._name, self._most_share = name, most_share
+        self._games = self._failures = 0
+
+    def ended(self, games: int) -> None:
+        """So many games have ended, failed ones among them."""
+        self._games += games
+
+    def failed(self, row: int, sentence: str) -> None:
+        """A failure of environment `row`. Raises PsRlError when there are too many."""
+        self._failures += 1
+        what = f"{self._name}: environment {row}: {sentence}"
+        if self._failures >= LEAST_FAILURES and self._failures > self._most_share * self._games:
+            raise PsRlError(
+                f"{what}; {self._failures} failures in {self._games} games are more than --most-failures "
+                f"{self._most_share:g} allows; mend the environment, or allow more"
+            )
+        if self._failures in POWERS_OF_TEN:
+            log.warning("%s; its game is cut off, and it is made anew (%d failures so far)", what, self._failures)

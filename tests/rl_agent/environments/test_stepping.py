@@ -1,0 +1,165 @@
+"""Environments in turn, in threads and in processes are the same games; one that raises costs a game and not the run."""
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from ps_common.errors import PsRlError
+from ps_common.settings.run_spec import Environment
+from rl_agent.environments.interface import Environments, Stepped
+from rl_agent.environments.make import closing, make_environments
+from rl_agent.rollouts import Decision, RolloutCollector, State
+from tests.conftest import importable
+
+WAYS = ("turn", "threads", "processes")
+MODULE = """
+import gymnasium, numpy, threading
+from gymnasium.spaces import Box, Dict, Discrete
+
+class Arm(gymnasium.Env):
+    observation_space = Dict({"joints": Box(-1, 1, (3,)), "camera": Box(0, 255, (8, 8, 1), numpy.uint8)})
+    action_space = Discrete(3)
+    def __init__(self, fails_at=(), fails_in_reset=(), render_mode=None):
+        self.fails_at, self.fails_in_reset = set(fails_at), set(fails_in_reset)
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        COUNTS["resets"] += 1
+        if COUNTS["resets"] in self.fails_in_reset:
+            raise OSError("no link")
+        self.left = int(self.np_random.integers(5, 15))
+        return self.shown(), {}
+    def step(self, action):
+        COUNTS["steps"] += 1
+        THREADS.add(threading.get_ident())
+        if COUNTS["steps"] in self.fails_at:
+            raise RuntimeError("the simulator lost its USB link")
+        self.left -= 1
+        info = {"metrics": {"left": self.left}}
+        return self.shown(), float(action), self.left == 0, self.left == 0 and action == 1, info
+    def shown(self):
+        return {"joints": self.np_random.uniform(-1, 1, 3).astype("f"),
+                "camera": self.np_random.integers(0, 255, (8, 8, 1), numpy.uint8)}
+
+COUNTS, THREADS = {"steps": 0, "resets": 0}, set()
+"""
+
+
+@pytest.fixture
+def arm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    return importable("arm_to_step", MODULE, tmp_path, monkeypatch)
+
+
+def made(count: int, *, step_in: str = "turn", most_failures: float = 0.01, **arguments: Any) -> Environments:
+    settings = Environment(
+        id="arm_to_step:Arm", kwargs=arguments, step_in=step_in, most_failures=most_failures  # type: ignore[arg-type]
+    )  # fmt: skip
+    return make_environments(settings, count=count, forgives=True)
+
+
+def played(environments: Environments, steps: int) -> list[Stepped]:
+    random = np.random.default_rng(0)
+    environments.reset(seed=5)
+    return [environments.step(random.integers(0, 3, environments.count)) for _ in range(steps)]
+
+
+def test_games_are_the_same_however_they_are_stepped(arm: Any) -> None:
+    by_way = []
+    for way in WAYS:
+        with closing(made(3, step_in=way)) as environments:
+            by_way.append(played(environments, 60))
+    assert any(step.terminated.any() for step in by_way[0])
+    for others in by_way[1:]:
+        for one, other in zip(by_way[0], others, strict=True):
+            assert np.array_equal(one.observations, other.observations)
+            assert np.array_equal(one.rewards, other.rewards)
+            assert np.array_equal(one.terminated, other.terminated)
+            assert np.array_equal(one.truncated, other.truncated)
+            assert one.metrics == other.metrics
+            ended = one.terminated | one.truncated
+            if ended.any():
+                assert one.final_observations is not None
+                assert other.final_observations is not None
+                assert np.array_equal(one.final_observations[ended], other.final_observations[ended])
+
+
+def test_each_environment_stays_in_one_thread(arm: Any) -> None:
+    with closing(made(3, step_in="threads")) as environments:
+        played(environments, 40)
+    assert len(arm.THREADS) == 3
+    assert threading.get_ident() not in arm.THREADS
+
+
+@pytest.mark.parametrize("way", ["turn", "threads"])
+def test_an_exception_of_step_truncates_a_game_that_does_not_count(
+    arm: Any, way: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with closing(made(1, step_in=way, fails_at=[7])) as environments:
+        steps = played(environments, 40)
+    failed = [t for t, step in enumerate(steps) if step.failed is not None]
+    (t,) = failed
+    assert steps[t].truncated[0]
+    assert not steps[t].terminated[0]
+    assert steps[t].rewards[0] == 0
+    assert steps[t].final_observations is not None
+    assert np.array_equal(steps[t].final_observations[0], steps[t - 1].observations[0])  # what was seen last
+    assert "environment 0: step() raised RuntimeError: the simulator lost its USB link (arm_to_step.py" in caplog.text
+
+
+class RandomActor:
+    def initial_state(self, count: int) -> State:
+        return ()
+
+    def act(self, observations: Any, state: State, starts: Any, *, greedy: bool = False) -> Decision:
+        return Decision(starts.long(), (), {})
+
+
+def test_the_scores_are_those_of_the_games_that_did_not_fail(arm: Any) -> None:
+    with closing(made(1, fails_at=[7, 60])) as environments:
+        collector = RolloutCollector(environments, RandomActor(), unroll_length=1000, discount=0.9, seed=0)
+        ends = 0
+        for _ in range(20):
+            ends += int((collector.collect().starts[1:]).sum())
+        assert len(list(collector.take_episodes())) == ends - 2
+
+
+def test_a_reset_that_raises_is_tried_again_with_a_new_environment(arm: Any) -> None:
+    with closing(made(1, fails_in_reset=[2, 3])) as environments:
+        steps = played(environments, 40)
+    assert all(step.failed is None for step in steps)  # the game before the reset was played to its end
+    assert sum(int(step.terminated[0] or step.truncated[0]) for step in steps) > 2
+
+
+def test_a_reset_that_raises_three_times_ends_the_worker(arm: Any) -> None:
+    with (
+        closing(made(1, fails_in_reset=[2, 3, 4])) as environments,
+        pytest.raises(OSError, match="no link"),
+    ):
+        played(environments, 40)
+
+
+@pytest.mark.parametrize(("share", "ends"), [(0.01, True), (0.9, False)])
+def test_too_many_failures_end_the_worker_with_the_reason(arm: Any, share: float, ends: bool) -> None:
+    with closing(made(1, fails_at=[5, 6, 7], most_failures=share)) as environments:
+        if not ends:
+            assert sum(step.failed is not None for step in played(environments, 40)) == 3
+            return
+        with pytest.raises(PsRlError, match=r"lost its USB link.*3 failures in .* games .* --most-failures 0.01"):
+            played(environments, 40)
+
+
+def test_failures_of_environments_in_processes_are_told(arm: Any, caplog: pytest.LogCaptureFixture) -> None:
+    with closing(made(2, step_in="processes", most_failures=1.0, fails_at=[7])) as environments:
+        steps = played(environments, 40)
+    assert sum(int(step.failed.sum()) for step in steps if step.failed is not None) == 2  # each process counts alone
+    assert "step() raised RuntimeError" in caplog.text
+
+
+def test_without_forgiveness_an_exception_stays_an_exception(arm: Any) -> None:
+    settings = Environment(id="arm_to_step:Arm", kwargs={"fails_at": [3]})
+    with closing(make_environments(settings, count=1)) as environments, pytest.raises(RuntimeError, match="USB"):
+        played(environments, 10)
+    assert gymnasium.__name__
