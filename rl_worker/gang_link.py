@@ -40,10 +40,10 @@ class Begin(msgspec.Struct, tag=True):
     threads: int
     device: str
     seed: int
-    replay_folder: str | None
-    run_id: str
     memory: str
     size: int  # of a vector
+    replay_folder: str | None = None
+    run_id: str = ""
 
 
 class Answer(msgspec.Struct, tag=True):
@@ -71,7 +71,7 @@ class Push(msgspec.Struct, tag=True):
     """A member has made so many steps, has written its gradient into the shared memory, and asks for newer weights."""
 
     steps: int
-    has_gradient: bool
+    has_gradient: bool = True
 
 
 class Report(msgspec.Struct, tag=True):

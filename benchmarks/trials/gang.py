@@ -98,8 +98,6 @@ def _begin(first: int, member: int, memory: str, size: int) -> Begin:
         threads=1,
         device="cpu",
         seed=0,
-        replay_folder=None,
-        run_id="",
         memory=memory,
         size=size,
     )

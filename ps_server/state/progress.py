@@ -48,8 +48,9 @@ class Progress:
         self._running_since: float | None = None  # None while minutes do not count
         self._minutes_before = 0.0
 
-    def update_applied(self, *, staleness: int, gradient_norm: float) -> None:
+    def update_applied(self, *, steps: int, staleness: int, gradient_norm: float) -> None:
         """Count an update."""
+        self.global_steps += steps
         self.updates += 1
         self.staleness_sum = min(self.staleness_sum + staleness, MOST)  # a client may compute on version 0 for ever
         self.staleness_counts[bisect_left(STALENESS_BOUNDS, staleness)] += 1

@@ -196,13 +196,15 @@ class TrainingRun:
 
     def _apply(self, sound: Sequence[Sound]) -> None:
         steps_before = self.progress.global_steps
+        steps = sum(one.steps for one in sound)
         gradients = [one.gradient for one in sound if one.gradient is not None]
         if gradients:
             whole, norm = (gradients[0], sound[0].norm) if len(sound) == 1 else mean(gradients, self.weights.schema)
             self.weights.apply(whole, self.learning_rate)
             staleness = max(one.staleness for one in sound if one.gradient is not None)
-            self.progress.update_applied(staleness=staleness, gradient_norm=norm)
-        self.progress.global_steps += sum(one.steps for one in sound)
+            self.progress.update_applied(steps=steps, staleness=staleness, gradient_norm=norm)
+        else:
+            self.progress.global_steps += steps
         # θ⁻ ← θ when T has passed a multiple of the interval, once however many it has passed.
         interval = self._target_interval
         if interval and self.progress.global_steps // interval > steps_before // interval:

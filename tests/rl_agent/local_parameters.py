@@ -28,7 +28,7 @@ class LocalParameters:
     target_version: int = 0
     target: Tensor | None = None  # of that version
     pulled_targets: list[int] = field(default_factory=list)  # versions
-    pushed: list[tuple[Tensor, int, int]] = field(default_factory=list)  # (gradient, computed_on, steps)
+    pushed: list[tuple[Tensor | None, int, int]] = field(default_factory=list)  # (gradient, computed_on, steps)
     reports: list[tuple[list[Episode], dict[str, float]]] = field(default_factory=list)
     is_finished: bool = False
 
@@ -39,12 +39,13 @@ class LocalParameters:
         weights = self.weights if self.target is None else self.target
         return Newest(1, self.target_version, self.global_steps, self.target_version, weights.clone())
 
-    def push_pull(self, gradient: Tensor, *, computed_on: Newest, steps: int) -> Newest:
-        self.pushed.append((gradient.clone(), computed_on.version, steps))
+    def push_pull(self, gradient: Tensor | None, *, computed_on: Newest, steps: int) -> Newest:
+        self.pushed.append((None if gradient is None else gradient.clone(), computed_on.version, steps))
         if len(self.pushed) == self.updates:
             raise RunEnded("that was all")
-        self.weights = self.weights - self.learning_rate * gradient
-        self.version += 1
+        if gradient is not None:
+            self.weights = self.weights - self.learning_rate * gradient
+            self.version += 1
         before, self.global_steps = self.global_steps, self.global_steps + steps
         if self.target_interval and self.global_steps // self.target_interval > before // self.target_interval:
             self.target, self.target_version = self.weights, self.version

@@ -159,7 +159,7 @@ def test_a_collector_has_the_meters_of_games_that_were_taken() -> None:
     environments = environments_of("Counted")
     collector = RolloutCollector(environments, Zeros(), unroll_length=6, discount=0.9, seed=1)
     collector.collect()
-    assert len(collector.take_episodes()) == 4
+    assert len(list(collector.take_episodes())) == 4
     assert collector.metrics == {"metrics/steps": 3.0, "metrics/is_success": 1.0}
     environments.close()
 

@@ -174,17 +174,17 @@ def test_a_lost_life_ends_the_return_but_not_the_game() -> None:
     assert unroll.continues[:, 0].tolist() == [1, 0, 1, 0]
     assert unroll.observations[:-1, 0, 1:].tolist() == [[0, 0], [0, 1], [0, 2], [0, 3]]
     assert unroll.starts[:, 0].tolist() == [True, False, False, False, True], "recurrent state is of the whole game"
-    assert collector.take_episodes() == [Episode(4.0, 4)]
+    assert list(collector.take_episodes()) == [Episode(4.0, 4)]
 
 
 def test_scores_are_those_of_whole_games_across_unrolls() -> None:
     collector = collector_of([game(100, -7, 0.5), game(1)], [game(1, 1, 1, 1, 1, end="truncated")], unroll_length=2)
     collector.collect()
-    assert collector.take_episodes() == []
+    assert list(collector.take_episodes()) == []
     collector.collect()
-    assert collector.take_episodes() == [Episode(93.5, 3), Episode(1.0, 1)]
+    assert list(collector.take_episodes()) == [Episode(93.5, 3), Episode(1.0, 1)]
     collector.collect()
-    assert collector.take_episodes() == [Episode(5.0, 5)]
+    assert list(collector.take_episodes()) == [Episode(5.0, 5)]
 
 
 def test_episodes_are_kept_until_they_are_taken_and_taken_once() -> None:
@@ -192,7 +192,7 @@ def test_episodes_are_kept_until_they_are_taken_and_taken_once() -> None:
     collector.collect()
     collector.collect()
     assert [episode.episode_return for episode in collector.take_episodes()] == [1, 2, 1, 2]
-    assert collector.take_episodes() == []
+    assert list(collector.take_episodes()) == []
 
 
 class AtRandom:
@@ -214,7 +214,7 @@ def test_every_game_of_a_real_environment_is_reported_whole() -> None:
     collector = RolloutCollector(environments, AtRandom(), unroll_length=7, discount=DISCOUNT, seed=3)
     ends = sum(int((collector.collect().continues == 0).sum()) for _ in range(40))
     environments.close()
-    games = collector.take_episodes()
+    games = list(collector.take_episodes())
     assert len(games) == ends
     assert all(game.episode_return == game.length <= 15 for game in games)
     assert 40 * 7 * 4 - 4 * 15 < sum(game.length for game in games) <= 40 * 7 * 4
@@ -239,7 +239,7 @@ def test_each_observation_is_decided_on_once() -> None:
 
 def test_the_learner_sees_rewards_clipped_and_then_scaled() -> None:
     unroll = collector_of([game(-3, 0.5, 7, 0)], [ENDLESS], unroll_length=3).collect()
-    assert learner_rewards(unroll, clip=0, scale=1)[:, 0].tolist() == [-3, 0.5, 7]
-    assert learner_rewards(unroll, clip=1, scale=1)[:, 0].tolist() == [-1, 0.5, 1]
-    assert learner_rewards(unroll, clip=2, scale=0.5)[:, 0].tolist() == [-1, 0.25, 1]
+    assert learner_rewards(unroll.rewards, clip=0, scale=1)[:, 0].tolist() == [-3, 0.5, 7]
+    assert learner_rewards(unroll.rewards, clip=1, scale=1)[:, 0].tolist() == [-1, 0.5, 1]
+    assert learner_rewards(unroll.rewards, clip=2, scale=0.5)[:, 0].tolist() == [-1, 0.25, 1]
     assert unroll.rewards[:, 0].tolist() == [-3, 0.5, 7]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ps_client.shell.remote_parameters import Newest
-from ps_common.errors import RunEnded, SettingsError
+from ps_common.errors import RunEnded
 from ps_common.protocol.messages import Episode
 from ps_common.settings import run_spec
 from rl_agent.algorithms.algorithm import Loss
@@ -45,6 +45,8 @@ class Trial:
     speed: float = 1.0  # of everything that takes time
     server_is_slow: bool = True
     learns_with_newest: bool = False
+    learns_while_acting: bool = False
+    loaded: list[tuple[int, int]] = field(default_factory=list)  # epochs and versions
     clock: Clock = field(default_factory=Clock)
     learned_with: list[Tensor] = field(default_factory=list)  # weights at each loss
     acted_with: list[Tensor] = field(default_factory=list)  # weights at the beginning of each unroll
@@ -62,7 +64,10 @@ class Trial:
         algorithm = TrialAlgorithm(self, network, flat)
         games = [Game((1.0, 2.0), "terminated")]
         environments = ScriptedEnvironments(games, games, games)
-        collector = RolloutCollector(environments, algorithm, unroll_length=UNROLL, discount=0.9, seed=0)
+        collector = RolloutCollector(
+            environments, algorithm, unroll_length=UNROLL, discount=0.9, seed=0,
+            keeps_unrolls=self.learns_while_acting,
+        )  # fmt: skip
         with ends or pytest.raises(RunEnded, match="that was all"):
             train(
                 parameters,
@@ -96,7 +101,7 @@ class TrialParameters(LocalParameters):
             self.version += 1
         return super().pull(have, target=target)
 
-    def push_pull(self, gradient: Tensor, *, computed_on: Newest, steps: int) -> Newest:
+    def push_pull(self, gradient: Tensor | None, *, computed_on: Newest, steps: int) -> Newest:
         if self.trial.server_is_slow:
             self.trial.passes(SECONDS_PER_PUSH)
         return super().push_pull(gradient, computed_on=computed_on, steps=steps)
@@ -121,6 +126,7 @@ class TrialAlgorithm(ScriptedActor):
         self.network = network
         self.gradient_clip = trial.gradient_clip
         self.learns_with_newest = trial.learns_with_newest
+        self.learns_while_acting = trial.learns_while_acting
         self._trial = trial
         self._flat = flat
 
@@ -130,6 +136,9 @@ class TrialAlgorithm(ScriptedActor):
     def begin_unroll(self, global_steps: int) -> None:
         self._trial.acted_with.append(self._flat.weights.clone())
         self._trial.global_steps.append(global_steps)
+
+    def loaded(self, epoch: int, version: int) -> None:
+        self._trial.loaded.append((epoch, version))
 
     def act(self, observations: Tensor, state: State, starts: Tensor, *, greedy: bool = False) -> Decision:
         self._trial.passes(SECONDS_PER_STEP)
@@ -174,9 +183,25 @@ def test_each_gradient_is_computed_on_the_newest_weights_and_names_their_version
     assert not torch.equal(parameters.returned[0], parameters.returned[1])
 
 
-def test_an_unroll_without_a_batch_is_an_error_that_names_the_algorithm() -> None:
-    with pytest.raises(SettingsError, match=r"^--algorithm: TrialAlgorithm\.batches gave no batch of an unroll"):
-        Trial(batches_per_unroll=0).run()
+def test_an_unroll_without_a_batch_counts_its_steps_and_moves_nothing() -> None:
+    parameters = Trial(batches_per_unroll=0, updates=3).run()
+    assert [(gradient, steps) for gradient, _, steps in parameters.pushed] == [(None, 3 * UNROLL)] * 3
+    assert (parameters.version, parameters.global_steps) == (1, 6 * UNROLL)
+
+
+def test_the_algorithm_is_told_of_each_version_that_is_loaded() -> None:
+    trial = Trial(updates=4)
+    trial.run()
+    assert trial.loaded == [(1, 1), (1, 2), (1, 3), (1, 4)]
+
+
+@pytest.mark.parametrize("batches", [0, 1, 3])
+def test_an_algorithm_that_learns_while_it_acts_acts_with_the_weights_of_one_unroll_before(batches: int) -> None:
+    ahead = Trial(batches_per_unroll=batches, updates=7, learns_while_acting=True)
+    in_turn = Trial(batches_per_unroll=batches, updates=7)
+    parameters, others = ahead.run(), in_turn.run()
+    assert [steps for _, _, steps in parameters.pushed] == [steps for _, _, steps in others.pushed]
+    assert equal(ahead.acted_with[1:], [ahead.acted_with[0], *in_turn.acted_with[1:]][: len(ahead.acted_with) - 1])
 
 
 def test_an_algorithm_that_corrects_for_it_learns_with_newer_weights_than_those_that_acted() -> None:
@@ -287,7 +312,7 @@ def test_games_are_stamped_with_their_place_between_the_steps_of_the_run_before_
         ScriptedEnvironments(games, games), ScriptedActor(), unroll_length=4, discount=0.9, seed=0
     )
     collector.collect()
-    stamps = [episode.global_steps for episode in collector.take_episodes(span=(1000, 1080))]
+    stamps = [episode.global_steps for episode in collector.take_episodes().between(1000, 1080)]
     assert stamps == [1020, 1020, 1040, 1040, 1060, 1060, 1080, 1080]
 
 
