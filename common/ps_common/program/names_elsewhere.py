@@ -45,12 +45,14 @@ NAMES_ELSEWHERE = {theirs: ours for ours, names in _OF_OURS.items() for theirs i
 METHODS_ELSEWHERE = {
     "a2c": "--algorithm a3c --consistency sync",
     "actor-critic": "--algorithm a3c",
-    "dqn": "--algorithm one_step_q, or n_step_q; it has no replay memory",
+    "ddpg": "--algorithm sac",
+    "ddqn": "--algorithm dqn",
     "impala": "--algorithm a3c --off-policy vtrace",
     "appo": "--algorithm a3c --surrogate clip --epochs 2 --off-policy vtrace",
     "ppo": "--algorithm a3c --surrogate clip --epochs 2 --minibatches 4",
     "q": "--algorithm one_step_q",
     "q-learning": "--algorithm one_step_q",
+    "td3": "--algorithm sac",
     "sarsa": "--algorithm one_step_sarsa",
     "vtrace": "--algorithm a3c --off-policy vtrace",
 }

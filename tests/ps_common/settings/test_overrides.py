@@ -29,7 +29,7 @@ RUNS = [
     for algorithm, optimizer in zip(ALGORITHM_SETTINGS, itertools.cycle(OPTIMIZER_SETTINGS))
 ]
 BEGUN_WITH = re.compile(
-    r"(preset|seed|start_from|(algorithm|optimizer)\.name|algorithm\.reward_normalization|network\..*|environment\.(?!envs$).*)"
+    r"(preset|seed|start_from|(algorithm|optimizer)\.name|algorithm\.reward_normalization|network\..*|environment\.(?!(envs|step_in|most_failures)$).*)"
 )
 
 
