@@ -153,6 +153,9 @@ peers: $(READY) $(PEERS)/ready  ## steps/s beside Stable-Baselines3 and CleanRL'
 peers-scores: $(READY) $(PEERS)/ready  ## each as its authors recommend, and its score; 81 minutes: ARGS="--minutes 8 …"
 	$(BIN)/python -m benchmarks.peers --scores --venvs $(PEERS) $(ARGS)
 
+dear: $(READY) $(PEERS)/ready  ## SAC on a simulator of 20 ms a step, beside Stable-Baselines3's; half an hour: ARGS="--seeds 1 …"
+	$(BIN)/python -m benchmarks.dear --venvs $(PEERS) $(ARGS)
+
 scaling: $(READY)  ## scores against steps with 1 to 16 workers, MinAtar; goes on where it stopped: ARGS="--seeds 0 1 …"
 	$(BIN)/python -m benchmarks.learning.scaling $(ARGS)
 
