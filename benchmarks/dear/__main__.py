@@ -62,7 +62,7 @@ def ours(seed: int, simulators: int, most_minutes: float) -> Reached:
                 time.sleep(0.1)
                 rows = _rows(run / "episodes.jsonl")
                 returns = [row["episode_return"] for row in rows]
-                steps = rows[-1]["global_steps"] if rows else 0
+                steps = int(rows[-1]["global_steps"]) if rows else 0
                 reached = any(sum(returns[at - GAMES : at]) / GAMES >= GOAL for at in range(GAMES, len(returns) + 1))
             minutes = (time.time() - began) / 60
             child.terminate()
