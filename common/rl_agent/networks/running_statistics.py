@@ -20,7 +20,7 @@ from rl_agent.networks.custom_network import part_of
 
 SMALLEST_VARIANCE = 1e-6  # of an element of an observation
 SMALLEST_RETURN_VARIANCE = 1e-8  # as is usual (Engstrom et al. 2020)
-# Of a mean, as far as it is from the center: the square of a standard deviation that sums of float32 cannot tell from 0.
+# Of the square of a mean, which is its distance from the center: sums of float32 cannot tell smaller variances from 0.
 SMALLEST_SHARE = 1e-5
 SUMMED_TOGETHER = 2**18  # numbers: sums are made of a part of the observations at a time, in a MiB and not in a copy
 CLIP = 5.0  # normalized observations are clipped to ± this
