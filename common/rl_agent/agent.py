@@ -6,6 +6,7 @@ mode, in which dropout is off; FlatNetwork.learning changes that while a loss is
 """
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -47,7 +48,7 @@ def build_agent(run: RunSpec, spaces: Spaces, *, device: torch.device, seed: int
     """
     check_algorithm(run, spaces)
     built: Algorithm
-    with drawing(run.seed, device):
+    with drawing(run.seed, device) if run.seed is not None else nullcontext():
         if isinstance(run.algorithm, run_spec.CustomAlgorithmSettings):
             built = build_custom(run, run.algorithm_name, spaces, device=device, seed=seed)
         else:
@@ -66,7 +67,8 @@ def trained_agent(
     EVALUATION_EPSILON, not with training's ε: there each environment draws its own, and some play half of their actions
     at random. Raises CheckpointError, which names `origin`, for weights of another network.
     """
-    agent = build_agent(run, spaces, device=torch.device("cpu"), seed=seed)
+    with drawing(seed):  # the caller's generators do not move
+        agent = build_agent(run, spaces, device=torch.device("cpu"), seed=seed)
     network = FlatNetwork(agent.network)
     if sentence := network.schema.difference(schema):
         raise CheckpointError(f"{origin}: the weights are of another network: {sentence}")

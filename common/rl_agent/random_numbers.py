@@ -42,13 +42,12 @@ def derived_seed(*words: int) -> int:
 
 
 @contextmanager
-def drawing(seed: int | None, device: torch.device | None = None) -> Iterator[None]:
-    """The generators begin with `seed`, if there is one, and continue after this block as if it had drawn nothing."""
+def drawing(seed: int, device: torch.device | None = None) -> Iterator[None]:
+    """The generators begin with `seed`, and continue after this block as if it had drawn nothing."""
     on_gpu = [torch.cuda.current_device() if device.index is None else device.index] if _is_gpu(device) else []
     before = random.getstate(), np.random.get_state()
     with torch.random.fork_rng(on_gpu):
-        if seed is not None:
-            _begin(seed)
+        _begin(seed)
         try:
             yield
         finally:

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from ps_common.settings.run_settings import run_from_dict
-from rl_agent.agent import build_agent
+from ps_common.settings.run_spec import RunSpec
+from rl_agent.agent import build_agent, trained_agent
 from rl_agent.algorithms.algorithm import Algorithm
 from rl_agent.environments.spaces import ActionSpace, DiscreteActions, ObservationSpace
 from rl_agent.networks.flat_network import FlatNetwork
@@ -35,9 +36,12 @@ def draws() -> list[float]:
     return [torch.rand(()).item(), torch.randn(3)[2].item(), float(np.random.rand()), random.random()]
 
 
+def run_of(seed: int | None) -> RunSpec:
+    return run_from_dict({"seed": seed, "network": {"name": TORSO}}, source="test")
+
+
 def agent_of(run_seed: int | None) -> Algorithm:
-    run = run_from_dict({"seed": run_seed, "network": {"name": TORSO}}, source="test")
-    return build_agent(run, HERE, device=torch.device("cpu"), seed=0)
+    return build_agent(run_of(run_seed), HERE, device=torch.device("cpu"), seed=0)
 
 
 def worker(*whose: int) -> tuple[Tensor, Tensor, list[float]]:
@@ -71,10 +75,11 @@ def test_a_worker_draws_the_same_numbers_with_the_same_seed_and_start(whose: tup
 
 
 @pytest.mark.parametrize("run_seed", [3, None])
-def test_an_agent_is_built_without_a_trace_in_what_is_drawn_afterwards(run_seed: int | None) -> None:
+def test_a_trained_agent_leaves_no_trace_in_what_is_drawn_afterwards(run_seed: int | None) -> None:
     """As by load_policy in a process that has seeds of its own."""
+    run, network = run_of(run_seed), FlatNetwork(agent_of(run_seed).network)
     with drawing(11):
-        agent_of(run_seed)
+        trained_agent(run, HERE, network.schema, network.weights, global_steps=0, seed=0, origin="here")
         built = draws()
     with drawing(11):
         assert draws() == built
