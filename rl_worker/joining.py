@@ -154,12 +154,10 @@ class Work:
 
     def _train(self, run: RunSpec, welcome: Welcome) -> None:
         """Build what the run needs, and train until something is raised or a signal comes."""
-        flags, connections = self._flags, self.connections
-        count = self._environments_of_each(run)
+        flags, connections, count = self._flags, self.connections, self._environments_of_each(run)
         seed = flags.run.seed if "seed" in flags.overrides else run.seed
         first_seed = secrets.randbelow(10**9) if seed is None else seed
-        starts = welcome.incarnation - 1  # of earlier processes of this worker
-        seed = derived_seed(first_seed, welcome.number, 0, starts)
+        seed = derived_seed(first_seed, welcome.number, 0, welcome.incarnation - 1)
         self.environments.enter_context(drawing_apart(seed))
         environments = self.environments.enter_context(
             closing(make_environments(run.environment, count=count, threads=flags.program.threads))

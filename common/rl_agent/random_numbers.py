@@ -44,9 +44,9 @@ def derived_seed(*words: int) -> int:
 @contextmanager
 def drawing(seed: int, device: torch.device | None = None) -> Iterator[None]:
     """The generators begin with `seed`, and continue after this block as if it had drawn nothing."""
-    on_gpu = [torch.cuda.current_device() if device.index is None else device.index] if _is_gpu(device) else []
+    gpus = [device] if device is not None and device.type == "cuda" else []
     before = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng(on_gpu):
+    with torch.random.fork_rng(gpus):
         _begin(seed)
         try:
             yield
@@ -67,10 +67,6 @@ def drawing_apart(seed: int) -> Iterator[None]:
             yield
     finally:
         _own.pop()
-
-
-def _is_gpu(device: torch.device | None) -> bool:
-    return device is not None and device.type == "cuda"
 
 
 def _begin(seed: int) -> None:
