@@ -24,6 +24,7 @@ from rl_agent.algorithms.algorithm import Algorithm
 from rl_agent.environments.imports import import_modules
 from rl_agent.environments.interface import Environments
 from rl_agent.environments.make import closing, make_environments
+from rl_agent.random_numbers import drawing_apart
 from rl_eval.export import write_policy
 from rl_eval.film import write_contact_sheet, write_film
 from rl_eval.games import Game, Result, play, summary
@@ -48,11 +49,17 @@ def evaluate(argv: Sequence[str] | None = None) -> int:
     if settings.verify is not None:
         _verify(settings.verify, settings)
         return 0
-    torch.manual_seed(settings.seed)
+    with drawing_apart(settings.seed):
+        _evaluate(settings)
+    return 0
+
+
+def _evaluate(settings: EvaluationSettings) -> None:
+    """Play, and write what is asked for. Raises PsRlError as `evaluate` does."""
     if settings.film is not None and settings.checkpoint is not None:
         games = write_film(settings.film, Path(settings.checkpoint), settings)
         print(f"film: {settings.film}, {games} games")
-        return 0
+        return
     trained = _trained(settings)
     log.info("%s from %s", trained.run.environment.id, trained.origin)
     is_trusted = settings.curve_server_key is not None
@@ -60,7 +67,6 @@ def evaluate(argv: Sequence[str] | None = None) -> int:
     agent = _play(trained, settings)
     _record(agent, trained, settings)
     say("over", "")
-    return 0
 
 
 def _trained(settings: EvaluationSettings) -> Trained:

@@ -19,6 +19,7 @@ from ps_common.program.supervision import SupervisedProcess
 from ps_common.protocol.messages import Episode
 from ps_common.protocol.tensors import ELEMENT_BYTES
 from ps_common.sockets.shared_memory import PAGE_BYTES, Segment
+from rl_agent.random_numbers import derived_seed
 
 PROGRESS_SECONDS = 5.0  # of pushes: a member that has worked for so long is started again whenever it dies
 WEIGHTS, TARGET = 0, 1  # rows of the shared memory; the gradient of member N is in row TARGET + N
@@ -192,6 +193,7 @@ class Member:
         self._lost()
         self.link = Link(child.link, Pull | Push | Report)
         self.say(self._begin)
+        self._begin = msgspec.structs.replace(self._begin, seed=derived_seed(self._begin.seed))  # of the next process
         return child
 
     def _lost(self) -> None:

@@ -28,6 +28,7 @@ from rl_agent.environments.imports import import_named
 from rl_agent.environments.interface import Environments, close_logged
 from rl_agent.environments.make import make_environments
 from rl_agent.networks.flat_network import FlatNetwork
+from rl_agent.random_numbers import drawing_apart
 from rl_agent.trial.hooks import Hooks
 from rl_worker.gang_link import TARGET, WEIGHTS, Answer, Begin, Leave, Link, Pull, Push, Report, Vectors
 from rl_worker.training import train
@@ -106,15 +107,18 @@ def act_and_learn() -> int:
     run = run_from_dict(begin.run, source=SOURCE)
     for module in begin.modules:
         import_named(module, flag=f"--import {module}")
-    environments = make_environments(run.environment, count=begin.environments, threads=begin.threads, forgives=True)
-    try:
-        _train(begin, run, link, environments)
-    except RunEnded as ended:
-        say("over", str(ended))
-    finally:
-        link.connection.close()  # the speaker does not wait for the environments
-        with bounded("close() of the environments", PROGRAM, seconds=CLOSE_SECONDS):
-            close_logged(environments)
+    with drawing_apart(begin.seed):
+        environments = make_environments(
+            run.environment, count=begin.environments, threads=begin.threads, forgives=True
+        )
+        try:
+            _train(begin, run, link, environments)
+        except RunEnded as ended:
+            say("over", str(ended))
+        finally:
+            link.connection.close()  # the speaker does not wait for the environments
+            with bounded("close() of the environments", PROGRAM, seconds=CLOSE_SECONDS):
+                close_logged(environments)
     return 0
 
 

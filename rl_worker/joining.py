@@ -8,7 +8,6 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -37,6 +36,7 @@ from rl_agent.environments.interface import Environments
 from rl_agent.environments.make import closing, make_environments
 from rl_agent.networks.flat_network import FlatNetwork
 from rl_agent.networks.normalization import measure_normalization
+from rl_agent.random_numbers import derived_seed, drawing_apart
 from rl_agent.trial.hooks import Hooks
 from rl_agent.trial.run_check import check_device, check_run
 from rl_worker.gang_link import Begin
@@ -47,21 +47,10 @@ from rl_worker.source_code import code_of_parts
 from rl_worker.training import train
 
 PROGRAM = "rl-worker"
-SEED_SHIFT = 2  # of 32 bits: ALE takes 31, and the seeds of thousands of environments follow
 CLOSE_SECONDS = 10.0  # for close() of the user's environments
 LEAVE_SECONDS = 2.0  # to finish an unroll and push it, when a signal asks to leave
 
 log = logging.getLogger(PROGRAM)
-
-
-def seed_of_worker(run_seed: int, number: int, *member: int) -> int:
-    """
-    The seed of a worker's first environment, or of that of a member of a gang; the others have the next ones.
-
-    Workers and runs have seeds that are far apart, also where those of the runs are neighbours: otherwise environment
-    k + 1 of one run would play as environment k of the next.
-    """
-    return int(np.random.SeedSequence([run_seed, number, *member]).generate_state(1)[0]) >> SEED_SHIFT
 
 
 def work_for_server(flags: Parsed[WorkerSettings], name: str) -> None:
@@ -165,11 +154,11 @@ class Work:
 
     def _train(self, run: RunSpec, welcome: Welcome) -> None:
         """Build what the run needs, and train until something is raised or a signal comes."""
-        flags, connections = self._flags, self.connections
-        count = self._environments_of_each(run)
+        flags, connections, count = self._flags, self.connections, self._environments_of_each(run)
         seed = flags.run.seed if "seed" in flags.overrides else run.seed
         first_seed = secrets.randbelow(10**9) if seed is None else seed
-        seed = seed_of_worker(first_seed, welcome.number)
+        seed = derived_seed(first_seed, welcome.number, 0, welcome.incarnation - 1)
+        self.environments.enter_context(drawing_apart(seed))
         environments = self.environments.enter_context(
             closing(make_environments(run.environment, count=count, threads=flags.program.threads, forgives=True))
         )
@@ -237,7 +226,7 @@ class Work:
             environments=self._environments_of_each(run),
             threads=settings.threads,
             device=settings.device,
-            seed=seed_of_worker(run_seed, welcome.number, member),
+            seed=derived_seed(run_seed, welcome.number, member, welcome.incarnation - 1),
             replay_folder=None if settings.replay_folder is None else str(settings.replay_folder),
             run_id=welcome.run_id,
             memory=memory,

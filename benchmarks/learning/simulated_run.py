@@ -27,6 +27,7 @@ from rl_agent.agent import build_agent, collector_for
 from rl_agent.environments.make import make_environments
 from rl_agent.networks.flat_network import FlatNetwork
 from rl_agent.networks.normalization import measure_normalization
+from rl_agent.random_numbers import drawing_apart
 from rl_worker.training import train
 
 OnUnroll = Callable[[Sequence[Episode], int, Tensor], None]  # the episodes that ended in it, T, the newest weights
@@ -51,10 +52,11 @@ class SimulatedRun:
         """Train until the budget of the run is spent."""
         self._turns[0].release()
         threads = [threading.Thread(target=self._work, args=(number,)) for number in range(len(self._turns))]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with drawing_apart(self._spec.seed or 0):
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
         if self._error is not None:
             raise self._error
 

@@ -6,6 +6,7 @@ mode, in which dropout is off; FlatNetwork.learning changes that while a loss is
 """
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from rl_agent.environments.interface import Environments
 from rl_agent.environments.spaces import ActionSpace, DiscreteActions, Spaces
 from rl_agent.networks.compatibility import check_algorithm
 from rl_agent.networks.flat_network import FlatNetwork
+from rl_agent.random_numbers import drawing
 from rl_agent.rollouts import RolloutCollector, Trajectory, Watcher
 
 METHODS: dict[type, type[A3C] | type[EpsilonGreedy] | type[Sac]] = {
@@ -47,18 +49,17 @@ def build_agent(run: RunSpec, spaces: Spaces, *, device: torch.device, seed: int
     """
     The algorithm of the run, with a freshly initialised network on `device`; `seed` is for sampling actions.
 
-    The first weights come from the run's own seed, so that they are the same whichever worker seeds the run.
-    Raises SettingsError when the settings do not fit the spaces.
+    The first weights come from the run's own seed, so that they are the same whichever worker seeds the run. What is
+    drawn afterwards does not. Raises SettingsError when the settings do not fit the spaces.
     """
-    if run.seed is not None:
-        torch.manual_seed(run.seed)
     check_algorithm(run, spaces)
     built: Algorithm
-    if isinstance(run.algorithm, run_spec.CustomAlgorithmSettings):
-        built = build_custom(run, run.algorithm_name, spaces, device=device, seed=seed)
-    else:
-        method: Any = METHODS[type(run.algorithm)]  # which takes settings of this type
-        built = method.build(run.algorithm, run, spaces, device=device, seed=seed)
+    with drawing(run.seed, device) if run.seed is not None else nullcontext():
+        if isinstance(run.algorithm, run_spec.CustomAlgorithmSettings):
+            built = build_custom(run, run.algorithm_name, spaces, device=device, seed=seed)
+        else:
+            method: Any = METHODS[type(run.algorithm)]  # which takes settings of this type
+            built = method.build(run.algorithm, run, spaces, device=device, seed=seed)
     for network in filter(None, (built.network, built.target_network)):
         network.eval()
     return built
@@ -72,7 +73,8 @@ def trained_agent(
     EVALUATION_EPSILON, not with training's ε: there each environment draws its own, and some play half of their actions
     at random. Raises CheckpointError, which names `origin`, for weights of another network.
     """
-    agent = build_agent(run, spaces, device=torch.device("cpu"), seed=seed)
+    with drawing(seed):  # the caller's generators do not move
+        agent = build_agent(run, spaces, device=torch.device("cpu"), seed=seed)
     network = FlatNetwork(agent.network)
     if sentence := network.schema.difference(schema):
         raise CheckpointError(f"{origin}: the weights are of another network: {sentence}")

@@ -276,7 +276,7 @@ class RolloutCollector:
         stops = stepped.terminated if stepped.return_ended is None else stepped.terminated | stepped.return_ended
         self._starts[t + 1] = torch.from_numpy(ended)
         self._discounts[t] = torch.from_numpy(np.where(stops, 0.0, self._discount))
-        self._continues[t] = torch.from_numpy(np.where(stops | ended, 0.0, 1.0))
+        self._continues[t] = torch.from_numpy(np.where(stepped.return_ends, 0.0, 1.0))
         self._games.stepped(t, stepped.rewards, ended, stepped.metrics, failed=stepped.failed)
 
 

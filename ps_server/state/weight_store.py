@@ -27,6 +27,7 @@ from ps_server.state.optimizers import Optimizer
 BUFFERS_KEPT = 8  # for the next copies; the buffers of further slow readers are freed
 MOST_DELTAS = 8  # that lead to one version: a worker asks for one of the version before, or a few before
 BASES_BYTES = 2**26  # 64 MiB of versions that deltas may lead away from; docs/GUARANTEES.md states it
+MOST_ROWS = 2.0**24  # of a statistic: float32 counts one by one up to here
 
 
 class Snapshot:
@@ -158,6 +159,7 @@ class WeightStore:
         else:
             self.optimizer.apply(flat[:weights], gradient[:weights], learning_rate)
             flat[weights:] += gradient[weights:]
+            _fade(flat, self.schema)
         self.version += 1
 
     def refresh_target(self) -> None:
@@ -264,3 +266,14 @@ class WeightStore:
 
     def _slots(self) -> dict[str, Tensor]:
         return {f"{SLOT}{name}": slot for name, slot in self.optimizer.slots.items()}
+
+
+def _fade(flat: Tensor, schema: Schema) -> None:
+    """
+    Halve the sums of MOST_ROWS rows: older rows then count less than newer ones, which float32 could hardly count
+    otherwise. Mean and variance stay what they are, and nothing is rounded.
+    """
+    for places in schema.moments.values():
+        if float(flat[places[0]]) >= MOST_ROWS:
+            for place in places:
+                flat[place] *= 0.5

@@ -204,7 +204,9 @@ MEMORY: Any = {"hidden": [8], "lstm": 6}
 def test_both_programs_of_a_card_act_as_the_evaluated_game_did(sections: dict[str, Any], tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime", reason="needs the extra onnx")
     run = run_from_dict({"seed": 1, **sections}, source="test")
-    normal = {name: torch.randn_like(one) if one.dim() > 1 else 0 * one for name, one in weights_of(run).items()}
+    torch.manual_seed(1)
+    drawn = weights_of(run_from_dict(sections, source="test"))
+    normal = {name: torch.randn_like(one) if one.dim() > 1 else 0 * one for name, one in drawn.items()}
     source, policy = str(checkpoint(tmp_path / "run.safetensors", run, normal)), tmp_path / "policy"
     evaluate(["--checkpoint", source, "--episodes", "1", "--seed", "0", "--greedy", "--onnx", "--export", str(policy)])
     (game,) = read_receipt(policy / "receipt.json").games

@@ -221,6 +221,8 @@ def _draw_anew() -> None:
     """Forks would draw the same numbers; Python's module `random` sees to that itself."""
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()
+    if "torch" in sys.modules:
+        sys.modules["torch"].seed()
 
 
 def _show(words: Sequence[str]) -> None:

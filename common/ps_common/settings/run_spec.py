@@ -43,6 +43,7 @@ Tics = Annotated[int, msgspec.Meta(ge=0, le=100_000)]
 Action = Annotated[int, msgspec.Meta(ge=0, le=10_000)]
 EpisodeSteps = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
 LONGEST_UNROLL = 100_000
+IMITATION_BYTES = 2**27  # 128 MiB, of the observations that self-imitation remembers
 UnrollSteps = Annotated[int, msgspec.Meta(ge=1, le=LONGEST_UNROLL)]
 Width = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
 Passes = Annotated[int, msgspec.Meta(ge=1, le=10_000)]
@@ -230,7 +231,7 @@ class A3CSettings(Method, frozen=True, kw_only=True, tag="a3c"):
     imitation_samples: Annotated[Passes, needs(*IMITATION)] = 32
     """remembered steps that each batch imitates"""
     imitation_capacity: Annotated[Passes, needs(*IMITATION)] = 8192
-    """steps that each worker remembers"""
+    """steps that each worker remembers, or fewer: their observations take at most 128 MiB"""
     mirror_images: Annotated[bool, of_a_game()] = False
     """half of the steps, drawn anew in each pass, are learned in a mirror, with LEFT and RIGHT exchanged: for games
     that are the same there; not with an LSTM"""

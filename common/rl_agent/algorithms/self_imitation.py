@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from ps_common.settings.run_spec import IMITATION_BYTES
 from rl_agent.rollouts import Trajectory
 
 PRIORITY_EXPONENT = 0.6  # Oh et al. 2018, appendix A
@@ -42,7 +43,10 @@ class Remembered:
 
 
 class SelfImitation:
-    """The memory of one worker: at most `capacity` steps, of which the oldest are replaced."""
+    """
+    The memory of one worker: at most `capacity` steps, whose observations take IMITATION_BYTES at most; the oldest are
+    replaced.
+    """
 
     def __init__(self, capacity: int, *, discount: float, seed: int) -> None:
         self._capacity = capacity
@@ -62,6 +66,9 @@ class SelfImitation:
         that was cut off are forgotten, and so are those before a dropped unroll: their returns are not known.
         """
         count = rewards.shape[1]
+        if self._kept is None:
+            step_bytes = trajectory.observations[0, 0].nbytes
+            self._capacity = min(self._capacity, max(1, IMITATION_BYTES // step_bytes))
         if trajectory.follows_dropped or not self._open:
             self._open = [[] for _ in range(count)]
         for environment, still_open in enumerate(self._open):
@@ -72,11 +79,12 @@ class SelfImitation:
 
     def draw(self, count: int, *, unit: float = 1.0) -> tuple[Tensor, Remembered] | None:
         """
-        Rows of the memory and their steps, drawn with replacement; None while it has fewer than `count`.
+        Rows of the memory and their steps, drawn with replacement; None while it has fewer than `count`, and room for
+        more.
 
         The returns of these steps are divided by `unit`, that of the learner's rewards now.
         """
-        if self._kept is None or self._count < count:
+        if self._kept is None or self._count < min(count, self._capacity):
             return None
         rows = torch.multinomial(self._priorities[: self._count], count, replacement=True, generator=self._random)
         steps = self._kept[rows]
@@ -108,7 +116,8 @@ def _ended(
     ends = (torch.nonzero(continues == 0).flatten() + 1).tolist()
     for start, end in zip([0, *ends], [*ends, len(rewards)], strict=True):
         # Copies: the next unroll overwrites the trajectory's memory.
-        still_open.append(Remembered(*(column[start:end, environment].clone() for column in columns)))
+        newest = slice(max(start, end - most), end)
+        still_open.append(Remembered(*(column[newest, environment].clone() for column in columns)))
         while len(still_open) > 1 and sum(map(len, still_open[1:])) >= most:
             still_open.pop(0)
         if end in ends:

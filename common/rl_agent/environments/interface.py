@@ -59,6 +59,12 @@ class Stepped:
     unsound: Unsound | None = None  # such a number was shown, and is 0 here
     metrics: Mapping[int, Metrics] = field(default_factory=dict)  # of games that ended, by row
 
+    @property
+    def return_ends(self) -> NDArray[np.bool_]:
+        """[B]: the step is the last of its return: of its game, or of a life or point where these end one."""
+        ended = self.terminated | self.truncated
+        return ended if self.return_ended is None else ended | self.return_ended
+
 
 class Environments(Protocol):
     """B environments in lockstep."""
@@ -121,7 +127,7 @@ def close_logged(environment: Closes) -> None:
         log.warning("close() of the environment has failed: %s", reason_of(error))
 
 
-# Either way. The squares of 10^7 of them, which is what statistics count, add up to less than the 10^30 that a server
+# Either way. The squares of 2^24 of them, which is what statistics count, add up to less than the 10^30 that a server
 # takes for a statistic.
 MOST_OBSERVATION = 1e10
 

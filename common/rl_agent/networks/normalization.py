@@ -3,22 +3,26 @@ Normalization of pixels, and the random play that every normalization begins wit
 
 Most of a game's screen never changes, and a ball is one pixel: divided by 255, it is a ripple on a large constant.
 Means and scales are statistics of the schema, so all workers, checkpoints and evaluations use the same ones. The worker
-that seeds the run measures them in random play. Statistics that grow with every push are in running_statistics.py.
+that seeds the run measures them in random play, of which sums are kept and no observation. Statistics that grow with
+every push are in running_statistics.py.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from itertools import islice
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ps_common.errors import PsRlError
-from rl_agent.environments.interface import Environments, random_play
+from rl_agent.environments.interface import Environments, Stepped, random_play
 from rl_agent.networks.running_statistics import CLIP, ReturnNormalization, RunningNormalization
 
-SAMPLES = 3200  # observations of random play
-MOST_SECONDS = 60.0  # of random play: where steps are slow, fewer observations have to do
+# Steps of each environment: running statistics begin with these, and go on with those of training.
+FIRST_STEPS = 30
+# Pixels are measured once: in so many observations, and beyond the openings of games however many are played at once.
+SAMPLES, LEAST_STEPS = 3200, 200
+MOST_SECONDS = 20.0  # of random play: where steps are slow, fewer have to do
 SAID_SECONDS = 5.0  # between two lines of the log about its progress
 SMALLEST_DEVIATION = 16.0  # of a pixel, in 0 … 255: noise in a pixel that hardly ever changes must not be amplified
 LARGE_BATCH = 64  # observations; for smaller batches, as in acting, converting to channels last does not pay
@@ -41,6 +45,7 @@ class RandomPlayNormalization(nn.Module):
         super().__init__()
         self.register_buffer("mean", torch.zeros(height, width))
         self.register_buffer("scale", torch.ones(height, width))
+        self._sums = torch.zeros(3, height, width, dtype=torch.float64)  # of 1, pixels and their squares; exact
 
     def forward(self, pixels: Tensor) -> Tensor:
         floats = _float32(pixels)
@@ -49,10 +54,17 @@ class RandomPlayNormalization(nn.Module):
         return floats.sub_(mean).mul_(scale).clamp_(-CLIP, CLIP)
 
     def measure(self, seen: Tensor) -> None:
-        """Set mean and scale from observations [N, C, H, W] of random play."""
-        pixels = seen[:, -1].to(torch.float32)
-        self.mean.copy_(pixels.mean(0))
-        self.scale.copy_(1 / pixels.std(0, correction=0).clamp_min_(SMALLEST_DEVIATION))
+        """Add observations [N, C, H, W] of random play to those that `begin` takes mean and scale from."""
+        pixels = seen[:, -1].to(torch.float64)
+        self._sums += torch.stack([torch.ones_like(self._sums[0]) * len(pixels), pixels.sum(0), pixels.square().sum(0)])
+
+    def begin(self) -> None:
+        """Set mean and scale from the observations that were measured."""
+        count, total, squares = self._sums
+        mean = total / count
+        self.mean.copy_(mean)
+        self.scale.copy_(1 / (squares / count - mean.square()).clamp_min(SMALLEST_DEVIATION**2).sqrt())
+        self._sums.zero_()
 
 
 def _float32(pixels: Tensor) -> Tensor:
@@ -79,59 +91,50 @@ def measure_normalization(
     after MOST_SECONDS. Steps with unsound numbers are left out; raises PsRlError when there are no others.
     """
     modules = [module for module in network.modules() if isinstance(module, NORMALIZATIONS)]
-    if modules:
-        play = _random_play(environments, seed, played, say, clock)
+    if not modules:
+        return
+    is_measured_once = any(isinstance(module, RandomPlayNormalization) for module in modules)
+    steps = max(-(-SAMPLES // environments.count), LEAST_STEPS) if is_measured_once else FIRST_STEPS
+    say(f"random play measures what is normalized: {steps:,} steps, or those of {MOST_SECONDS:.0f} s")
+    unsound, has_measured = None, False
+    for stepped in _in_time(islice(random_play(environments, seed=seed), steps), say, clock):
+        unsound = stepped.unsound
         for module in modules:
-            if isinstance(module, ReturnNormalization):
-                module.measure(play.rewards, play.continues)
-            else:
-                module.measure(play.observations)
-
-
-@dataclass(frozen=True)
-class Played:
-    """SAMPLES steps of B environments, or those of MOST_SECONDS."""
-
-    observations: Tensor  # [T · B, ...]
-    rewards: Tensor  # [T, B]
-    continues: Tensor  # [T, B] 0 where the step was the last of its episode, else 1
-
-
-def _random_play(
-    environments: Environments,
-    seed: int,
-    played: Callable[[], None],
-    say: Callable[[str], None],
-    clock: Callable[[], float],
-) -> Played:
-    began = said = clock()
-    say(f"random play measures what is normalized: {SAMPLES:,} steps, or those of {MOST_SECONDS:.0f} s")
-    seen, rewards, continues = [], [], []
-    steps = range(environments.count, SAMPLES + environments.count, environments.count)
-    for step, stepped in zip(steps, random_play(environments, seed=seed), strict=False):
-        if (unsound := stepped.unsound) is None:
-            seen.append(stepped.observations.copy())
-            rewards.append(stepped.rewards if stepped.learner_rewards is None else stepped.learner_rewards)
-            continues.append(np.where(stepped.terminated | stepped.truncated, np.float32(0), np.float32(1)))
-        elif continues:
-            continues[-1][:] = 0  # no return reaches across a step that is left out
+            if unsound is None:
+                _measure(module, stepped)
+            elif isinstance(module, ReturnNormalization):
+                module.begin_anew()  # no return reaches across a step that is left out
+        has_measured |= unsound is None
         played()
-        now = clock()
-        if now - began >= MOST_SECONDS:
-            say(f"random play ends after {now - began:.0f} s: {step:,} steps have to do")
-            break
-        if now - said >= SAID_SECONDS:
-            said = now
-            say(f"random play: {step:,} of {SAMPLES:,} steps after {now - began:.0f} s")
-    if not seen:
+    if not has_measured:
         assert unsound is not None, "a step is left out for nothing else"
         name = next(iter(environments.description.values()), "the environment")
         raise PsRlError(f"{name}: no step of random play was sound: environment {unsound.row} returned {unsound.what}")
-    return Played(
-        torch.from_numpy(np.concatenate(seen)),
-        torch.from_numpy(np.stack(rewards)),
-        torch.from_numpy(np.stack(continues)),
-    )
+    for module in modules:
+        module.begin()
+
+
+def _in_time(play: Iterable[Stepped], say: Callable[[str], None], clock: Callable[[], float]) -> Iterable[Stepped]:
+    """The steps that are made in MOST_SECONDS, of which the log says how many there are so far."""
+    began = said = clock()
+    for step, stepped in enumerate(play, start=1):
+        yield stepped
+        now = clock()
+        if now - began >= MOST_SECONDS:
+            say(f"random play ends after {now - began:.0f} s: {step:,} steps have to do")
+            return
+        if now - said >= SAID_SECONDS:
+            said = now
+            say(f"random play: {step:,} steps after {now - began:.0f} s")
+
+
+def _measure(module: RandomPlayNormalization | RunningNormalization | ReturnNormalization, stepped: Stepped) -> None:
+    if isinstance(module, ReturnNormalization):
+        rewards = stepped.rewards if stepped.learner_rewards is None else stepped.learner_rewards
+        continues = ~stepped.return_ends
+        module.observe(torch.from_numpy(rewards)[None], torch.from_numpy(continues.astype(np.float32))[None])
+    else:
+        module.measure(torch.from_numpy(stepped.observations))
 
 
 NORMALIZATIONS = (RandomPlayNormalization, RunningNormalization, ReturnNormalization)

@@ -3,10 +3,12 @@ Statistics that grow with every push: of observations, and of the discounted ret
 
 Joint angles and speeds, and rewards, each have a scale of their own, which is unknown before the first steps. A
 statistic of the schema is a sum: a push holds what its worker has added, and the server adds that up. So the merged
-mean and variance are those of all steps of all workers, in whatever order the pushes arrive (the parallel variance of
-Chan, Golub and LeVeque 1983, with one center for all). Checkpoints keep the sums, and a resumed run goes on with them.
+mean and variance are those of all steps of all workers, in whatever order the pushes arrive. Differences are summed,
+from one center for all workers, so that a mean far from zero costs no precision. Checkpoints keep the sums, and a
+resumed run continues them.
 """
 
+import math
 from collections.abc import Iterator
 
 import torch
@@ -18,17 +20,19 @@ from rl_agent.networks.custom_network import part_of
 
 SMALLEST_VARIANCE = 1e-6  # of an element of an observation
 SMALLEST_RETURN_VARIANCE = 1e-8  # as is usual (Engstrom et al. 2020)
-MOST_COUNTED = 1e7  # steps: float32 cannot count much further, and by then the scale is known
+# Of the square of a mean, which is its distance from the center: sums of float32 cannot tell smaller variances from 0.
+SMALLEST_SHARE = 1e-5
+SUMMED_TOGETHER = 2**18  # numbers: sums are made of a part of the observations at a time, in a MiB and not in a copy
 CLIP = 5.0  # normalized observations are clipped to ± this
 REWARD_CLIP = 10.0  # normalized rewards are clipped to ± this
 
 
 class RunningStatistics(nn.Module):
     """
-    Mean and deviation of rows [N, D], over the rows of all workers so far.
+    Mean and standard deviation of D numbers, over the rows of all workers so far.
 
-    `count`, `total` and `squares` are sums over rows minus `center`, so that a mean far from zero costs no precision.
-    Each push adds to them, up to MOST_COUNTED rows.
+    A row [D, ...] is that of one step, whatever its size: of an image it counts the mean of each channel, and that of
+    the squares. `count`, `total` and `squares` are sums over rows minus `center`.
     """
 
     center: Tensor
@@ -43,24 +47,28 @@ class RunningStatistics(nn.Module):
         self.register_buffer("count", torch.ones(()))
         self.register_buffer("total", torch.zeros(size))
         self.register_buffer("squares", torch.ones(size))
-        self._added: dict[str, Tensor] = {}  # sums over rows that are not pushed yet, by buffer
+        self._added: dict[str, Tensor] = {}  # float64 sums over rows that are not pushed yet, by buffer
 
     def mean_and_deviation(self) -> tuple[Tensor, Tensor]:
         """[D] and [D]; the mean is that of rows minus `center`."""
         mean = self.total / self.count
-        return mean, (self.squares / self.count - mean.square()).clamp_min(self._smallest_variance).sqrt()
+        variance = self.squares / self.count - mean.square()
+        smallest = (SMALLEST_SHARE * mean.square()).clamp_min(self._smallest_variance)
+        return mean, torch.maximum(variance, smallest).sqrt()
 
-    def begin(self, rows: Tensor) -> None:
-        """Initialize the sums from rows of random play."""
-        self.center.copy_(rows.mean(0))
-        for name, value in self._sums(rows).items():
-            getattr(self, name).copy_(value)
+    def begin(self) -> None:
+        """Initialize the sums, and their center, from the rows that were added: those of random play."""
+        added = self.take_added()
+        mean = added["total"] / added["count"]
+        self.center.copy_(self.center + mean)
+        self.count.copy_(added["count"])
+        self.total.zero_()
+        self.squares.copy_((added["squares"] - added["count"] * mean.square()).clamp_min(0))
 
     def add(self, rows: Tensor) -> None:
-        """Add rows to the sums of the next push."""
-        if float(self.count) < MOST_COUNTED:
-            for name, value in self._sums(rows).items():
-                self._added[name] = self._added.get(name, 0) + value
+        """Add rows [N, D, ...] to the sums of the next push."""
+        for name, value in self._sums(rows).items():
+            self._added[name] = self._added.get(name, 0) + value
 
     def take_added(self) -> dict[str, Tensor]:
         """The increments of the server's statistics, by buffer name; they start again at zero here."""
@@ -68,12 +76,14 @@ class RunningStatistics(nn.Module):
         return added
 
     def _sums(self, rows: Tensor) -> dict[str, Tensor]:
-        centered = rows.to(self.center.device) - self.center
-        return {
-            "count": torch.tensor(float(len(rows)), device=centered.device),
-            "total": centered.sum(0),
-            "squares": centered.square().sum(0),
-        }
+        center = self.center.view(-1, 1)
+        total, squares = torch.zeros(2, len(center), dtype=torch.float64, device=center.device)
+        for part in torch.split(rows, max(1, SUMMED_TOGETHER // math.prod(rows.shape[1:]))):
+            apart = part.to(center.device).flatten(2) if part.dim() > 2 else part.to(center.device).unsqueeze(2)
+            apart = apart - center
+            total += apart.mean(2).sum(0, dtype=torch.float64)
+            squares += apart.square_().mean(2).sum(0, dtype=torch.float64)
+        return {"count": torch.tensor(float(len(rows)), device=center.device), "total": total, "squares": squares}
 
 
 class RunningNormalization(RunningStatistics):
@@ -90,16 +100,17 @@ class RunningNormalization(RunningStatistics):
         return ((observations - center - mean) / deviation).clamp(-CLIP, CLIP)
 
     def measure(self, seen: Tensor) -> None:
-        """Initialize the statistics from observations [N, ...] of random play."""
-        self.begin(self._rows(seen))
+        """Add observations [N, ...] of random play to those that the statistics begin with."""
+        if not self._added:  # the center is near all others
+            self.center.copy_(self._rows(seen)[0].flatten(1).mean(1) if self._beside else self._rows(seen)[0])
+        self.observe(seen)
 
     def observe(self, seen: Tensor) -> None:
         """Add observations [N, ...] to the statistics of the next push."""
         self.add(self._rows(seen))
 
     def _rows(self, seen: Tensor) -> Tensor:
-        shown = seen if self.part is None else part_of(seen, self.part)
-        return shown.movedim(1, -1).flatten(0, -2) if self._beside else shown
+        return seen if self.part is None else part_of(seen, self.part)
 
 
 class ReturnNormalization(RunningStatistics):
@@ -120,9 +131,8 @@ class ReturnNormalization(RunningStatistics):
     def forward(self, rewards: Tensor) -> Tensor:
         return (rewards / reward_unit(self)).clamp(-REWARD_CLIP, REWARD_CLIP)
 
-    def measure(self, rewards: Tensor, continues: Tensor) -> None:
-        """Initialize the statistics from rewards [T, B] of random play."""
-        self.begin(self._returns(rewards, continues))
+    def begin(self) -> None:
+        super().begin()
         self.begin_anew()
 
     def observe(self, rewards: Tensor, continues: Tensor) -> None:

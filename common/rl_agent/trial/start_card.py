@@ -4,14 +4,16 @@ The start card: what a run will see, do and learn with, in a few lines before it
 It is made from settings and spaces alone. Like the check that prints it, it must not load torch.
 """
 
+import math
 from typing import Any
 
 from ps_common.protocol.names import is_import_path
-from ps_common.settings.run_spec import A3CSettings, CustomAlgorithmSettings, RunSpec
+from ps_common.settings.run_spec import IMITATION_BYTES, A3CSettings, CustomAlgorithmSettings, RunSpec
 from rl_agent.environments.spaces import ActionSpace, BoxActions, DiscreteActions, ObservationSpace, Spaces
 from rl_agent.networks.compatibility import torso_name
 
 LABEL_COLUMNS = 14
+LARGE_BYTES = 2**30
 
 
 def start_card(run: RunSpec, spaces: Spaces) -> list[str]:
@@ -23,8 +25,9 @@ def start_card(run: RunSpec, spaces: Spaces) -> list[str]:
         "rewards": _rewards(run),
         "method": _method(run),
         "optimizer": _optimizer(run),
+        "memory": _memory(run, spaces.observations),
     }
-    return [card_line(label, value) for label, value in card.items()]
+    return [card_line(label, value) for label, value in card.items() if value]
 
 
 def card_line(label: str, value: str) -> str:
@@ -89,6 +92,21 @@ def _method(run: RunSpec) -> str:
         epochs = "1 epoch" if settings.epochs == 1 else f"{settings.epochs} epochs"
         words.append(f"{epochs} of {settings.minibatches} minibatches")
     return ", ".join(words)
+
+
+def _memory(run: RunSpec, observations: ObservationSpace) -> str:
+    """A warning where the observations that a worker keeps take LARGE_BYTES or more: of an unroll and, as float32, a
+    minibatch of it, and those of self-imitation, with returns that have not ended; else ""."""
+    settings: Any = run.algorithm
+    step_bytes = math.prod(observations.shape) * observations.dtype.itemsize
+    steps = settings.unroll_length * run.environment.envs
+    floats = 4 // observations.dtype.itemsize * step_bytes * steps // getattr(settings, "minibatches", 1)
+    remembered = 3 * IMITATION_BYTES if getattr(settings, "imitation_weight", 0) else 0
+    most = getattr(settings, "imitation_capacity", 0) * 3 * step_bytes
+    total = step_bytes * steps + floats + min(remembered, most)
+    if total < LARGE_BYTES:
+        return ""
+    return f"{total / 2**30:.1f} GiB of observations in each worker; a smaller --envs or --unroll-length takes less"
 
 
 def _optimizer(run: RunSpec) -> str:

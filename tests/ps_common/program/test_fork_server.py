@@ -24,7 +24,8 @@ from ps_common.program.reasons import answer_to_parent, say
 
 answer_to_parent()
 found = {"argv": sys.argv[1:], "imported_in": heavy.pid, "pid": os.getpid(), "parent": os.getppid(), "main": __name__}
-found |= {"session": os.getsid(0), "draw": [random.random(), heavy.numpy.random.rand()], "input": sys.stdin.read()}
+found |= {"session": os.getsid(0), "input": sys.stdin.read()}
+found["draw"] = [random.random(), heavy.numpy.random.rand(), heavy.torch.rand(()).item()]
 found |= {"variables": dict(os.environ), "path": sys.path, "spec": __spec__.name}
 found |= {"name": open("/proc/self/comm").read(), "descriptors": len(os.listdir("/proc/self/fd"))}
 print(json.dumps(found), "2 × 3")
@@ -86,7 +87,7 @@ signal.pause()
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    (tmp_path / "heavy.py").write_text("import os, numpy\npid = os.getpid()\n")
+    (tmp_path / "heavy.py").write_text("import os, numpy, torch\npid = os.getpid()\n")
     (tmp_path / "says.py").write_text(CHILD)
     (tmp_path / "fails.py").write_text("import sys\nsys.exit(3)\n")
     (tmp_path / "sleeps.py").write_text(

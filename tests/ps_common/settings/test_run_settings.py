@@ -20,7 +20,9 @@ def test_every_run_is_the_same_when_it_has_been_sent() -> None:
             sent = run_for_peers(run)
             assert run_from_dict(sent, source="a peer") == run
             whole = flat_settings(run.to_dict())
-            assert whole.keys() - flat_settings(sent).keys() == {name for name in ADDED if whole[name] == DEFAULTS[name]}
+            assert whole.keys() - flat_settings(sent).keys() == {
+                name for name in ADDED if whole[name] == DEFAULTS[name]
+            }
 
 
 def test_what_a_release_has_added_is_sent_where_it_is_asked_for() -> None:

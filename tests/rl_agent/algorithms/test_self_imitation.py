@@ -219,3 +219,20 @@ def test_with_an_lstm_it_is_refused() -> None:
     )
     with pytest.raises(SettingsError, match="--imitation-weight: remembered steps have no LSTM state"):
         check_agent(run, PolicySpaces(numbers(4), DiscreteActions(2, ("left", "right"))))
+
+
+def test_what_is_remembered_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Room for five observations, kept and in returns that have not ended, and the newest are drawn."""
+    seen = trajectory_of(experience(0, ""), recorded=lambda seen: {"values": [LOW] * len(seen.rewards)})
+    step_bytes = seen.observations[0, 0].nbytes
+    monkeypatch.setattr("rl_agent.algorithms.self_imitation.IMITATION_BYTES", 5 * step_bytes)
+    run = played(capacity=1000)
+    run.unroll(*[(1.0, "")] * 20)
+    assert sum(map(len, run.memory._open[0])) <= 10
+    run.unroll(*[(1.0, "terminated")] * 12)
+    assert set(run.remembered()) == set(range(27, 32))
+    drawn = run.memory.draw(32)
+    assert drawn is not None, "a full memory is drawn from, though a batch is larger"
+    assert len(drawn[1]) == 32
+    assert run.memory._kept is not None
+    assert run.memory._kept.observations.nbytes <= 5 * step_bytes

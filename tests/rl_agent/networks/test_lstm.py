@@ -44,6 +44,7 @@ def run_of(**algorithm: Any) -> RunSpec:
 
 def agent_and_collector(run: RunSpec, environments: ScriptedEnvironments) -> tuple[Any, RolloutCollector]:
     agent: Any = build_agent(run, environments, device=CPU, seed=0)
+    torch.manual_seed(1)
     with torch.no_grad():
         for parameter in agent.network.parameters():
             parameter.add_(0.1 * torch.randn(parameter.shape))  # a fresh policy hardly depends on what it sees

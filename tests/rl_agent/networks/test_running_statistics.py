@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -10,14 +11,13 @@ from ps_common.errors import SettingsError
 from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import NetworkSettings, SgdSettings
 from ps_server.state.optimizers import optimizer_for
-from ps_server.state.weight_store import WeightStore
+from ps_server.state.weight_store import MOST_ROWS, WeightStore
 from rl_agent.agent import build_agent, collector_for
 from rl_agent.networks.flat_network import FlatNetwork
 from rl_agent.networks.networks import PolicyValueNetwork
 from rl_agent.networks.normalization import measure_normalization
 from rl_agent.networks.running_statistics import (
     CLIP,
-    MOST_COUNTED,
     REWARD_CLIP,
     ReturnNormalization,
     RunningNormalization,
@@ -59,6 +59,7 @@ def started(first: Tensor) -> tuple[WeightStore, list[Worker]]:
     """Two workers, of which the first has seeded the run with what it saw in random play."""
     workers = [Worker(), Worker()]
     workers[0].normalization.measure(first)
+    workers[0].normalization.begin()
     schema = workers[0].flat.schema
     return WeightStore(schema, workers[0].flat.weights, optimizer_for(SgdSettings(), schema.weights)), workers
 
@@ -103,18 +104,60 @@ def test_acting_and_learning_use_the_scale_that_came_with_the_weights() -> None:
     assert torch.equal(worker.normalization(seen_by(1)), before)
 
 
-def test_after_enough_observations_the_scale_stays() -> None:
+def test_the_scale_follows_however_much_was_seen() -> None:
+    """Five times as many rows as float32 can count are seen elsewhere, from one worker after the other."""
+    store, workers = started(seen_by(0))
+    counts = []
+    for number in range(20):
+        seen = seen_by(number, mean=7.0, deviation=2.0)
+        for turn in range(20):
+            worker = workers[turn % 2]
+            worker.flat.load(store.flat)
+            saw(worker.network, seen)
+            gradient, _ = worker.flat.gradient_of(worker.network(seen).square().sum(), clip=1.0)
+            gradient[store.schema.weights :] *= MOST_ROWS / 4000
+            store.apply(gradient, 0.01)
+        counts.append(float(worker.flat.schema.views(store.flat)["0.count"]))
+    assert max(counts) < MOST_ROWS
+    assert min(counts[5:]) >= MOST_ROWS / 4
+    worker.flat.load(store.flat)
+    everything = torch.cat([seen_by(number, mean=7.0, deviation=2.0) for number in range(20)])
+    mean, deviation = worker.normalization.mean_and_deviation()
+    torch.testing.assert_close(mean + worker.normalization.center, everything.mean(0), atol=0.3, rtol=0)
+    torch.testing.assert_close(deviation, everything.std(0), atol=0.2, rtol=0)
+
+
+def test_older_rows_fade_without_rounding() -> None:
+    """The update that halves the sums changes neither the mean nor the standard deviation, to the last bit."""
     store, (worker, _) = started(seen_by(0))
-    store.flat[store.schema.weights :] *= MOST_COUNTED / 50
-    statistics = store.flat[store.schema.weights :].clone()
-    assert float(worker.flat.schema.views(store.flat)["0.count"]) == MOST_COUNTED
-    worker.push_to(store, seen_by(1, mean=7.0))
-    assert torch.equal(store.flat[store.schema.weights :], statistics)
+    statistics = store.flat[store.schema.weights :]
+    for name in ("count", "total", "squares"):
+        worker.flat.schema.views(store.flat)[f"0.{name}"].mul_(MOST_ROWS / 50)
+    worker.flat.load(store.flat)
+    before = worker.normalization.mean_and_deviation()
+    store.apply(torch.zeros_like(store.flat), 0.01)
+    worker.flat.load(store.flat)
+    assert float(worker.normalization.count) == MOST_ROWS / 2
+    assert statistics.isfinite().all()
+    for earlier, later in zip(before, worker.normalization.mean_and_deviation(), strict=True):
+        assert torch.equal(earlier, later)
+
+
+def test_a_small_push_counts_whatever_was_counted_before() -> None:
+    """Pushes of five rows, as of one environment, from just below the most that is counted."""
+    store, (worker, _) = started(seen_by(0))
+    worker.flat.schema.views(store.flat)["0.count"].fill_(MOST_ROWS - 100)
+    push = torch.zeros_like(store.flat)
+    worker.flat.schema.views(push)["0.count"].fill_(5.0)
+    for _ in range(200):
+        store.apply(push, 0.01)
+    assert float(worker.flat.schema.views(store.flat)["0.count"]) == MOST_ROWS / 2 + 180 * 5
 
 
 def test_a_number_that_never_changes_is_zero_and_not_blown_up() -> None:
     normalization = RunningNormalization((SIZE,))
     normalization.measure(torch.full((100, SIZE), 7.0))
+    normalization.begin()
     assert normalization(torch.full((2, SIZE), 7.0)).tolist() == [[0.0] * SIZE] * 2
     assert float(normalization(torch.full((2, SIZE), 8.0)).max()) == CLIP
 
@@ -134,20 +177,42 @@ def test_frames_have_no_running_scale() -> None:
         PolicyValueNetwork(NetworkSettings(normalization="running"), pixels(4, 42, 42), policy_parameters=2)
 
 
-def test_images_of_numbers_have_one_scale_for_each_channel() -> None:
-    """Against float64; two workers' worth of images that differ in mean and deviation by channel."""
-    scales = torch.tensor([1.0, 50.0]).view(2, 1, 1)
-    first, second = (3.0 * scales + scales * torch.randn(40, 2, 6, 5) for _ in range(2))
-    normalization = RunningNormalization((2, 6, 5))
-    normalization.measure(first)
-    normalization.observe(second)
+@pytest.mark.parametrize("side", [8, 64, 128])
+def test_images_of_numbers_have_one_scale_for_each_channel(side: int) -> None:
+    """Against numpy in float64 over the whole stream, from two workers in turn; means and scales differ by channel."""
+    torch.manual_seed(side)
+    scales = torch.tensor([1.0, 50.0, 0.01]).view(3, 1, 1)
+    batches = [3.0 * scales + (1 + number / 5) * scales * torch.randn(10, 3, side, side) for number in range(8)]
+    workers = [RunningNormalization((3, side, side)) for _ in range(2)]
+    workers[0].measure(batches[0])
+    workers[0].begin()
+    workers[1].load_state_dict(workers[0].state_dict())
+    for turn, seen in enumerate(batches[1:]):
+        workers[turn % 2].observe(seen)
+    for worker in workers:
+        for name, added in worker.take_added().items():
+            getattr(workers[0], name).add_(added)
+    everything = torch.cat(batches).double().numpy()
+    assert float(workers[0].count) == len(everything), "rows are steps, and not pixels"
+    mean, deviation = everything.mean((0, 2, 3)), everything.std((0, 2, 3))
+    expected = (everything - mean.reshape(3, 1, 1)) / deviation.reshape(3, 1, 1)
+    found = workers[0](torch.cat(batches)).double().numpy()
+    np.testing.assert_allclose(found, expected.clip(-CLIP, CLIP), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("far", [1e3, 1e6])
+def test_a_scale_that_float32_cannot_tell_blows_nothing_up(far: float) -> None:
+    """All that is seen after random play is far from it, and hardly differs."""
+    normalization = RunningNormalization((1,))
+    normalization.measure(torch.randn(50, 1, generator=torch.Generator().manual_seed(1)))
+    normalization.begin()
+    for name in ("count", "total", "squares"):
+        getattr(normalization, name).zero_()
+    normalization.add(far + torch.randn(1000, 1, generator=torch.Generator().manual_seed(0)))
     for name, added in normalization.take_added().items():
         getattr(normalization, name).add_(added)
-    everything = torch.cat([first, second]).double()
-    mean, deviation = everything.mean((0, 2, 3)), everything.std((0, 2, 3), correction=0)
-    expected = (everything - mean.view(2, 1, 1)) / deviation.view(2, 1, 1)
-    found = normalization(torch.cat([first, second]))
-    torch.testing.assert_close(found.double(), expected.clamp(-CLIP, CLIP), atol=1e-4, rtol=1e-4)
+    assert float(normalization(torch.tensor([[far]])).abs()) < 1
+    assert float(normalization(torch.tensor([[far * 1.002]])).abs()) < CLIP
 
 
 # -- returns ----------------------------------------------------------------------------------------------------------

@@ -45,3 +45,15 @@ def test_it_tells_every_part_of_an_observation_and_every_choice() -> None:
     own = with_settings(recipe_for("my.games:Mixed-v0"), {"network.name": "my_pkg:Torso"}, source="test")
     seen = start_card(own, PolicySpaces(parts, DiscreteActions(5)))[0]
     assert seen.endswith(", as they are"), "such a torso reads the parts itself"
+
+
+def test_it_warns_of_observations_that_take_a_gibibyte_in_each_worker() -> None:
+    spaces = PolicySpaces(pixels(3, 512, 512), DiscreteActions(4))
+    shown = card("my.games:Camera-v0", spaces)["memory"]
+    assert shown == "1.1 GiB of observations in each worker; a smaller --envs or --unroll-length takes less"
+    fewer = with_settings(recipe_for("my.games:Camera-v0"), {"environment.envs": 4}, source="test")
+    assert not any("memory" in line for line in start_card(fewer, spaces))
+    longer = with_settings(recipe_for("CartPole-v1"), {"algorithm.unroll_length": 10_000_000 // 100}, source="test")
+    assert "memory" not in str(start_card(longer, PolicySpaces(numbers(4), DiscreteActions(2))))
+    many = PolicySpaces(numbers(400), DiscreteActions(2))
+    assert start_card(longer, many)[-1].endswith("takes less")
