@@ -11,23 +11,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ps_common.errors import CheckpointError, SettingsError
-from ps_common.protocol.names import check_name
+from ps_common.errors import CheckpointError
 from ps_common.protocol.tensors import Schema
 from ps_common.settings import run_spec
 from ps_common.settings.run_spec import RunSpec
 from rl_agent.algorithms.a3c import A3C
 from rl_agent.algorithms.action_values import EVALUATION_EPSILON, ActionValueLearner
-from rl_agent.algorithms.algorithm import Algorithm, Loss, Outlook
+from rl_agent.algorithms.algorithm import Algorithm
 from rl_agent.algorithms.custom_algorithm import build_custom
 from rl_agent.algorithms.n_step_q import NStepQ
 from rl_agent.algorithms.one_step_q import OneStepQ
 from rl_agent.algorithms.one_step_sarsa import OneStepSarsa
 from rl_agent.environments.interface import Environments
-from rl_agent.environments.spaces import ActionSpace, DiscreteActions, Spaces
+from rl_agent.environments.spaces import Spaces
 from rl_agent.networks.compatibility import check_algorithm
 from rl_agent.networks.flat_network import FlatNetwork
-from rl_agent.rollouts import RolloutCollector, Trajectory, Watcher
+from rl_agent.rollouts import RolloutCollector, Watcher
 
 METHODS: dict[type, type[A3C] | type[ActionValueLearner]] = {
     run_spec.A3CSettings: A3C,
@@ -100,63 +99,3 @@ def collector_for(
         watcher=watcher,
         warn=warn,
     )
-
-
-MOST_STEPS = 32  # of the trial's unroll
-SEED = 0
-
-
-def check_custom_agent(run: RunSpec, environments: Environments, *, flag: str) -> None:
-    """
-    The trial of a custom network or algorithm before anything is started for its run: one short unroll, one gradient.
-
-    Every member that training uses is used once. Raises SettingsError that begins with the flag and names the return
-    value of a wrong torso or algorithm, or what the custom code raises.
-    """
-    device = torch.device("cpu")
-    agent = build_agent(run, environments, device=device, seed=SEED)
-    network = FlatNetwork(agent.network)
-    buffers = {name: buffer.clone() for name, buffer in agent.network.named_buffers()}
-    agent.begin_unroll(0)
-    unroll = collector_for(agent, environments, seed=SEED, most_steps=MOST_STEPS).collect()
-    _check_outlook(agent, unroll, environments.actions, flag)
-    batch = _first_batch(agent, unroll, flag)
-    with network.learning():
-        loss = agent.loss(batch)
-        if not (isinstance(loss, Loss) and loss.total.dim() == 0 and loss.total.requires_grad):
-            raise SettingsError(
-                f"{flag}: its loss must be a Loss whose total is one number with a gradient, not {loss}"
-            )
-        gradient, _ = network.gradient_of(loss.total, clip=agent.gradient_clip)
-    if not torch.isfinite(gradient).all():
-        raise SettingsError(f"{flag}: its first gradient has NaN or Inf in it")
-    for name, value in loss.meters.items():
-        check_name(f"{flag}: its meter", name)
-        if torch.as_tensor(value).numel() != 1:
-            raise SettingsError(f"{flag}: its meter {name} must be one number, not {value}")
-    for name, buffer in agent.network.named_buffers():
-        if name not in buffers or not torch.equal(buffer, buffers[name]):
-            raise SettingsError(
-                f"{flag}: its buffer {name} changes while it acts or learns, but the server changes parameters alone, "
-                "and each pull brings the buffer's first value back"
-            )
-
-
-def _check_outlook(agent: Algorithm, unroll: Trajectory, actions: ActionSpace, flag: str) -> None:
-    """The outlook as the live game asks for it, of one observation. Raises SettingsError."""
-    state = tuple(part[:1] for part in unroll.initial_state)
-    outlook = agent.outlook(unroll.observations[0, :1], state, unroll.starts[0, :1])
-    is_shown = isinstance(outlook, Outlook) and outlook.values.shape == (1,)
-    if is_shown and outlook.probabilities is not None and isinstance(actions, DiscreteActions):
-        is_shown = outlook.probabilities.shape[1:] == (actions.count,)
-    if not is_shown:
-        raise SettingsError(
-            f"{flag}: its outlook must be an Outlook with one value for each observation, and one probability for each "
-            f"action or None, not {outlook}"
-        )
-
-
-def _first_batch(agent: Algorithm, unroll: Trajectory, flag: str) -> Any:
-    for batch in agent.batches(unroll):
-        return batch
-    raise SettingsError(f"{flag}: its batches() gave no batch of an unroll; each batch becomes one push")

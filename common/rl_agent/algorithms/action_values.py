@@ -89,7 +89,7 @@ class ActionValueLearner:
         self, network: ActionValueNetwork, settings: run_spec.ActionValuesSettings, *, device: torch.device, seed: int
     ) -> None:
         self.network = network
-        self.target_network: nn.Module | None = deepcopy(network) if settings.target_interval else None
+        self.target_network: nn.Module | None = _another(network) if settings.target_interval else None
         self.unroll_length = settings.unroll_length
         self.discount = settings.discount
         self.gradient_clip = settings.gradient_clip
@@ -112,9 +112,16 @@ class ActionValueLearner:
         """The algorithm with a new network. Raises SettingsError when the network does not fit the spaces."""
         actions = spaces.actions
         assert isinstance(actions, DiscreteActions), "check_algorithm refuses others"
-        made = ActionValueNetwork(network, spaces.observations, actions=actions.count)
-        made.returns = return_normalization(settings)
-        return cls(made.to(device), settings, device=device, seed=seed)
+        count = actions.count
+
+        def make() -> ActionValueNetwork:
+            made = ActionValueNetwork(network, spaces.observations, actions=count)
+            made.returns = return_normalization(settings)
+            return made.to(device)
+
+        first = make()
+        first.another = make
+        return cls(first, settings, device=device, seed=seed)
 
     def adjust(self, settings: Any) -> None:
         assert isinstance(settings, run_spec.ActionValuesSettings), "a run keeps its algorithm"
@@ -206,3 +213,17 @@ class ActionValueLearner:
         total = each.sum() if self._settings.loss == "sum" else each.mean()
         meters = {"value_loss": each.detach().mean(), "value": values.detach().mean()}
         return Loss(total, meters if self._epsilons is None else meters | {"epsilon": self.epsilons().mean()})
+
+
+def _another(network: ActionValueNetwork) -> nn.Module:
+    """
+    A network of the same kind with the same weights. It is built where that is known: a custom torso may hold what
+    cannot be copied, or a hook whose copy would read the weights of the first.
+    """
+    make = getattr(network, "another", None)
+    if make is None:
+        return deepcopy(network)
+    with torch.random.fork_rng(devices=[]):  # what is drawn later depends on the seed alone, not on this network
+        made: nn.Module = make()
+    made.load_state_dict(network.state_dict())
+    return made

@@ -5,7 +5,7 @@ Networks take time-major sequences [T, B, ...] and the recurrent state before th
 them as T · B independent observations.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -96,6 +96,8 @@ class PolicyValueNetwork(nn.Module):
 
 class ActionValueNetwork(nn.Module):
     """Q(s, ·): one number for each action; FORBIDDEN for those that a mask does not allow."""
+
+    another: Callable[[], "ActionValueNetwork"] | None = None  # builds one more of its kind; None: not known
 
     def __init__(self, settings: NetworkSettings, observations: ObservationSpace, *, actions: int) -> None:
         super().__init__()

@@ -164,7 +164,7 @@ def _try(run: RunSpec, imports: Sequence[str], with_screen: bool) -> list[str]:
 
 def _try_agent(run: RunSpec, environments: Environments) -> None:
     """One unroll and one gradient with a custom network or algorithm. Raises SettingsError that names its flag."""
-    from rl_agent.agent import check_custom_agent  # loads torch
+    from rl_agent.trial.agent_check import check_custom_agent  # loads torch
 
     part = run.agent_parts[-1]
     flag = f"--network {part}" if part == run.network.name else f"--algorithm {part}"
