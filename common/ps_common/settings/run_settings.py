@@ -113,6 +113,8 @@ def with_settings(run: RunSpec, settings: Mapping[str, Any], *, source: str) -> 
     Another algorithm or optimizer ("optimizer.name") starts that section from its defaults. Raises SettingsError.
     """
     nested = run.to_dict()
+    if "environment.id" in settings and run.environment.id == NO_ENVIRONMENT:
+        nested["algorithm"].pop("reward_clip", None)  # nobody has chosen it: the environment decides
     for key, value in sorted(settings.items(), key=lambda item: not item[0].endswith(".name")):
         section, _, name = key.rpartition(".")
         place = nested.get(section) if section else nested

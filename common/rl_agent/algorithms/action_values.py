@@ -23,8 +23,7 @@ from ps_common.meters import linear
 from ps_common.settings import run_spec
 from rl_agent.algorithms.algorithm import Loss, Outlook
 from rl_agent.environments.spaces import DiscreteActions, Spaces
-from rl_agent.networks.networks import ActionValueNetwork
-from rl_agent.networks.policies import FORBIDDEN
+from rl_agent.networks.networks import ActionValueNetwork, allowed
 from rl_agent.networks.running_statistics import return_normalization
 from rl_agent.rollouts import Decision, State, Trajectory, learner_rewards
 
@@ -62,11 +61,11 @@ def epsilon_greedy(values: Tensor, epsilons: Tensor, generator: torch.Generator)
     """values Q [B, A], epsilons [B] → actions [B]: with probability ε any that is allowed, otherwise the best."""
     best = values.argmax(-1)
     chance = torch.rand(best.shape, generator=generator) < epsilons
-    allowed = values > FORBIDDEN
-    if allowed.all():
+    possible = allowed(values)
+    if possible.all():
         anything = torch.randint(values.shape[-1], best.shape, generator=generator)
     else:
-        anything = torch.multinomial(allowed.float(), 1, generator=generator).squeeze(-1)
+        anything = torch.multinomial(possible.float(), 1, generator=generator).squeeze(-1)
     return torch.where(chance, anything, best)
 
 
@@ -160,8 +159,8 @@ class ActionValueLearner:
         values = self.network(observations.to(self._device)).cpu()
         epsilons = self.epsilons().unsqueeze(-1)
         best = functional.one_hot(values.argmax(-1), values.shape[-1])
-        allowed = (values > FORBIDDEN).float()
-        return Outlook(values.amax(-1), (1 - epsilons) * best + epsilons * allowed / allowed.sum(-1, keepdim=True))
+        possible = allowed(values).float()
+        return Outlook(values.amax(-1), (1 - epsilons) * best + epsilons * possible / possible.sum(-1, keepdim=True))
 
     def epsilons(self) -> Tensor:
         """[B]: each environment's current probability of a random action."""

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from ps_common.settings.run_spec import NetworkSettings
 from rl_agent.environments.spaces import ObservationSpace
 from rl_agent.networks.custom_network import part_of
-from rl_agent.networks.policies import FORBIDDEN
 from rl_agent.networks.running_statistics import ReturnNormalization
 from rl_agent.networks.torsos import head, torso_for
 from rl_agent.rollouts import State
@@ -95,7 +94,7 @@ class PolicyValueNetwork(nn.Module):
 
 
 class ActionValueNetwork(nn.Module):
-    """Q(s, ·): one number for each action; FORBIDDEN for those that a mask does not allow."""
+    """Q(s, ·): one number for each action, and less than `allowed` takes for those that a mask does not allow."""
 
     another: Callable[[], "ActionValueNetwork"] | None = None  # builds one more of its kind; None: not known
 
@@ -111,4 +110,9 @@ class ActionValueNetwork(nn.Module):
         values: Tensor = self.values(self.torso(observations))
         if self._mask is None:
             return values
-        return values.masked_fill(part_of(observations, self._mask) == 0, FORBIDDEN)
+        return values.masked_fill(part_of(observations, self._mask) == 0, torch.finfo(values.dtype).min)
+
+
+def allowed(values: Tensor) -> Tensor:
+    """Which action values [..., A] the mask allows: no weights give the least number that there is."""
+    return values > torch.finfo(values.dtype).min
