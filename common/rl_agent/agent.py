@@ -5,11 +5,12 @@ Training and evaluation build their agents here, so that both get the same. The 
 mode, in which dropout is off; FlatNetwork.learning changes that while a loss is differentiated.
 """
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ps_common.errors import CheckpointError
 from ps_common.protocol.tensors import Schema
@@ -24,8 +25,9 @@ from rl_agent.algorithms.one_step_q import OneStepQ
 from rl_agent.algorithms.one_step_sarsa import OneStepSarsa
 from rl_agent.environments.interface import Environments
 from rl_agent.environments.spaces import Spaces
-from rl_agent.networks.compatibility import check_algorithm
-from rl_agent.networks.flat_network import FlatNetwork
+from rl_agent.networks.compatibility import LONG_VECTOR, ONE_HOT, check_algorithm
+from rl_agent.networks.flat_network import FlatNetwork, check_size, schema_of
+from rl_agent.networks.other_spaces import why_other
 from rl_agent.rollouts import RolloutCollector, Watcher
 
 METHODS: dict[type, type[A3C] | type[ActionValueLearner]] = {
@@ -57,6 +59,43 @@ def build_agent(run: RunSpec, spaces: Spaces, *, device: torch.device, seed: int
     return built
 
 
+def planned_network(run: RunSpec, spaces: Spaces) -> nn.Module:
+    """
+    The run's network to look at, drawn from other random numbers than an agent's: ours has no memory, and takes no time
+    to initialize. Raises SettingsError when the settings do not fit the spaces.
+    """
+    with torch.random.fork_rng(devices=[]):
+        if run.agent_parts:
+            return build_agent(run, spaces, device=torch.device("cpu"), seed=0).network
+        check_algorithm(run, spaces)
+        method: Any = METHODS[type(run.algorithm)]
+        with torch.device("meta"):
+            network: nn.Module = method.network_for(run.algorithm, run.network, spaces)
+        return network
+
+
+def planned_schema(run: RunSpec, spaces: Spaces) -> Schema:
+    """The tensors of the planned network. Raises SettingsError when a run can have no such network."""
+    network = planned_network(run, spaces)
+    is_long = len(spaces.observations.shape) == 1 and spaces.observations.shape[0] > LONG_VECTOR
+    shown = f"{spaces.observations} is shown, and {ONE_HOT}" if is_long else "give fewer or narrower --hidden layers"
+    check_size(network, flag=f"--network {run.network.name}", remedy=shown)
+    return schema_of(network)
+
+
+def why_not_of(
+    trained: Schema, run: RunSpec, spaces: Spaces, *, fits: Callable[[Schema, Schema], bool] = operator.eq
+) -> str:
+    """One sentence on weights of this schema that do not fit the run's network for these spaces."""
+    return why_other(
+        trained,
+        spaces,
+        environment=run.environment.id,
+        planned=lambda of: schema_of(planned_network(run, of)),
+        fits=fits,
+    )
+
+
 def trained_agent(
     run: RunSpec, spaces: Spaces, schema: Schema, weights: Tensor, *, global_steps: int, seed: int, origin: str
 ) -> Algorithm:
@@ -67,8 +106,8 @@ def trained_agent(
     """
     agent = build_agent(run, spaces, device=torch.device("cpu"), seed=seed)
     network = FlatNetwork(agent.network)
-    if sentence := network.schema.difference(schema):
-        raise CheckpointError(f"{origin}: the weights are of another network: {sentence}")
+    if network.schema != schema:
+        raise CheckpointError(f"{origin}: {why_not_of(schema, run, spaces)}")
     network.load(weights)
     agent.begin_unroll(global_steps)
     if isinstance(agent, ActionValueLearner):

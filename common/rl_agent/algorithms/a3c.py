@@ -91,14 +91,23 @@ class A3C:
         seed: int,
     ) -> Self:
         """The algorithm with a new network. Raises SettingsError when network or settings do not fit the spaces."""
+        policy = policy_for(spaces.actions, masked=spaces.observations.mask is not None)
+        made = cls.network_for(settings, network, spaces).to(device)
+        algorithm = cls(made, policy, settings, device=device, seed=seed)
+        if settings.mirror_images:
+            algorithm._mirror_images = MirrorImages(mirrored_actions(spaces.actions), device=device, seed=seed)
+        return algorithm
+
+    @classmethod
+    def network_for(
+        cls, settings: run_spec.A3CSettings, network: run_spec.NetworkSettings, spaces: Spaces
+    ) -> PolicyValueNetwork:
+        """A new network. Raises SettingsError when network or settings do not fit the spaces."""
         check_a3c(settings, network, spaces)
         policy = policy_for(spaces.actions, masked=spaces.observations.mask is not None)
         made = PolicyValueNetwork(network, spaces.observations, policy_parameters=policy.parameters)
         made.returns = return_normalization(settings)
-        algorithm = cls(made.to(device), policy, settings, device=device, seed=seed)
-        if settings.mirror_images:
-            algorithm._mirror_images = MirrorImages(mirrored_actions(spaces.actions), device=device, seed=seed)
-        return algorithm
+        return made
 
     def adjust(self, settings: Any) -> None:
         assert isinstance(settings, run_spec.A3CSettings), "a run keeps its algorithm"

@@ -109,18 +109,20 @@ class ActionValueLearner:
         seed: int,
     ) -> Self:
         """The algorithm with a new network. Raises SettingsError when the network does not fit the spaces."""
+        made = cls.network_for(settings, network, spaces).to(device)
+        made.another = lambda: cls.network_for(settings, network, spaces).to(device)
+        return cls(made, settings, device=device, seed=seed)
+
+    @classmethod
+    def network_for(
+        cls, settings: run_spec.ActionValuesSettings, network: run_spec.NetworkSettings, spaces: Spaces
+    ) -> ActionValueNetwork:
+        """A new network. Raises SettingsError when the network does not fit the spaces."""
         actions = spaces.actions
         assert isinstance(actions, DiscreteActions), "check_algorithm refuses others"
-        count = actions.count
-
-        def make() -> ActionValueNetwork:
-            made = ActionValueNetwork(network, spaces.observations, actions=count)
-            made.returns = return_normalization(settings)
-            return made.to(device)
-
-        first = make()
-        first.another = make
-        return cls(first, settings, device=device, seed=seed)
+        made = ActionValueNetwork(network, spaces.observations, actions=actions.count)
+        made.returns = return_normalization(settings)
+        return made
 
     def adjust(self, settings: Any) -> None:
         assert isinstance(settings, run_spec.ActionValuesSettings), "a run keeps its algorithm"

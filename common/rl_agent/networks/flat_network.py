@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from ps_common.buffer_pool import BufferPool
-from ps_common.protocol.tensors import Schema, TensorSpec
+from ps_common.errors import SettingsError
+from ps_common.protocol.tensors import MAX_ELEMENTS, MAX_TENSORS, Schema, TensorSpec
 from rl_agent.networks.running_statistics import take_added
 
 
@@ -75,6 +76,18 @@ class FlatNetwork:
         if self._device.type != "cpu":
             return torch.zeros(self.schema.size, device=self._device)
         return torch.from_numpy(self._pool.take()).zero_()
+
+
+def check_size(network: nn.Module, *, flag: str, remedy: str) -> None:
+    """Raises SettingsError for a network that is larger than a run can have, which `flag` names."""
+    tensors = [*network.parameters(), *network.buffers()]
+    size = sum(tensor.numel() for tensor in tensors)
+    if size > MAX_ELEMENTS:
+        raise SettingsError(f"{flag}: it would have {size:,} parameters, and a run may have {MAX_ELEMENTS:,}; {remedy}")
+    if len(tensors) > MAX_TENSORS:
+        raise SettingsError(
+            f"{flag}: it would have {len(tensors):,} tensors, and a run may have {MAX_TENSORS:,}; {remedy}"
+        )
 
 
 def schema_of(network: nn.Module) -> Schema:

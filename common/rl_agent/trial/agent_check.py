@@ -18,13 +18,14 @@ from torch import Tensor, nn
 
 from ps_common.errors import SettingsError
 from ps_common.protocol.names import check_name
+from ps_common.protocol.tensors import Schema
 from ps_common.settings.run_spec import RunSpec
 from rl_agent.agent import build_agent, collector_for
 from rl_agent.algorithms.algorithm import Algorithm, Loss, Outlook
 from rl_agent.environments.interface import Environments
 from rl_agent.environments.spaces import ActionSpace, DiscreteActions
 from rl_agent.networks.custom_network import sharing
-from rl_agent.networks.flat_network import FlatNetwork
+from rl_agent.networks.flat_network import FlatNetwork, check_size, schema_of
 from rl_agent.rollouts import State, Trajectory
 
 MOST_STEPS = 32  # of the trial's unroll
@@ -35,13 +36,16 @@ INTERNAL = frozenset(vars(nn.Module()))  # attributes of every module
 MOST_NAMED = 3  # attributes in a sentence
 
 
-def check_custom_agent(run: RunSpec, environments: Environments, *, flag: str) -> None:
+def check_custom_agent(run: RunSpec, environments: Environments, *, flag: str) -> Schema:
     """
+    The tensors of its network.
+
     Raises SettingsError that begins with the flag, and names the return value of a wrong torso or algorithm, what does
     not travel, or what the custom code raises.
     """
     with _own_random_numbers():
         agent = _built(run, environments, SEED)
+        check_size(agent.network, flag=flag, remedy="make it smaller")
         _check_target(agent, flag)
         agent.begin_unroll(0)
         unroll = collector_for(agent, environments, seed=SEED, most_steps=MOST_STEPS).collect()
@@ -54,6 +58,7 @@ def check_custom_agent(run: RunSpec, environments: Environments, *, flag: str) -
         _check_learning(agent, unroll, flag)
         _check_again(agent, seen, state, before, flag)
         _check_travels_alone(run, environments, unroll, flag)
+        return schema_of(agent.network)
 
 
 @contextmanager
