@@ -27,6 +27,7 @@ from rl_agent.environments.interface import Environments
 from rl_agent.environments.spaces import Spaces
 from rl_agent.networks.compatibility import LONG_VECTOR, ONE_HOT, check_algorithm
 from rl_agent.networks.flat_network import FlatNetwork, check_size, schema_of
+from rl_agent.networks.networks import action_value_network, policy_value_network
 from rl_agent.networks.other_spaces import why_other
 from rl_agent.rollouts import RolloutCollector, Watcher
 
@@ -68,9 +69,10 @@ def planned_network(run: RunSpec, spaces: Spaces) -> nn.Module:
         if run.agent_parts:
             return build_agent(run, spaces, device=torch.device("cpu"), seed=0).network
         check_algorithm(run, spaces)
-        method: Any = METHODS[type(run.algorithm)]
+        of_values = isinstance(run.algorithm, run_spec.ActionValuesSettings)
+        make: Any = action_value_network if of_values else policy_value_network
         with torch.device("meta"):
-            network: nn.Module = method.network_for(run.algorithm, run.network, spaces)
+            network: nn.Module = make(run.algorithm, run.network, spaces)
         return network
 
 

@@ -9,6 +9,7 @@ import pytest
 from ps_common.errors import PsRlError
 from ps_common.program import supervision
 from ps_common.program.child_processes import Child
+from ps_common.program.reasons import Reason
 from ps_common.program.supervision import (
     BACKOFF_SECONDS,
     LONGEST_BACKOFF_SECONDS,
@@ -26,7 +27,8 @@ class ScriptedChild:
 
     log = LOG
     exit_status: int | None = None
-    has_left = is_over = was_killed = would_fail_again = False
+    has_left = is_over = was_killed = False
+    reason: Reason | None = None
 
     def __init__(self, age_seconds: float = 5.0) -> None:
         self.age_seconds = age_seconds
@@ -40,7 +42,7 @@ class FailedChild(ScriptedChild):
 
 
 class RefusedChild(FailedChild):
-    would_fail_again = True
+    reason = Reason("refused", "ValueError: boom")
 
 
 class KilledChild(ScriptedChild):

@@ -97,16 +97,6 @@ class Child:
         return self.exit_status is not None and not self.has_left
 
     @property
-    def has_failed(self) -> bool:
-        """Whether it has said that it failed, and why."""
-        return self.reason is not None and self.reason.how in ("failed", "refused")
-
-    @property
-    def would_fail_again(self) -> bool:
-        """Whether it has said that it was refused something that another child would be refused, too."""
-        return self.reason is not None and self.reason.how == "refused"
-
-    @property
     def is_paused(self) -> bool:
         """Whether it is stopped (SIGSTOP, a debugger), on Linux; elsewhere False."""
         try:
@@ -126,8 +116,8 @@ class Child:
         assert status is not None, "it has ended"
         if self.has_left:
             return "a signal from elsewhere asked it to leave"
-        if self.has_failed:
-            return self._reason.text if self._reason is not None else ""
+        if self._reason is not None and self._reason.is_failure:
+            return self._reason.text
         return how_it_ended(status) + ("" if status < 0 else ", without a reason")
 
     def ask_to_leave(self) -> None:

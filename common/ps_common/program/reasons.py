@@ -39,6 +39,10 @@ class Reason(msgspec.Struct, frozen=True):
     text: str
 
     @property
+    def is_failure(self) -> bool:
+        return self.how in ("failed", "refused")
+
+    @property
     def is_in_order(self) -> bool:
         return self.how in ("over", "left")
 

@@ -68,7 +68,7 @@ class SupervisedProcess:
         worked = self._worked_until - self._worked_from if self._counts_work else self.child.age_seconds
         self.deaths = 1 if worked >= self._progress_seconds else self.deaths + 1
         story = why if self.child.log is None else f"{why} (its log: {self.child.log})"
-        if self.child.would_fail_again:
+        if self.child.reason is not None and self.child.reason.how == "refused":
             raise PsRlError(f"{self.name} ended, and would again: {story}")
         if self._must_come_up and not self.child.was_killed:
             raise PsRlError(f"{self.name} failed: {story}")

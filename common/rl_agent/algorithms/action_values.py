@@ -22,9 +22,8 @@ from torch.nn import functional
 from ps_common.meters import linear
 from ps_common.settings import run_spec
 from rl_agent.algorithms.algorithm import Loss, Outlook
-from rl_agent.environments.spaces import DiscreteActions, Spaces
-from rl_agent.networks.networks import ActionValueNetwork, allowed
-from rl_agent.networks.running_statistics import return_normalization
+from rl_agent.environments.spaces import Spaces
+from rl_agent.networks.networks import ActionValueNetwork, action_value_network, allowed
 from rl_agent.rollouts import Decision, State, Trajectory, learner_rewards
 
 EVALUATION_EPSILON = 0.05  # of games that are scored; as in Mnih et al. 2015
@@ -109,20 +108,9 @@ class ActionValueLearner:
         seed: int,
     ) -> Self:
         """The algorithm with a new network. Raises SettingsError when the network does not fit the spaces."""
-        made = cls.network_for(settings, network, spaces).to(device)
-        made.another = lambda: cls.network_for(settings, network, spaces).to(device)
+        made = action_value_network(settings, network, spaces).to(device)
+        made.another = lambda: action_value_network(settings, network, spaces).to(device)
         return cls(made, settings, device=device, seed=seed)
-
-    @classmethod
-    def network_for(
-        cls, settings: run_spec.ActionValuesSettings, network: run_spec.NetworkSettings, spaces: Spaces
-    ) -> ActionValueNetwork:
-        """A new network. Raises SettingsError when the network does not fit the spaces."""
-        actions = spaces.actions
-        assert isinstance(actions, DiscreteActions), "check_algorithm refuses others"
-        made = ActionValueNetwork(network, spaces.observations, actions=actions.count)
-        made.returns = return_normalization(settings)
-        return made
 
     def adjust(self, settings: Any) -> None:
         assert isinstance(settings, run_spec.ActionValuesSettings), "a run keeps its algorithm"

@@ -26,7 +26,7 @@ from ps_common.program.reasons import say
 from ps_common.program.start import start
 from ps_common.protocol.names import bare_host, is_ipv6, join_address
 from ps_common.protocol.tensors import Schema
-from ps_common.settings.run_settings import run_from_dict
+from ps_common.settings.run_settings import run_from_dict, secrets_in
 from ps_common.settings.run_spec import RunSpec
 from rl_agent.environments.imports import gymnasium_warnings, import_named, tried
 from rl_agent.environments.interface import Environments
@@ -35,6 +35,10 @@ from rl_agent.trial.start_card import card_line, start_card
 
 PROGRAM = "rl-cluster"  # which starts it as a process
 SLOW_SECONDS = 10.0  # after which the user is told that the trial goes on
+SECRET = (
+    "looks like a secret, and the run's files, checkpoints and messages to workers have it as it is: take it from a "
+    "variable of the environment instead. The page, trackers, logs and exports hide it"
+)
 # A machine with a GPU driver has one of these.
 NVIDIA_LIBRARY = "libcuda.so.1"
 AMD_DEVICE = Path("/dev/kfd")
@@ -57,7 +61,8 @@ def check_apart(
             child.end(within_seconds=0)
     if child.has_done_its_work and child.reason is not None:
         return child.reason.text.splitlines()
-    at_once = "" if child.has_failed else f"--environment {run.environment.id}: a trial of it ended at once: "
+    has_said_why = child.reason is not None and child.reason.is_failure
+    at_once = "" if has_said_why else f"--environment {run.environment.id}: a trial of it ended at once: "
     raise SettingsError(at_once + child.cause_of_death())
 
 
@@ -88,7 +93,8 @@ def check_run(run: RunSpec, *, imports: Sequence[str], with_screen: bool = False
         warnings.simplefilter("always")
         with tried(f"--environment {run.environment.id}"):
             card = _try(run, imports, with_screen, resumed)
-    return [*card, *(card_line("warning", text) for text in gymnasium_warnings(warned))]
+    secrets = [f"{name}: {SECRET}" for name in secrets_in(run)]
+    return [*card, *(card_line("warning", text) for text in [*secrets, *gymnasium_warnings(warned)])]
 
 
 def custom_settings(path: str, given: Mapping[str, Any], without_it: Sequence[msgspec.Struct]) -> msgspec.Struct:
