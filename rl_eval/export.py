@@ -5,6 +5,7 @@ The model card says what the policy plays, how well, how that was measured, and 
 """
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 from torch import nn
@@ -14,6 +15,7 @@ from ps_common.protocol.names import module_of
 from ps_common.release import release
 from ps_common.run_folder.policy_file import MODEL
 from ps_common.run_folder.trained import Trained
+from ps_common.settings.run_settings import shown_run
 from rl_agent.environments.interface import Environments
 from rl_eval.card_program import onnx_program, program
 from rl_eval.games import Result
@@ -82,7 +84,8 @@ def write_policy(
     *,
     has_onnx: bool,
 ) -> None:
-    """Write the folder, which appears whole or not at all. Raises SettingsError."""
+    """Write the folder, which appears whole or not at all, and has no secret in it. Raises SettingsError."""
+    trained = replace(trained, run=shown_run(trained.run))
     card = model_card(trained, environments, result, network if has_onnx else None)
     try:
         with NewFolder(path) as folder:

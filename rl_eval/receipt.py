@@ -20,7 +20,7 @@ from ps_common.protocol.record import check_format
 from ps_common.release import release
 from ps_common.run_folder.trained import Trained
 from ps_common.settings.regular_file import content_of
-from ps_common.settings.run_settings import run_for_peers
+from ps_common.settings.run_settings import run_for_peers, shown_run
 from ps_common.settings.run_spec import Environment, RunSpec
 from rl_agent.environments.interface import Environments
 from rl_agent.environments.make import closing, make_environments
@@ -65,7 +65,7 @@ def receipt_of(
         format=f"ps-rl {KIND} {FORMAT}",
         checkpoint=printable(trained.origin),
         checkpoint_sha256=trained.sha256,
-        environment=trained.run.environment,
+        environment=shown_run(trained.run).environment,
         card=_card(environments),
         greedy=result.greedy,
         epsilon=result.epsilon,

@@ -17,7 +17,7 @@ from gymnasium.wrappers import TimeLimit
 
 from ps_common.errors import PsRlError, SettingsError
 from ps_common.program import objects
-from ps_common.settings.run_settings import run_from_dict
+from ps_common.settings.run_settings import run_from_dict, with_settings
 from ps_rl import Policy, evaluate, load_policy, make_env, train
 from rl_agent.environments import process_guard
 from rl_agent.environments.spaces import BoxActions, DiscreteActions, MultiDiscreteActions
@@ -188,6 +188,27 @@ def test_settings_change_those_of_a_policy_and_what_makes_no_sense_is_named(poli
     ):
         with row(named), pytest.raises(SettingsError, match=named):
             make_env(**given)
+
+
+@pytest.mark.parametrize("as_text", [True, False])
+@pytest.mark.parametrize("kind", ["run folder", "run without a checkpoint", "checkpoint", "exported policy"])
+def test_a_path_is_taken_as_load_policy_takes_it(kind: str, as_text: bool, tmp_path: Path) -> None:
+    run = with_settings(CARTPOLE, {"environment.max_episode_steps": 3}, source="test")
+    place = tmp_path / "run"
+    (place / "checkpoints").mkdir(parents=True)
+    (place / "run.toml").write_text(run.to_toml())
+    if kind != "run without a checkpoint":
+        path = checkpoint(place / "checkpoints" / "checkpoint-000000000007.safetensors", run)
+        place = path if kind == "checkpoint" else place
+    if kind == "exported policy":
+        place = tmp_path / "policy"
+        assert rl_eval(["--checkpoint", str(path), "--episodes", "1", "--export", str(place)]) == 0
+    env = make_env(str(place) if as_text else place)
+    env.reset(seed=1)
+    assert [env.step(0)[3] for _ in range(3)] == [False, False, True]
+    if kind != "run without a checkpoint":
+        seen, _ = env.reset(seed=1)
+        assert load_policy(place).act(seen) in env.action_space
 
 
 class Broken(Alternates):

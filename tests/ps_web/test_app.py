@@ -5,6 +5,7 @@ import contextlib
 import gc
 import json
 import os
+import shlex
 import socket
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
@@ -19,6 +20,9 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from ps_common.protocol.messages import Adjust, StatusReply, StatusRequest, StopRequest, Subscribe, ToServer
 from ps_common.protocol.wire import PROTOCOL_TAG, Buffer, to_frames
+from ps_common.settings.hidden import HIDDEN
+from ps_common.settings.run_settings import with_settings
+from ps_common.settings.run_spec import RunSpec
 from ps_web import access as access_module
 from ps_web import app as app_module
 from ps_web import run as run_module
@@ -99,6 +103,25 @@ def test_a_page_that_is_opened_gets_the_whole_past(folder: Path) -> None:
         assert run["name"] == "a-run"
         assert run["points"]["mean_return_100"] == [12.5]
         assert run["status"] is None
+
+    with_page(folder, check)
+
+
+def test_no_secret_of_a_run_is_on_its_page(folder: Path) -> None:
+    secret = "sk-not-a-real-one"
+    kwargs = {"environment.kwargs": {"api_key": secret, "host": f"https://user:{secret}@sim.example"}}
+    run = with_settings(RunSpec(), {"environment.id": "my:Env"} | kwargs, source="test")
+    (folder / "run.toml").write_text(run.to_toml())
+    words = shlex.join(["rl-cluster", "--environment-kwargs", json.dumps(run.environment.kwargs), "--token", secret])
+    (folder / "command").write_text(words)
+
+    async def check(client: TestClient) -> None:  # type: ignore[type-arg]
+        shown = await streamed_run(client)
+        assert shown["settings"]["environment"]["kwargs"]["api_key"] == HIDDEN
+        listed = await (await client.get("/api/runs")).text()
+        for text in (json.dumps(shown), listed):
+            assert "my:Env" in text
+            assert secret not in text
 
     with_page(folder, check)
 

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 from ps_common.errors import PsRlError
 from ps_common.program.output import finish_output, lenient_output
@@ -56,7 +56,7 @@ def _status(main: Any, prog: str) -> int:
             say("failed" if status else "left", f"exit status {status}" if status else "")
         return int(status)
     except PsRlError as error:
-        return _failed(prog, str(error))
+        return _failed(prog, str(error), how="refused" if error.is_final else "failed")
     except SystemExit as error:
         if not is_of_flags(error):
             return _failed(prog, reason_of(error))
@@ -82,8 +82,8 @@ def _status(main: Any, prog: str) -> int:
         return 1
 
 
-def _failed(prog: str, why: str) -> int:
-    say("failed", " ".join(why.split()))
+def _failed(prog: str, why: str, how: Literal["failed", "refused"] = "failed") -> int:
+    say(how, " ".join(why.split()))
     print(f"{prog}: {why}", file=sys.stderr)
     return 1
 

@@ -27,6 +27,7 @@ import msgspec
 from ps_common.errors import SettingsError
 from ps_common.protocol.messages import Run
 from ps_common.protocol.names import as_text
+from ps_common.settings.hidden import hidden
 from ps_common.settings.regular_file import toml_in
 from ps_common.settings.run_settings import (
     flag_of,
@@ -95,11 +96,15 @@ def load_config(path: Path) -> RunSpec:
 
 
 def settings_as_written(path: Path) -> dict[str, Any]:
-    """The settings in a run.toml, as another version may have written them; empty if unreadable, or no settings."""
+    """
+    The settings in a run.toml to be shown, without secrets, as another version may have written them; empty if
+    unreadable, or no settings.
+    """
     with contextlib.suppress(OSError, ValueError, OverflowError):
         settings = toml_in(path)
         msgspec.json.encode(msgspec.convert(settings, Run))  # raises for values that no setting has
-        return without_staleness(settings)
+        shown: dict[str, Any] = hidden(without_staleness(settings))
+        return shown
     return {}
 
 

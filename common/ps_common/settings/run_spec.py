@@ -277,6 +277,9 @@ class NStepQSettings(ActionValuesSettings, frozen=True, kw_only=True, tag="n_ste
     """minibatches in a pass, each one push and pull"""
 
 
+NONE = "None"  # key of a file: the names of a custom algorithm's settings that are None. No setting may be called so
+
+
 class CustomAlgorithmSettings(msgspec.Struct, frozen=True, kw_only=True, tag_field="name", tag="MODULE:NAME"):
     """
     Settings of a custom algorithm, which is named by its import path. custom_algorithm.py makes a subclass of this for
@@ -538,12 +541,18 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return built
 
     def to_toml(self) -> str:
-        """The text of a file for --config, without settings of None, empty tables and empty names of the whole run."""
+        """
+        The text of a file for --config, without empty tables, empty names of the whole run, and settings that are None
+        by default. TOML has no None: those of a custom algorithm, whose default is not known here, are listed by name.
+        """
         sections = {
             name: {key: value for key, value in section.items() if value not in (None, {})}
             for name, section in self.to_dict().items()
             if isinstance(section, dict)
         }
+        if isinstance(self.algorithm, CustomAlgorithmSettings):
+            unset = [name for name, value in self.to_dict()["algorithm"].items() if value is None]
+            sections["algorithm"] |= {NONE: unset} if unset else {}
         given = {name: value for name, value in self.to_dict().items() if not isinstance(value, dict | None)}
         settings = {name: value for name, value in given.items() if value != "" or name == "preset"}
         import tomli_w  # which a reader of policies need not have

@@ -60,7 +60,7 @@ def _allowed(kind: msgspec.inspect.Type) -> str:
         case msgspec.inspect.UnionType(types=(inner, msgspec.inspect.NoneType())):
             return f"{_allowed(inner)}, or none"
         case msgspec.inspect.IntType(ge=least, le=most) if least is not None and most is not None:
-            return f"a whole number from {least:g} to {most:g}"
+            return f"a whole number from {least} to {most}"
         case msgspec.inspect.FloatType(ge=least, le=most) if least is not None and most is not None:
             return f"a number from {least:g} to {most:g}"
         case _:

@@ -22,10 +22,8 @@ from torch.nn import functional
 from ps_common.meters import linear
 from ps_common.settings import run_spec
 from rl_agent.algorithms.algorithm import Loss, Outlook
-from rl_agent.environments.spaces import DiscreteActions, Spaces
-from rl_agent.networks.networks import ActionValueNetwork
-from rl_agent.networks.policies import FORBIDDEN
-from rl_agent.networks.running_statistics import return_normalization
+from rl_agent.environments.spaces import Spaces
+from rl_agent.networks.networks import ActionValueNetwork, action_value_network, allowed
 from rl_agent.rollouts import Decision, State, Trajectory, learner_rewards
 
 EVALUATION_EPSILON = 0.05  # of games that are scored; as in Mnih et al. 2015
@@ -62,11 +60,11 @@ def epsilon_greedy(values: Tensor, epsilons: Tensor, generator: torch.Generator)
     """values Q [B, A], epsilons [B] → actions [B]: with probability ε any that is allowed, otherwise the best."""
     best = values.argmax(-1)
     chance = torch.rand(best.shape, generator=generator) < epsilons
-    allowed = values > FORBIDDEN
-    if allowed.all():
+    possible = allowed(values)
+    if possible.all():
         anything = torch.randint(values.shape[-1], best.shape, generator=generator)
     else:
-        anything = torch.multinomial(allowed.float(), 1, generator=generator).squeeze(-1)
+        anything = torch.multinomial(possible.float(), 1, generator=generator).squeeze(-1)
     return torch.where(chance, anything, best)
 
 
@@ -89,7 +87,7 @@ class ActionValueLearner:
         self, network: ActionValueNetwork, settings: run_spec.ActionValuesSettings, *, device: torch.device, seed: int
     ) -> None:
         self.network = network
-        self.target_network: nn.Module | None = deepcopy(network) if settings.target_interval else None
+        self.target_network: nn.Module | None = _another(network) if settings.target_interval else None
         self.unroll_length = settings.unroll_length
         self.discount = settings.discount
         self.gradient_clip = settings.gradient_clip
@@ -110,11 +108,9 @@ class ActionValueLearner:
         seed: int,
     ) -> Self:
         """The algorithm with a new network. Raises SettingsError when the network does not fit the spaces."""
-        actions = spaces.actions
-        assert isinstance(actions, DiscreteActions), "check_algorithm refuses others"
-        made = ActionValueNetwork(network, spaces.observations, actions=actions.count)
-        made.returns = return_normalization(settings)
-        return cls(made.to(device), settings, device=device, seed=seed)
+        made = action_value_network(settings, network, spaces).to(device)
+        made.another = lambda: action_value_network(settings, network, spaces).to(device)
+        return cls(made, settings, device=device, seed=seed)
 
     def adjust(self, settings: Any) -> None:
         assert isinstance(settings, run_spec.ActionValuesSettings), "a run keeps its algorithm"
@@ -153,8 +149,8 @@ class ActionValueLearner:
         values = self.network(observations.to(self._device)).cpu()
         epsilons = self.epsilons().unsqueeze(-1)
         best = functional.one_hot(values.argmax(-1), values.shape[-1])
-        allowed = (values > FORBIDDEN).float()
-        return Outlook(values.amax(-1), (1 - epsilons) * best + epsilons * allowed / allowed.sum(-1, keepdim=True))
+        possible = allowed(values).float()
+        return Outlook(values.amax(-1), (1 - epsilons) * best + epsilons * possible / possible.sum(-1, keepdim=True))
 
     def epsilons(self) -> Tensor:
         """[B]: each environment's current probability of a random action."""
@@ -206,3 +202,17 @@ class ActionValueLearner:
         total = each.sum() if self._settings.loss == "sum" else each.mean()
         meters = {"value_loss": each.detach().mean(), "value": values.detach().mean()}
         return Loss(total, meters if self._epsilons is None else meters | {"epsilon": self.epsilons().mean()})
+
+
+def _another(network: ActionValueNetwork) -> nn.Module:
+    """
+    A network of the same kind with the same weights. It is built where that is known: a custom torso may hold what
+    cannot be copied, or a hook whose copy would read the weights of the first.
+    """
+    make = getattr(network, "another", None)
+    if make is None:
+        return deepcopy(network)
+    with torch.random.fork_rng(devices=[]):  # what is drawn later depends on the seed alone, not on this network
+        made: nn.Module = make()
+    made.load_state_dict(network.state_dict())
+    return made

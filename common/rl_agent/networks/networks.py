@@ -5,16 +5,16 @@ Networks take time-major sequences [T, B, ...] and the recurrent state before th
 them as T · B independent observations.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 
-from ps_common.settings.run_spec import NetworkSettings
-from rl_agent.environments.spaces import ObservationSpace
+from ps_common.settings.run_spec import A3CSettings, ActionValuesSettings, NetworkSettings
+from rl_agent.environments.spaces import DiscreteActions, ObservationSpace, Spaces
 from rl_agent.networks.custom_network import part_of
-from rl_agent.networks.policies import FORBIDDEN
-from rl_agent.networks.running_statistics import ReturnNormalization
+from rl_agent.networks.policies import policy_for
+from rl_agent.networks.running_statistics import ReturnNormalization, return_normalization
 from rl_agent.networks.torsos import head, torso_for
 from rl_agent.rollouts import State
 
@@ -95,7 +95,9 @@ class PolicyValueNetwork(nn.Module):
 
 
 class ActionValueNetwork(nn.Module):
-    """Q(s, ·): one number for each action; FORBIDDEN for those that a mask does not allow."""
+    """Q(s, ·): one number for each action, and less than `allowed` takes for those that a mask does not allow."""
+
+    another: Callable[[], "ActionValueNetwork"] | None = None  # builds one more of its kind; None: not known
 
     def __init__(self, settings: NetworkSettings, observations: ObservationSpace, *, actions: int) -> None:
         super().__init__()
@@ -109,4 +111,27 @@ class ActionValueNetwork(nn.Module):
         values: Tensor = self.values(self.torso(observations))
         if self._mask is None:
             return values
-        return values.masked_fill(part_of(observations, self._mask) == 0, FORBIDDEN)
+        return values.masked_fill(part_of(observations, self._mask) == 0, torch.finfo(values.dtype).min)
+
+
+def policy_value_network(settings: A3CSettings, network: NetworkSettings, spaces: Spaces) -> PolicyValueNetwork:
+    """A new network of A3C. Raises SettingsError when it does not fit the spaces."""
+    policy = policy_for(spaces.actions, masked=spaces.observations.mask is not None)
+    made = PolicyValueNetwork(network, spaces.observations, policy_parameters=policy.parameters)
+    made.returns = return_normalization(settings)
+    return made
+
+
+def action_value_network(
+    settings: ActionValuesSettings, network: NetworkSettings, spaces: Spaces
+) -> ActionValueNetwork:
+    """A new network of action values. Raises SettingsError when it does not fit the spaces."""
+    assert isinstance(spaces.actions, DiscreteActions), "check_algorithm refuses others"
+    made = ActionValueNetwork(network, spaces.observations, actions=spaces.actions.count)
+    made.returns = return_normalization(settings)
+    return made
+
+
+def allowed(values: Tensor) -> Tensor:
+    """Which action values [..., A] the mask allows: no weights give the least number that there is."""
+    return values > torch.finfo(values.dtype).min

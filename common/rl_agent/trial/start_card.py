@@ -1,7 +1,7 @@
 """
 The start card: what a run will see, do and learn with, in a few lines before it begins.
 
-It is made from settings and spaces alone. Like the check that prints it, it must not load torch.
+It is made from settings and spaces alone.
 """
 
 import math
