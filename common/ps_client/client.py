@@ -8,11 +8,13 @@ gradients' origins.
 import atexit
 import contextlib
 import operator
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,7 +23,7 @@ from ps_client.shell.shard_connections import ShardConnections, name_of_this_pro
 from ps_client.shell.sharded_parameters import Parameters
 from ps_common.errors import RunEnded, SchemaMismatch, SettingsError
 from ps_common.program.number_flags import LEAST_SECONDS, MOST_MIB, MOST_SECONDS, check_number
-from ps_common.protocol.messages import Settlement, Welcome
+from ps_common.protocol.messages import Settlement
 from ps_common.protocol.names import check_name
 from ps_common.protocol.record import MOST_STEPS
 from ps_common.protocol.status import MOST_METERS
@@ -47,7 +49,8 @@ class ParameterServerClient:
     The server steps its optimizer against each gradient, once, however often the network or a restart repeats it. A
     server that is restarted, or a standby that takes over, gets again what it lacks; calls wait meanwhile. All calls
     belong to one thread at a time. They raise `RunEnded` when the run is over or its workers were asked to leave,
-    `ServerUnreachable` after `patience_seconds` without a server, and `RequestRefused` when the server refuses.
+    `ServerUnreachable` after `patience_seconds` without a server, and `RequestRefused` when the server refuses. A forked
+    process cannot use its parent's client, and makes one of its own.
 
     Every client counts as a worker. One that only pulls keeps the pushes of all others waiting, unless `consistency` is
     "async".
@@ -96,18 +99,16 @@ class ParameterServerClient:
             patience_seconds=patience_seconds,
             resend_mib=resend_mib,
         )
+        self._pid = os.getpid()
         atexit.register(self.close)
-        self._welcome = self._joined()
-        self._run = run_from_dict(self._welcome.run, source=f"the server at {server}")
-        self._wire = wire_of(self._run, overrides)
-        self._weights: Tensor | None = None  # [P] of the last reply that had any; no caller gets this memory
-
-    def _joined(self) -> Welcome:
         try:
-            return self._connections.join()
+            self._welcome = self._connections.join()
+            self._run = run_from_dict(self._welcome.run, source=f"the server at {server}")
+            self._wire = wire_of(self._run, overrides)
         except BaseException:
             self._leave("could not join")
             raise
+        self._weights: Tensor | None = None  # [P] of the last reply that had any; no caller gets this memory
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -192,7 +193,7 @@ class ParameterServerClient:
 
     def close(self) -> None:
         """Wait until what was pushed is settled, and leave the run. A second call does nothing."""
-        if not self._is_closed and self._parameters is not None:
+        if not self._is_closed and self._parameters is not None and self._pid == os.getpid():
             try:
                 with contextlib.suppress(RunEnded):
                     self._parameters.finish()
@@ -211,7 +212,8 @@ class ParameterServerClient:
             self._leave(f"failed: {kind.__name__}")
 
     def _leave(self, reason: str) -> None:
-        if not self._is_closed:
+        """Leave the run; in a forked process nothing happens, since the parent goes on."""
+        if not self._is_closed and self._pid == os.getpid():
             self._is_closed = True
             atexit.unregister(self.close)
             self._connections.close(reason)
@@ -287,8 +289,15 @@ def _flat(schema: Schema, tensors: Mapping[str, Any]) -> Tensor:
 
 
 def _float32(name: str, value: Any) -> Tensor:
-    """A tensor of the caller's as float32 on the CPU. Raises SchemaMismatch for what has no numbers."""
+    """A tensor of the caller's as float32 on the CPU. Raises SchemaMismatch for what has no real numbers."""
     try:
-        return torch.as_tensor(value).detach().to("cpu", torch.float32)
+        if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
+            # torch takes no negative strides, foreign byte orders and read-only memory.
+            with np.errstate(over="ignore"):
+                value = np.require(value, np.float32, ["C", "W"])
+        tensor = torch.as_tensor(value).detach()
+        if not tensor.is_complex():
+            return tensor.to("cpu", torch.float32).to_dense()
     except (TypeError, ValueError, RuntimeError) as error:
         raise SchemaMismatch(f"tensor {name!r} holds no numbers: {error}") from error
+    raise SchemaMismatch(f"tensor {name!r} holds complex numbers; give real and imaginary parts as two tensors")

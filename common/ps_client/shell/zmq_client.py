@@ -8,11 +8,16 @@ messages. Any thread may read `error`, `is_watched`, `is_drained`, `adjusted_run
 `link_timeout.is_held` of the machine.
 
 Every call ends: with its reply, or with the error that ended the conversation (the run is over, the server has refused,
-or it was unreachable for longer than the patience).
+or it was unreachable for longer than the patience). The background thread looks names up, without the lock: a name
+server may take half a minute, and neither signals nor calls wait for it.
+
+A connection belongs to the process that made it. In a forked one libzmq answers nothing, so calls raise and `close`
+does nothing there.
 """
 
 import logging
 import math
+import os
 import sys
 import threading
 import time
@@ -20,6 +25,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -29,15 +35,16 @@ from ps_client.machine.effects import Effect, Fail, Joined, LogLine, Phase, Reco
 from ps_client.machine.parameter_client import Call, ParameterClient
 from ps_client.machine.patience import Stall, StallWatch
 from ps_client.shell.segment_slots import SegmentSlots
-from ps_common.errors import PsRlError, ServerUnreachable, WireError
+from ps_common.errors import PsRlError, ServerUnreachable, SettingsError, WireError
 from ps_common.program.output import LogOfPeer
 from ps_common.program.reasons import say
 from ps_common.protocol.messages import Frame, ToWorker, Welcome
+from ps_common.protocol.names import ip_version, split_address
 from ps_common.protocol.wire import Buffer
 from ps_common.run_folder.endpoint_file import ServerAddress
 from ps_common.sockets.curve import ClientKeys
 from ps_common.sockets.tcp_connections import Inbox
-from ps_common.sockets.zmq_sockets import connect, dealer, send_frames, why_no_address
+from ps_common.sockets.zmq_sockets import connect, dealer, look_up, send_frames
 
 GOODBYE_SECONDS = 1.0
 POLL_SECONDS = 0.05  # between two polls in the background
@@ -96,7 +103,10 @@ class ZmqClient:
         self._slots = SegmentSlots()
         self._log_of_server = LogOfPeer(log)
         self._lock = threading.Lock()
+        self._pid = os.getpid()
         self._context = zmq.Context()
+        self._name = ""  # HOST:PORT that the socket is to be connected to once HOST was looked up
+        self._without_address: dict[str, str] = {}  # names that have none, in words, by HOST:PORT
         self._inbox = self._connected()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._poll_in_background, name="zmq-client", daemon=True)
@@ -106,8 +116,13 @@ class ZmqClient:
         """
         Call a method of the machine with `now`. The future is that of the reply.
 
-        Its result raises PsRlError when the server has refused or the conversation is over.
+        Its result raises PsRlError when the server has refused or the conversation is over. Raises SettingsError in a
+        forked process.
         """
+        if os.getpid() != self._pid:
+            raise SettingsError(
+                f"this connection belongs to process {self._pid}, from which this one was forked; make one here"
+            )
         reply: ReplyFuture[Reply] = ReplyFuture(self._drive_until)
         with self._postponing_signals(), self._lock:
             if self._ended is not None:
@@ -136,6 +151,8 @@ class ZmqClient:
 
     def close(self, reason: str = "", *, seconds: float = GOODBYE_SECONDS) -> None:
         """Send GOODBYE unless it was sent, wait for the reply, `seconds` at most, and end the thread."""
+        if os.getpid() != self._pid:
+            return
         if self._farewell is None:
             self.say_goodbye(reason)
         assert self._farewell is not None, "it was said just now"
@@ -151,14 +168,29 @@ class ZmqClient:
     # -- the threads that drive the connection ------------------------------------------------------------------------
 
     def _poll_in_background(self) -> None:
-        """The thread. It does nothing while another thread drives the connection."""
-        while not self._closing.wait(POLL_SECONDS):
+        """The thread. It looks names up, and does nothing else while another thread drives the connection."""
+        while True:
+            self._connect_by_name()
+            if self._closing.wait(POLL_SECONDS):
+                return
             self._check_trainer()
             if self._lock.acquire(blocking=False):
                 try:
                     self._guarded(self._poll, 0.0)
                 finally:
                     self._lock.release()
+
+    def _connect_by_name(self) -> None:
+        """Look up the name that the socket waits for, and connect it, unless it waits for another one by then."""
+        if not (address := self._name):
+            return
+        over_ipv6, why = look_up(address)
+        with self._lock:
+            self._without_address[address] = why
+            if self._name == address:
+                self._name = ""
+                # ZeroMQ itself goes on trying where the name has no address now.
+                self._guarded(partial(connect, self._inbox.socket, address, over_ipv6=over_ipv6 or False))
 
     def _drive_until(self, reply: Future[Any], timeout: float | None) -> None:
         """Poll until this reply is there, or time is up."""
@@ -264,7 +296,9 @@ class ZmqClient:
 
     def _fail(self, ticket: int, error: Exception) -> None:
         if isinstance(error, ServerUnreachable):
-            error = ServerUnreachable("; ".join([str(error), *filter(None, map(why_no_address, self._server.known))]))
+            error = ServerUnreachable(
+                "; ".join([str(error), *filter(None, map(self._without_address.get, self._server.known))])
+            )
         failed = [self._pending.pop(ticket)] if ticket else list(self._pending.values())
         if not ticket:
             self._pending.clear()
@@ -277,9 +311,12 @@ class ZmqClient:
         socket = dealer(self._context, self._keys)
         socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
         socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, 30)
-        inbox = Inbox(self._context, socket, is_locked=self._keys is not None)
-        if self._server.current:
-            connect(socket, self._server.current)
+        inbox, address = Inbox(self._context, socket, is_locked=self._keys is not None), self._server.current
+        self._name = ""
+        if address and (version := ip_version(split_address(address)[0])):
+            connect(socket, address, over_ipv6=version == 6)
+        else:
+            self._name = address
         return inbox
 
 
