@@ -49,8 +49,8 @@ class ParameterServerClient:
     The server steps its optimizer against each gradient, once, however often the network or a restart repeats it. A
     server that is restarted, or a standby that takes over, gets again what it lacks; calls wait meanwhile. All calls
     belong to one thread at a time. They raise `RunEnded` when the run is over or its workers were asked to leave,
-    `ServerUnreachable` after `patience_seconds` without a server, and `RequestRefused` when the server refuses. A forked
-    process cannot use its parent's client, and makes one of its own.
+    `ServerUnreachable` after `patience_seconds` without a server, and `RequestRefused` when the server refuses. A
+    forked process cannot use its parent's client, and makes one of its own.
 
     Every client counts as a worker. One that only pulls keeps the pushes of all others waiting, unless `consistency` is
     "async".

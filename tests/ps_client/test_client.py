@@ -211,7 +211,7 @@ def test_what_is_no_real_number_is_refused_and_never_cut(server: LoopbackServer)
     with ParameterServerClient(server.address) as client:
         client.seed(ZEROS)
         for given in [*complex_ones, *others]:
-            with row(given), pytest.raises(SchemaMismatch, match="tensor 'w' holds (complex|no) numbers"):
+            with row(given), pytest.raises(SchemaMismatch, match=r"tensor 'w' holds (complex|no) numbers"):
                 client.push({"w": given, "b": None})
             with row(given), pytest.raises(SchemaMismatch, match="tensor 'w' holds"):
                 client.seed({"w": given})

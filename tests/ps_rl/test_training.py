@@ -15,7 +15,7 @@ from ps_common.errors import SettingsError
 from ps_common.program import objects
 from ps_common.program.flags import parse_with_run
 from ps_common.run_folder import followers
-from ps_common.run_folder.endpoint_file import SILENT_SECONDS
+from ps_common.run_folder.folder_lock import FolderLocks
 from ps_common.settings.run_spec import A3CSettings
 from ps_rl import Run, train
 from ps_rl.cluster_process import ClusterProcess
@@ -110,11 +110,12 @@ def test_a_run_whose_server_was_killed_is_over(tmp_path: Path) -> None:
         endpoint = f"127.0.0.1:{place.getsockname()[1]}"
     for name, content in (("endpoint", endpoint), ("metrics.jsonl", ""), ("settings.toml", "")):
         (tmp_path / name).write_text(content)
-    run = Run.open(tmp_path)
-    assert run.is_live, "its server has just written"
-    long_ago = time.time() - 2 * SILENT_SECONDS
-    for name in ("endpoint", "metrics.jsonl"):
-        os.utime(tmp_path / name, (long_ago, long_ago))
+    run, server = Run.open(tmp_path), FolderLocks([tmp_path])
+    for time_of_files in (0, time.time(), time.time() + 1e6):
+        for name in ("endpoint", "metrics.jsonl"):
+            os.utime(tmp_path / name, (time_of_files, time_of_files))
+        assert run.is_live, "whatever the clocks of this host and of the files say"
+    server.close()
     assert not run.is_live
     assert list(run) == []
     assert RunIndex([tmp_path], [], Viewers()).lines()[0].live is False

@@ -8,7 +8,6 @@ no protection against forgery.
 """
 
 import contextlib
-import os
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -35,7 +34,7 @@ from ps_common.protocol.record import (
 from ps_common.protocol.tensors import Schema
 from ps_common.run_folder.checkpoint_folder import checkpoints_of, first_sound, why_none
 from ps_common.run_folder.paths import BEST, CHECKPOINTS, SHARD_FOLDERS, SHARD_NAME, WRITING, newest_whole
-from ps_common.settings.regular_file import MOST_FILE_BYTES, check_regular
+from ps_common.settings.regular_file import MOST_FILE_BYTES, check_regular, flush
 from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import RunSpec
 
@@ -113,15 +112,6 @@ def _digest(vectors: dict[str, Tensor], record: bytes) -> str:
         digest.update(f"{name} {vector.dtype} {list(vector.shape)}".encode())
         digest.update(vector.contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
-
-
-def flush(path: Path) -> None:
-    """Wait until a file's content, or a folder's entries, are on disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 Checkpoint = tuple[dict[str, Tensor], Record]
