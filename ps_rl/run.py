@@ -208,13 +208,16 @@ class Run:
         greedy: bool = False,
         epsilon: float | None = None,
         seed: int = 1_000_000,
+        max_episode_steps: int | None = None,
         imports: Sequence[str] = (),
     ) -> Result:
         """
         Full games with the best weights (or the newest sound ones), played by `rl-eval` in a process of its own.
 
-        The same seed gives the same games. `epsilon` is the share of random actions of a method of action values, 0.05
-        where it is None. `imports` names modules of custom parts, beside those that this program has named to `train`.
+        The same seed gives the same games, and those of `ps_rl.evaluate`. `epsilon` is the share of random actions of a
+        method of action values, 0.05 where it is None. Games end at `max_episode_steps`, else at the limit of the run
+        or of the environment, and where there is none after 108,000 steps. `imports` names modules of custom parts,
+        beside those that this program has named to `train`.
 
         Raises PsRlError with what rl-eval says.
         """
@@ -222,6 +225,7 @@ class Run:
             path = Path(place) / "result.json"
             flags = ["--episodes", str(episodes), "--seed", str(seed), "--json", str(path)]
             flags += [*(["--greedy"] if greedy else []), *([] if epsilon is None else ["--epsilon", str(epsilon)])]
+            flags += [] if max_episode_steps is None else ["--max-episode-steps", str(max_episode_steps)]
             self._rl_eval(flags, imports)
             return msgspec.json.decode(path.read_bytes(), type=Result)
 
