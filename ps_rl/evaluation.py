@@ -10,6 +10,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import TimeLimit
 
 from ps_common.errors import SettingsError
+from ps_common.settings.run_spec import Environment
 from ps_rl.environment import run_of
 from rl_agent.environments.custom_environment import SAME_STEP
 from rl_agent.environments.interface import DEFAULT_STEPS_PER_SECOND, Environments, Stepped, checked
@@ -34,36 +35,39 @@ def evaluate(
     """
     The scores of so many full games, with their mean and its interval, played in this process.
 
-        evaluate(load_policy("my-policy"))
         evaluate(policy, make_env(policy, count=8, sticky_actions=0.25), episodes=20)
 
     Without `env` these are the games that `Run.evaluate` and `rl-eval` play with this seed, in the environment of the
     policy's run. `env` shows what the policy sees, as those of `make_env` do, and is left open; a vector environment
     plays as many games side by side, each environment its share.
 
-    The same seed gives the same games and actions. `epsilon` is the share of random actions of a method of action
-    values, 0.05 where it is None. Games end at `max_episode_steps`, else at the limit of the run or of the environment,
-    and where there is none after 108,000 steps. Raises SettingsError for what cannot be played, and PsRlError for a
-    vector environment that goes on with a game beyond that.
+    `epsilon` is the share of random actions of value-based methods, 0.05 where it is None. Games end after
+    `max_episode_steps`, else at the limit of the run or of the environment, else after 108,000 steps. Raises
+    SettingsError for what cannot be played, and PsRlError for a vector environment that goes on beyond that.
     """
     if episodes < 1:
         raise SettingsError(f"evaluate: episodes={episodes}: must be 1 or more")
     with ExitStack() as opened:
         if env is None:
-            run, name = run_of(policy, {}, ()), policy.run.environment.id
-            leave_children_alone()
-            settings, most_steps = with_time_limit(run.environment, at_least=MOST_GAME_STEPS, given=max_episode_steps)
+            settings, most_steps = _of_the_run(policy, max_episode_steps)
             environments = make_environments(settings, count=min(episodes, MOST_ENVIRONMENTS))
             opened.enter_context(closing(environments))
         else:
             environments, most_steps = _given(policy, env, max_episode_steps)
-            name = environments.description["environment"]
+        name = policy.run.environment.id if env is None else environments.description["environment"]
         opened.enter_context(torch.random.fork_rng(devices=[]))
         torch.manual_seed(seed)
         agent, share = agent_of(policy.exported, policy.exported.spaces, epsilon=epsilon, greedy=greedy, seed=seed)
-        how: dict[str, Any] = {"greedy": greedy, "seed": seed, "most_steps": most_steps, "keeps_actions": False}
-        games = list(play(agent, environments, episodes=episodes, **how))
-    return summary(games, environment=name, greedy=greedy, epsilon=share)
+        how: dict[str, Any] = {"episodes": episodes, "seed": seed, "most_steps": most_steps, "keeps_actions": False}
+        games = play(agent, environments, greedy=greedy, **how)
+        return summary(list(games), environment=name, greedy=greedy, epsilon=share)
+
+
+def _of_the_run(policy: Policy, max_episode_steps: int | None) -> tuple[Environment, int]:
+    """The environment of the policy's run, and the steps after which a game in it ends. Raises SettingsError."""
+    run = run_of(policy, {}, ())
+    leave_children_alone()
+    return with_time_limit(run.environment, at_least=MOST_GAME_STEPS, given=max_episode_steps)
 
 
 def _given(policy: Policy, env: Any, max_episode_steps: int | None) -> tuple[Environments, int]:

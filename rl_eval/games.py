@@ -235,18 +235,15 @@ class _Patience:
         """`lengths` [B]: steps of the games in progress. Raises PsRlError when one is longer than it may be."""
         row = int(lengths.argmax())
         if (steps := int(lengths[row])) > self._most_steps:
-            name = next(iter(environments.description.values()), "the environment")
             raise PsRlError(
-                f"{name}: environment {row} has not ended its game after {steps:,} steps, and goes on with it: it has "
-                "no score; give the environment a time limit, such as gymnasium.wrappers.TimeLimit"
+                f"{next(iter(environments.description.values()))}: environment {row} has not ended its game after "
+                f"{steps:,} steps, so it has no score; give it a time limit, such as gymnasium.wrappers.TimeLimit"
             )
         if time.monotonic() > self._silent_until:
             self._silent_until = math.inf
             log.warning(
-                "no game has ended after %s steps of each; each is cut off after %s, or as many as "
-                "--max-episode-steps says (max_episode_steps in Python)",
-                f"{steps:,}",
-                f"{self._most_steps:,}",
+                f"no game has ended after {steps:,} steps of each; each is cut off after {self._most_steps:,}, or as "
+                "many as --max-episode-steps says (max_episode_steps in Python)"
             )
 
 

@@ -14,14 +14,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from ps_client.named_tensors import flat, float32
 from ps_client.shell.remote_parameters import Newest
 from ps_client.shell.shard_connections import ShardConnections, name_of_this_process
 from ps_client.shell.sharded_parameters import Parameters
-from ps_common.errors import RunEnded, SchemaMismatch, SettingsError
+from ps_common.errors import RunEnded, SettingsError
 from ps_common.program.number_flags import LEAST_SECONDS, MOST_MIB, MOST_SECONDS, check_number
 from ps_common.protocol.messages import Settlement
 from ps_common.protocol.names import check_name
@@ -63,6 +63,7 @@ class ParameterServerClient:
     _is_closed = False
     _parameters: Parameters | None = None  # from `seed` or the first pull on
     _schema: Schema | None = None  # of the parameters
+    _weights: Tensor | None = None  # [P] of the last reply that had any; no caller gets this memory
     _newest: Newest | None = None  # the version of the last reply
     _settlement: Settlement | None = None
 
@@ -101,14 +102,16 @@ class ParameterServerClient:
         )
         self._pid = os.getpid()
         atexit.register(self.close)
+        self._join(f"the server at {server}", overrides)
+
+    def _join(self, source: str, overrides: Mapping[str, Any]) -> None:
         try:
             self._welcome = self._connections.join()
-            self._run = run_from_dict(self._welcome.run, source=f"the server at {server}")
+            self._run = run_from_dict(self._welcome.run, source=source)
             self._wire = wire_of(self._run, overrides)
         except BaseException:
             self._leave("could not join")
             raise
-        self._weights: Tensor | None = None  # [P] of the last reply that had any; no caller gets this memory
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -145,9 +148,9 @@ class ParameterServerClient:
         `parameters` are tensors or arrays of any shape, by name, in the order in which every worker of the run gives
         them; they travel as float32. Raises SchemaMismatch when the run trains others.
         """
-        tensors = {name: _float32(name, value) for name, value in parameters.items()}
+        tensors = {name: float32(name, value) for name, value in parameters.items()}
         schema = Schema([TensorSpec(name, tuple(tensor.shape)) for name, tensor in tensors.items()])
-        self._use(schema).seed(_flat(schema, tensors))
+        self._use(schema).seed(flat(schema, tensors))
         return self.pull()
 
     def pull(self) -> dict[str, Tensor]:
@@ -245,7 +248,7 @@ class ParameterServerClient:
             raise SettingsError(f"steps {steps!r}: must be a whole number") from error
         check_number("steps", steps, least=0, most=MOST_STEPS)
         parameters.adjusted_algorithm()  # raises RunEnded when the run is drained
-        gradient = _flat(schema, gradients)
+        gradient = flat(schema, gradients)
         self._keep(parameters.push_pull(gradient, computed_on=self._newest, steps=steps, pulls=pulls))
 
     def _keep(self, newest: Newest) -> None:
@@ -268,36 +271,3 @@ def _check(server: str, name: str, *, patience_seconds: float, resend_mib: float
     check_number("patience_seconds", patience_seconds, least=LEAST_SECONDS, most=MOST_SECONDS)
     check_number("resend_mib", resend_mib, least=0, most=MOST_MIB)
     check_name("name", name)
-
-
-def _flat(schema: Schema, tensors: Mapping[str, Any]) -> Tensor:
-    """A vector [P] of the tensors, None as zeros. Raises SchemaMismatch that names the first that does not fit."""
-    if unknown := tensors.keys() - {spec.name for spec in schema.specs}:
-        raise SchemaMismatch(
-            f"this run has no tensor {min(unknown)!r}, only {', '.join(spec.name for spec in schema.specs)}"
-        )
-    flat = torch.zeros(schema.size)
-    for name, view in schema.views(flat).items():
-        if name not in tensors:
-            raise SchemaMismatch(f"tensor {name!r} is missing; None stands for zeros")
-        if tensors[name] is not None:
-            tensor = _float32(name, tensors[name])
-            if tensor.shape != view.shape:
-                raise SchemaMismatch(f"tensor {name!r} has shape {list(tensor.shape)}, not {list(view.shape)}")
-            view.copy_(tensor)
-    return flat
-
-
-def _float32(name: str, value: Any) -> Tensor:
-    """A tensor of the caller's as float32 on the CPU. Raises SchemaMismatch for what has no real numbers."""
-    try:
-        if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
-            # torch takes no negative strides, foreign byte orders and read-only memory.
-            with np.errstate(over="ignore"):
-                value = np.require(value, np.float32, ["C", "W"])
-        tensor = torch.as_tensor(value).detach()
-        if not tensor.is_complex():
-            return tensor.to("cpu", torch.float32).to_dense()
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise SchemaMismatch(f"tensor {name!r} holds no numbers: {error}") from error
-    raise SchemaMismatch(f"tensor {name!r} holds complex numbers; give real and imaginary parts as two tensors")

@@ -11,17 +11,14 @@ Every call ends: with its reply, or with the error that ended the conversation (
 or it was unreachable for longer than the patience). The background thread looks names up, without the lock: a name
 server may take half a minute, and neither signals nor calls wait for it.
 
-A connection belongs to the process that made it. In a forked one libzmq answers nothing, so calls raise and `close`
-does nothing there.
+In a forked process, where libzmq answers nothing, calls raise and `close` does nothing.
 """
 
 import logging
 import math
 import os
-import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
@@ -33,11 +30,11 @@ import zmq
 
 from ps_client.machine.effects import Effect, Fail, Joined, LogLine, Phase, Reconnect, Resolve, Transmit
 from ps_client.machine.parameter_client import Call, ParameterClient
-from ps_client.machine.patience import Stall, StallWatch
+from ps_client.machine.patience import StallWatch
 from ps_client.shell.segment_slots import SegmentSlots
+from ps_client.shell.stalled_trainer import Trainer
 from ps_common.errors import PsRlError, ServerUnreachable, SettingsError, WireError
 from ps_common.program.output import LogOfPeer
-from ps_common.program.reasons import say
 from ps_common.protocol.messages import Frame, ToWorker, Welcome
 from ps_common.protocol.names import ip_version, split_address
 from ps_common.protocol.wire import Buffer
@@ -95,8 +92,7 @@ class ZmqClient:
         self._keys = keys
         self._postponing_signals = postponing_signals
         self.machine = machine
-        self._watch = watch
-        self._stall: Stall | None = None
+        self._trainer = Trainer(watch)
         self._pending: dict[int, ReplyFuture[Reply]] = {}  # by ticket
         self._farewell: ReplyFuture[Reply] | None = None  # to GOODBYE
         self._ended: Exception | None = None  # why the conversation is over
@@ -105,7 +101,7 @@ class ZmqClient:
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self._context = zmq.Context()
-        self._name = ""  # HOST:PORT that the socket is to be connected to once HOST was looked up
+        self._name: str  # HOST:PORT that the socket is to be connected to once HOST was looked up
         self._without_address: dict[str, str] = {}  # names that have none, in words, by HOST:PORT
         self._inbox = self._connected()
         self._closing = threading.Event()
@@ -173,7 +169,7 @@ class ZmqClient:
             self._connect_by_name()
             if self._closing.wait(POLL_SECONDS):
                 return
-            self._check_trainer()
+            self._trainer.check(has_pushed=self.machine.has_pushed)
             if self._lock.acquire(blocking=False):
                 try:
                     self._guarded(self._poll, 0.0)
@@ -196,24 +192,10 @@ class ZmqClient:
         """Poll until this reply is there, or time is up."""
         end = time.monotonic() + (math.inf if timeout is None else timeout)
         while not reply.done() and (left := end - time.monotonic()) > 0:
-            if self._watch is not None:
-                self._watch.progressed(now=time.monotonic())  # waiting for the server is no stall
+            self._trainer.progressed()
             with self._postponing_signals(), self._lock:
                 if not reply.done():
                     self._guarded(self._poll, left)
-
-    def _check_trainer(self) -> None:
-        """Log where the trainer is when a stall begins; heartbeats report it to the server."""
-        if self._watch is None:
-            return
-        before = self._stall
-        self._stall = self._watch.check(has_pushed=self.machine.has_pushed, now=time.monotonic())
-        if before is None and self._stall is not None:
-            log.warning("the trainer is stalled here:\n%s", "".join(main_thread_stack().format()))
-            log.warning("%s", story := describe_stall(self._stall))
-            say("hangs", story)
-        elif before is not None and self._stall is None:
-            log.info("the trainer goes on, after %.0f s without a step", before.seconds)
 
     # -- with the lock ------------------------------------------------------------------------------------------------
 
@@ -243,7 +225,7 @@ class ZmqClient:
         self._receive()
         if self.machine.phase is Phase.JOINING and self._server.has_moved(now=time.monotonic()):
             self._do(self.machine.reconnect(now=time.monotonic()))
-        self._do(self.machine.tick(now=time.monotonic(), stalled=self._stall is not None))
+        self._do(self.machine.tick(now=time.monotonic(), stalled=self._trainer.is_stalled))
 
     def _call(self, method: Callable[..., Call], reply: ReplyFuture[Reply]) -> None:
         try:
@@ -296,9 +278,8 @@ class ZmqClient:
 
     def _fail(self, ticket: int, error: Exception) -> None:
         if isinstance(error, ServerUnreachable):
-            error = ServerUnreachable(
-                "; ".join([str(error), *filter(None, map(self._without_address.get, self._server.known))])
-            )
+            sentences = [str(error), *filter(None, map(self._without_address.get, self._server.known))]
+            error = ServerUnreachable("; ".join(sentences))
         failed = [self._pending.pop(ticket)] if ticket else list(self._pending.values())
         if not ticket:
             self._pending.clear()
@@ -312,25 +293,8 @@ class ZmqClient:
         socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
         socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, 30)
         inbox, address = Inbox(self._context, socket, is_locked=self._keys is not None), self._server.current
-        self._name = ""
-        if address and (version := ip_version(split_address(address)[0])):
+        version = ip_version(split_address(address)[0]) if address else None
+        self._name = "" if version else address
+        if version:
             connect(socket, address, over_ipv6=version == 6)
-        else:
-            self._name = address
         return inbox
-
-
-def main_thread_stack() -> traceback.StackSummary:
-    """The call stack of the main thread, the innermost call last; empty when the thread has ended."""
-    frame = sys._current_frames().get(threading.main_thread().ident or 0)
-    return traceback.extract_stack(frame) if frame is not None else traceback.StackSummary()
-
-
-def describe_stall(stall: Stall) -> str:
-    """One line; rl-cluster shows it as the reason why it has replaced the worker."""
-    stack = main_thread_stack()
-    place = f", in {stack[-1].filename}, line {stack[-1].lineno}, {stack[-1].name}()" if stack else ""
-    return (
-        f"no step for {stall.seconds:.0f} s{place}; the longest before took {stall.longest_before:.1f} s "
-        "(--stall-seconds gives steps more time)"
-    )
