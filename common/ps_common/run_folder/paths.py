@@ -61,6 +61,11 @@ def checkpoint_name(global_steps: int) -> str:
     return f"checkpoint-{global_steps:012d}.safetensors"
 
 
+def steps_in(name: str) -> int:
+    """T in the name of a checkpoint."""
+    return int(name.removesuffix(".safetensors").rpartition("-")[2])
+
+
 def milestone_name(episodes: int) -> str:
     """A checkpoint that is kept apart after so many episodes."""
     return f"episodes-{episodes:09d}.safetensors"
