@@ -42,7 +42,7 @@ def evaluate(
     plays as many games side by side, each environment its share.
 
     `epsilon` is the share of random actions of value-based methods, 0.05 where it is None. Games end after
-    `max_episode_steps`, else at the limit of the run or of the environment, else after 108,000 steps. Raises
+    `max_episode_steps`, else at the limit of the run or of the environment, else after 27,000 steps. Raises
     SettingsError for what cannot be played, and PsRlError for a vector environment that goes on beyond that.
     """
     if episodes < 1:

@@ -82,7 +82,7 @@ class RecordedRun:
 
         The same seed gives the same games, and those of `ps_rl.evaluate`. `epsilon` is the share of random actions of a
         method of action values, 0.05 where it is None. Games end at `max_episode_steps`, else at the limit of the run
-        or of the environment, and where there is none after 108,000 steps. `imports` names modules of custom parts,
+        or of the environment, and where there is none after 27,000 steps. `imports` names modules of custom parts,
         beside those that this program has named to `train`.
 
         Raises PsRlError with what rl-eval says.

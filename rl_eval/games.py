@@ -29,7 +29,7 @@ from rl_agent.rollouts import Actor, Decision, State
 
 LEAST_GAMES = 5  # for an interval: of fewer games nobody can tell how far their mean lies from the true one
 NORMAL = 1.959964  # the 97.5 % quantile of the normal distribution
-MOST_GAME_STEPS = 108_000  # of games that have no limit of their own; as ALE's games have frames, half an hour of play
+MOST_GAME_STEPS = 27_000  # of games that have no limit of their own; so many decisions have ALE's, in half an hour
 MOST_ENVIRONMENTS = 16  # in lockstep
 SILENT_SECONDS = 10.0  # without the end of a game, before that is reported
 

@@ -59,7 +59,7 @@ class EvaluationSettings(CurveFlags):
     """take the most probable action instead of sampling the policy; for action values the best one, as --epsilon 0"""
     max_episode_steps: Annotated[int, Meta(ge=1, le=MOST_STEPS)] | None = None
     """cut games off after this many steps; when not given, they end at the limit of the run or of the environment, and
-    where there is none after 108,000 steps"""
+    where there is none after 27,000 steps"""
     epsilon: Annotated[float, Meta(ge=0, le=1)] | None = None
     """share of random actions of a method that learns action values; 0.05 when not given"""
     baselines: bool = False

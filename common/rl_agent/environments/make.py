@@ -19,6 +19,8 @@ from rl_agent.environments.interface import Environments, Screen, Stepped, close
 from rl_agent.environments.process_guard import guard_children
 from rl_agent.environments.spaces import Actions, Observations
 
+MOST_FRAMES = 108_000  # of a game of any family but Gymnasium's: ALE's limit is the longest
+
 
 def make_environments(
     settings: Environment, *, count: int, threads: int = 1, with_screen: bool = False
@@ -56,7 +58,7 @@ def with_time_limit(settings: Environment, *, at_least: int, given: int | None =
     if steps := given or settings.max_episode_steps:
         return msgspec.structs.replace(settings, max_episode_steps=steps), steps
     if settings.family != "gymnasium":
-        return settings, at_least  # all of these games have limits of their own
+        return settings, max(at_least, MOST_FRAMES)
     from rl_agent.environments.custom_environment import makes_vectors
     from rl_agent.environments.ids import spec_of
 
