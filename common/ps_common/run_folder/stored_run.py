@@ -95,7 +95,7 @@ def newest_set_in(url: str, *, flag: str) -> list[str]:
 
 
 def fetch_nearest(url: str, folder: Path, global_steps: int, *, flag: str) -> Path:
-    """The best sound checkpoint of a shard in a store, or the one that is nearer to this T; raises as `fetch_sound`."""
+    """A shard's best verified checkpoint in a store, or one that is nearer to this T; raises as `fetch_sound`."""
     best = fetch_sound(url, folder, flag=flag)
 
     def nearest_first(objects: list[Stored]) -> list[Stored]:
