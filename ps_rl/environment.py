@@ -76,14 +76,14 @@ def make_env(
         raise SettingsError(
             f"make_env: render_mode={render_mode!r}: must be 'rgb_array', and belongs to one environment"
         )
-    run = _run_of(source, settings, imports)
+    run = run_of(source, settings, imports)
     leave_children_alone()
     environments = make_environments(run.environment, count=count or 1, with_screen=render_mode is not None)
     many = ManyEnvironments(environments)
     return OneEnvironment(many, render_mode) if count is None else many
 
 
-def _run_of(source: Run | Policy | str | Path | None, settings: dict[str, Any], imports: Sequence[str]) -> RunSpec:
+def run_of(source: Run | Policy | str | Path | None, settings: dict[str, Any], imports: Sequence[str]) -> RunSpec:
     """The run, whose modules are imported. Raises SettingsError, also for a module that nobody named."""
     objects = dict(source.objects) if isinstance(source, Run | Policy) else {}  # which have their names here again
     settings = parts_by_name(settings, objects)

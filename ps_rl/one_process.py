@@ -19,11 +19,11 @@ from ps_client.machine.effects import Fail, Joined, Resolve, Transmit
 from ps_client.machine.parameter_client import ParameterClient
 from ps_client.shell.shard_connections import name_of_this_process
 from ps_client.shell.zmq_client import Reply, ReplyFuture
-from ps_common.errors import CheckpointError, RunEnded
+from ps_common.errors import CheckpointError, RequestRefused, RunEnded
 from ps_common.program.flags import Parsed, parse_with_run
 from ps_common.program.reasons import reason_of
 from ps_common.program.stop_signals import StopSignal
-from ps_common.protocol.messages import Frame, StopRequest, ToServer, Welcome
+from ps_common.protocol.messages import Frame, Refused, StopRequest, ToServer, ToWorker, Welcome
 from ps_common.protocol.names import as_text
 from ps_common.protocol.wire import Buffer, read_to_server, read_to_worker, to_frames
 from ps_common.run_folder.paths import NewPaths
@@ -64,13 +64,23 @@ class LocalServer:
         self._writer = CheckpointWriter(storage.checkpoints, storage.store)
         self._records = RunRecords(storage.folder, lambda: machine.run.spec if machine.run else None, endpoint="")
         self._next_tick = time.monotonic()
+        self._reply: ToWorker | None = None  # to the newest message of the driver
 
     def receive(self, peer: bytes, message: ToServer, vector: Sequence[Buffer] = ()) -> None:
         received = read_to_server(list(to_frames(message, vector)))
         self._do(self.machine.receive(peer, *received, now=time.monotonic()))
 
+    def ask(self, message: ToServer) -> ToWorker:
+        """The reply to a message of an operator. Raises RequestRefused."""
+        self._reply = None
+        self.receive(DRIVER, message)
+        if isinstance(reply := self._reply, Refused):
+            raise RequestRefused(reply.code, reply.reason)
+        assert reply is not None, "nothing here is done later"
+        return reply
+
     def stop(self, reason: str) -> None:
-        self.receive(DRIVER, StopRequest(request=1, reason=as_text(reason)))
+        self.ask(StopRequest(request=1, reason=as_text(reason)))
 
     def pass_time(self) -> None:
         """To be called often."""
@@ -94,6 +104,8 @@ class LocalServer:
     def _do(self, todo: Sequence[Effect]) -> None:
         for effect in todo:
             match effect:
+                case Send() if effect.to == DRIVER:
+                    self._reply = effect.message
                 case Send() if effect.to in self.links:
                     self.links[effect.to].receive(effect)
                 case effects.SaveCheckpoint():
@@ -198,6 +210,7 @@ def train_here(run: Run, flags: Sequence[str], callbacks: Sequence[Callback]) ->
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # as in a worker: several wait for each other longer than small networks take
     updates = Updates(run.folder)
+    updates.read()  # of a run that is resumed: callbacks get what comes after it
 
     def look() -> None:
         for update in updates.read():
@@ -206,7 +219,7 @@ def train_here(run: Run, flags: Sequence[str], callbacks: Sequence[Callback]) ->
     try:
         _serve(run, flags, look)
     finally:
-        run.stop_here = None
+        run.ask_here = None
         torch.set_num_threads(threads)
     look()
     return run
@@ -220,11 +233,12 @@ def _serve(run: Run, flags: Sequence[str], on_tick: Callable[[], None]) -> None:
         assert isinstance(machine, ParameterServer), "only --standby-of makes another"
         server = LocalServer(machine, storage, on_tick)
         new.keep()
-        run.stop_here = server.stop
+        run.ask_here = server.ask
         try:
             _work(server, cluster)
         except BaseException as error:
             server.stop(reason_of(error))
+            error.add_note(f"the run is saved in {run.folder}: Run.open({str(run.folder)!r})")
             raise
         finally:
             server.close()

@@ -43,33 +43,44 @@ class Updates:
 
     def __init__(self, folder: Path) -> None:
         """`folder` has the records of the run; its files need not exist yet."""
+        self.folder = folder
         self._metrics, self._episodes = RowsTail(folder / METRICS, Update), RowsTail(folder / EPISODES, EpisodeRow)
         self._games: deque[EpisodeRow] = deque()
-        self._time, self._episode = 0.0, 0  # of the newest row of each file; a thinned file is read again
+        self._newest: Update | None = None  # row, as it stands in the file; a thinned file is read again, up to it
+        self._episode = 0  # of the newest game, for the same reason
 
     def read(self) -> list[Update]:
-        """The new ones, in order."""
-        rows = [row for row in self._metrics.read()[0] if row.time > self._time]
+        """
+        The new ones, in order: the rows behind those that were read, whatever the clock says that wrote them, and
+        whether the run went back to a checkpoint.
+        """
+        rows, is_anew = self._metrics.read()
+        if is_anew and self._newest in rows:
+            rows = rows[len(rows) - rows[::-1].index(self._newest) :]
         games, is_new = self._episodes.read()
         self._games += [game for game in games if not is_new or game.episode > self._episode]
         self._episode = games[-1].episode if games else self._episode
         return [replace(row, games=tuple(self._games_until(row))) for row in rows]
 
     def _games_until(self, row: Update) -> list[EpisodeRow]:
-        self._time, games = row.time, []
+        """The games that were reported before this row, which is the next one."""
+        went_back = self._newest is not None and row.minutes < self._newest.minutes
+        self._newest, games = row, []
+        while self._games and went_back and self._games[0].minutes > row.minutes:  # of the time that was lost
+            games.append(self._games.popleft())
         while self._games and self._games[0].minutes <= row.minutes:
             games.append(self._games.popleft())
         return games
 
 
-def updates_of(run_folder: Path, is_live: Callable[[], bool]) -> Iterator[Update]:
-    """Each update so far, then each as it comes, until the run is over."""
-    updates: Updates | None = None
-    was_live = True
+def updates_of(run_folder: Path, is_live: Callable[[], bool], had: Updates | None = None) -> Iterator[Update]:
+    """Each update so far, but for those that were read by `had`, then each as it comes, until the run is over."""
+    updates, was_live = had, True
     while was_live:
         was_live = is_live()
-        folder = records_folder(run_folder)
-        updates = updates or (Updates(folder) if (folder / METRICS).is_file() else None)
+        folder = records_folder(run_folder)  # another one where a run was resumed with other shards
+        if (folder / METRICS).is_file() and (updates is None or updates.folder != folder):
+            updates = Updates(folder)
         yield from updates.read() if updates else ()
         if was_live:
             time.sleep(LOOK_SECONDS)

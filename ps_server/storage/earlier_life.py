@@ -6,9 +6,7 @@ The lineage outlives checkpoints that were removed or never written. A server wr
 of its lives share an epoch, and when it is fenced, so that it is never started again by mistake.
 """
 
-import contextlib
 import logging
-import os
 import secrets
 from pathlib import Path
 
@@ -19,10 +17,10 @@ from ps_common.errors import CheckpointError, SettingsError
 from ps_common.protocol.lineage import DRAWN, Lineage
 from ps_common.protocol.names import as_text
 from ps_common.protocol.record import Record
-from ps_common.run_folder.checkpoint_file import flush, read_checkpoint
+from ps_common.run_folder.checkpoint_file import read_checkpoint
 from ps_common.run_folder.checkpoint_folder import checkpoints_of, first_sound, newest_first, why_none
-from ps_common.run_folder.paths import ASIDE, LINEAGE, replacement_of
-from ps_common.settings.regular_file import content_of, opened_to_write
+from ps_common.run_folder.paths import ASIDE, LINEAGE, write_whole
+from ps_common.settings.regular_file import content_of
 
 log = logging.getLogger("ps-server")
 
@@ -49,17 +47,9 @@ def read_lineage(folder: Path) -> Lineage | None:
 def write_lineage(folder: Path, lineage: Lineage) -> None:
     """Write the file atomically; it is on disk when this returns. Raises SettingsError."""
     path = folder / LINEAGE
-    beside = replacement_of(path)
     try:
-        with opened_to_write(beside, anew=True) as file:
-            file.write(msgspec.json.format(msgspec.json.encode(lineage), indent=2) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        beside.rename(path)
-        flush(folder)
+        write_whole(path, msgspec.json.format(msgspec.json.encode(lineage), indent=2) + b"\n")
     except OSError as error:
-        with contextlib.suppress(OSError):
-            beside.unlink()
         raise SettingsError(f"{path}: cannot be written: {error.strerror}") from error
 
 

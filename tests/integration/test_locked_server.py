@@ -13,6 +13,7 @@ from ps_common.protocol import messages
 from ps_common.sockets.curve import ClientKeys
 from ps_common.sockets.request import ask
 from ps_ctl.folder_commands import add_keys, make_keys
+from ps_rl import Run
 from tests.integration.integer_worker import keys_of
 from tests.integration.processes import Program, Programs, wait_for
 from tests.zmtp import COMMAND, GREETING, LONG
@@ -67,6 +68,23 @@ def test_a_worker_with_a_key_trains_and_an_admin_ends_the_run(programs: Programs
     assert programs.start("ps-ctl", "checkpoint", "--server", endpoint, *flags_of(folder, "admin")).wait() == 0
     assert programs.start("ps-ctl", "stop", "--server", endpoint, *flags_of(folder, "admin")).wait() == 0
     assert (server.wait(), worker.wait()) == (0, 0)
+
+
+def test_a_locked_run_is_stopped_and_steered_from_python_by_an_admin_alone(
+    programs: Programs, folder: Path, tmp_path: Path
+) -> None:
+    server, _ = locked_server(programs, folder, "--preset", "cartpole", "--run-dir", str(tmp_path / "run"))
+
+    def opened(name: str | None) -> Run:
+        public, secret = (folder / "server.key", folder / f"{name}.key_secret") if name else (None, None)
+        return Run.open(tmp_path / "run", curve_server_key=public, curve_secret=secret)
+
+    with pytest.raises(RequestRefused, match="not_admin"):
+        opened("worker").stop("enough")
+    opened("admin").pause()
+    opened("admin").stop("enough")
+    assert server.wait() == 0
+    assert not opened("worker").is_live
 
 
 def test_nobody_else_is_answered(programs: Programs, folder: Path, tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from ps_common.protocol.lineage import Shard
 from ps_common.protocol.messages import Code, Frame, Run, Welcome
 from ps_common.protocol.names import as_name, as_text, check_address
 from ps_common.protocol.tensors import Schema
+from ps_common.run_folder.endpoint_file import typed_addresses
 from ps_common.settings.run_spec import Wire
 from ps_common.sockets.curve import ClientKeys
 
@@ -96,7 +97,7 @@ class ShardConnections:
         machine = ParameterClient(
             identity,
             patience_seconds=self._patience_seconds,
-            addresses=len(server.split(",")),
+            addresses=len(typed_addresses(server)) or 1,
             resend_bytes=self._resend_bytes // (shard.of if shard else 1),
             now=time.monotonic(),
         )

@@ -5,16 +5,15 @@ Processes that share the run folder find the server by it, also after it moved t
 whole address, and a server that was replaced does not remove its successor's.
 """
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from ps_common.errors import SettingsError
 from ps_common.protocol.names import check_address
-from ps_common.run_folder.paths import ENDPOINT, METRICS, shard_folder, shards_in, write_whole, written_at
+from ps_common.run_folder.folder_lock import is_locked
+from ps_common.run_folder.paths import ENDPOINT, shard_folder, shards_in, write_whole
 from ps_common.settings.regular_file import content_of
 
-SILENT_SECONDS = 30.0  # a server adds a row every two seconds
 LOOK_SECONDS = 1.0  # between two looks at the file, while the worker is not served
 
 
@@ -34,10 +33,8 @@ def read_endpoint(path: Path) -> str:
 
 
 def is_serving(folder: Path) -> bool:
-    """Whether a server says in this folder where it listens, and has just written: a killed one leaves its address."""
-    return bool(read_endpoint(folder / ENDPOINT)) and any(
-        time.time() - written_at(folder / name) < SILENT_SECONDS for name in (METRICS, ENDPOINT)
-    )
+    """Whether a server says in this folder where it listens, and keeps the folder: a killed one leaves its address."""
+    return bool(read_endpoint(folder / ENDPOINT)) and is_locked(folder)
 
 
 def address_of(flag: str, server: str) -> str:

@@ -9,6 +9,7 @@ import contextlib
 import itertools
 import os
 import re
+import secrets
 import shlex
 import time
 from collections.abc import Callable, Iterable
@@ -16,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 
 from ps_common.errors import Fenced, SettingsError
-from ps_common.settings.regular_file import opened_to_write
+from ps_common.settings.regular_file import flush, opened_to_write
 from ps_common.settings.run_files import SETTINGS
 
 SHARD_FOLDERS = "shard-*-of-*"  # pattern of the folders, in that of the run, that its shards keep
@@ -60,6 +61,11 @@ def checkpoint_name(global_steps: int) -> str:
     return f"checkpoint-{global_steps:012d}.safetensors"
 
 
+def steps_in(name: str) -> int:
+    """T in the name of a checkpoint."""
+    return int(name.removesuffix(".safetensors").rpartition("-")[2])
+
+
 def milestone_name(episodes: int) -> str:
     """A checkpoint that is kept apart after so many episodes."""
     return f"episodes-{episodes:09d}.safetensors"
@@ -71,17 +77,23 @@ def gif_name(global_steps: int) -> str:
 
 
 def replacement_of(path: Path) -> Path:
-    """The hidden file beside `path` that is written whole and then takes its place."""
+    """The hidden file beside `path` that its only writer writes whole before it takes its place."""
     return path.with_name(f".{path.name}.tmp")
 
 
 def write_whole(path: Path, content: str | bytes, *, mode: int = 0o666) -> None:
-    """A reader finds the file as it was, or with all of this content; `mode` is that of a new one. Raises OSError."""
-    beside = replacement_of(path)
+    """
+    A reader finds the file as it was, or with all of this content, also after a loss of power, and whoever else writes
+    it at the same time; it is on disk when this returns. `mode` is that of a new file. Raises OSError.
+    """
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
     try:
         with opened_to_write(beside, anew=True, mode=mode) as file:
             file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
         beside.replace(path)
+        flush(path.parent)
     except OSError:
         with contextlib.suppress(OSError):
             beside.unlink()

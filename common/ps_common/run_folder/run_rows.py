@@ -24,6 +24,7 @@ S = TypeVar("S", bound="Scored")
 MOST_BYTES = 2**30  # of a file that is read whole; ps-server thins those that it writes at 32 MiB
 LONGEST_LINE = TAIL_BYTES = 2**20  # of a file, searched for its last whole line
 MOST_BYTES_AT_ONCE = 2**26  # more than the longest file of a run folder
+KNOWN_BYTES = 2**10  # by which a file that is read on is known again: of several rows, which have times or numbers
 
 Time = Annotated[float, msgspec.Meta(ge=0, le=1e11)]  # seconds since 1970
 
@@ -173,7 +174,8 @@ class RowsTail(Generic[R]):
     """
     The rows that were appended to a file since it was read last. The file need not exist yet.
 
-    The writer thins a file that has become too long: it puts a shorter one in its place, which is read anew.
+    The writer thins a file that has become too long: it puts a shorter one in its place, which is read anew. The file
+    is the same one as long as what was read last stands where it was read: an inode's number may be used again.
 
     With `most_rows`, of more new rows than that only some are decoded, spread evenly: enough for a curve.
     """
@@ -182,24 +184,24 @@ class RowsTail(Generic[R]):
         self._path = path
         self._kind = kind
         self._most_rows = most_rows
-        self._inode = 0
         self._offset = 0
+        self._before = b""  # the newest bytes that were read, which end at the offset
 
     def read(self) -> tuple[list[R], bool]:
         """The new rows in order, the newest among them, and whether they begin anew with the file's first row."""
         try:
             with opened(self._path, most_bytes=MOST_BYTES) as file:
-                state = os.fstat(file.fileno())
-                is_new = state.st_ino != self._inode or state.st_size < self._offset
-                if is_new:
-                    self._inode, self._offset = state.st_ino, 0
-                file.seek(self._offset)
+                file.seek(self._offset - len(self._before))
+                if file.read(len(self._before)) != self._before:
+                    self._offset, self._before = file.seek(0), b""
+                is_new = self._offset == 0
                 data = file.read(MOST_BYTES_AT_ONCE)
         except OSError:
             return [], False
         end = data.rfind(b"\n") + 1  # the writer may be in the middle of a line
         whole = data if end == 0 and len(data) == MOST_BYTES_AT_ONCE else data[:end]
         self._offset += len(whole)
+        self._before = (self._before + whole[-KNOWN_BYTES:])[-KNOWN_BYTES:]
         lines = whole.splitlines()
         step = -(-len(lines) // (self._most_rows or len(lines) or 1)) or 1
         return list(rows_of(lines[::-1][::step][::-1], self._kind)), is_new

@@ -18,7 +18,7 @@ from pathlib import Path
 from ps_common.errors import CheckpointError, OtherFormat, StoreError
 from ps_common.run_folder.checkpoint_file import read_checkpoint
 from ps_common.run_folder.object_store import ObjectStore
-from ps_common.run_folder.paths import BEST, LINEAGE, NEWEST, NUMBERED, SHARD_NAME, WRITING, newest_whole
+from ps_common.run_folder.paths import BEST, LINEAGE, NEWEST, NUMBERED, SHARD_NAME, WRITING, newest_whole, steps_in
 
 log = logging.getLogger("ps-rl")
 
@@ -92,6 +92,20 @@ def newest_set_in(url: str, *, flag: str) -> list[str]:
     newest = newest_steps_in(url, flag=flag)
     numbers = {1} | {int(match[2]) for match in filter(None, map(SHARD_NAME.fullmatch, newest))}
     return [folder.name for folder in newest_whole(Path(), numbers, lambda folder: newest.get(folder.name, -1))]
+
+
+def fetch_nearest(url: str, folder: Path, global_steps: int, *, flag: str) -> Path:
+    """A shard's best verified checkpoint in a store, or one that is nearer to this T; raises as `fetch_sound`."""
+    best = fetch_sound(url, folder, flag=flag)
+
+    def nearest_first(objects: list[Stored]) -> list[Stored]:
+        return sorted(newest_first(objects), key=lambda one: abs(steps_in(one.file) - global_steps))
+
+    apart = abs(read_checkpoint(best)[1].progress.global_steps - global_steps)
+    nearest = nearest_first(stored_in(ObjectStore(url, flag=flag)))[:1]
+    if any(abs(steps_in(one.file) - global_steps) < apart for one in nearest):
+        return fetch_sound(url, folder, flag=flag, order=nearest_first)
+    return best
 
 
 def fetch_sound(

@@ -49,6 +49,15 @@ def opened_to_write(path: Path, *, anew: bool = False, mode: int = 0o666) -> Buf
         raise
 
 
+def flush(path: Path) -> None:
+    """Wait until a file's content, or a folder's entries, are on disk. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def content_of(path: Path, *, most_bytes: int = MOST_BYTES) -> bytes:
     """The whole file. Raises OSError."""
     with opened(path, most_bytes=most_bytes) as file:

@@ -94,8 +94,8 @@ def test_files_of_a_run_folder_that_are_none_count_as_missing(make: Callable[[Pa
 
 WRITING: dict[str, Callable[[Path], object]] = {
     "metrics.jsonl": lambda path: BoundedLinesFile(path, most_bytes=100, thin=list).close(),
-    ".endpoint.tmp": lambda path: write_endpoint(path.parent / "endpoint", "x:1"),
-    ".lineage.json.tmp": lambda path: write_lineage(path.parent, LINEAGE),
+    "endpoint": lambda path: write_endpoint(path, "x:1"),
+    "lineage.json": lambda path: write_lineage(path.parent, LINEAGE),
     "server.lock": lambda path: FolderLocks([path.parent]).close(),
     "server.log": lambda path: opened_to_write(path).close(),
 }
