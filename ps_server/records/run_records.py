@@ -15,7 +15,7 @@ from pathlib import Path
 from ps_common.program.output import WriterThread
 from ps_common.protocol.status import Status
 from ps_common.run_folder.endpoint_file import remove_endpoint, write_endpoint
-from ps_common.run_folder.paths import ENDPOINT, EVENTS, write_whole
+from ps_common.run_folder.paths import ENDPOINT, EVENTS, TENSORBOARD, write_whole
 from ps_common.run_folder.run_rows import EventRow
 from ps_common.settings.run_files import SETTINGS
 from ps_common.settings.run_spec import RunSpec
@@ -108,13 +108,15 @@ class _RecordFiles:
         self._events.add([EventRow.of(record.event, epoch=record.epoch, time=time_of_day)])
 
     def add_spec(self, spec: RunSpec) -> None:
+        what = SETTINGS
         try:
             write_whole(self._folder / SETTINGS, spec.to_toml())
+            what = TENSORBOARD
             self._begin_summaries(spec)
             self.lacks_settings = False
         except OSError as error:
             if not self.lacks_settings:
-                log.warning("%s: cannot be written, the run goes on without it: %s", SETTINGS, error.strerror)
+                log.warning("%s: cannot be written, the run goes on without it: %s", what, error.strerror)
             self.lacks_settings = True
 
     def _begin_summaries(self, spec: RunSpec) -> None:

@@ -23,6 +23,7 @@ from tensorboardX.record_writer import masked_crc32c
 from tensorboardX.summary import make_histogram
 
 from ps_common.run_folder.paths import GAME_GIFS, GIFS, TENSORBOARD
+from ps_common.settings.regular_file import content_of, made_folder, opened_to_write
 from ps_common.settings.run_spec import RunSpec
 from ps_server.records.bounded_file import AppendedFile
 from ps_server.state.effects import RecordReport
@@ -173,8 +174,8 @@ class GameGifs:
         if newest is None or newest.name == self._last:
             return {}
         with contextlib.suppress(OSError):
-            gif = newest.read_bytes()
-            if gif.startswith(b"GIF8") and gif.endswith(b";") and len(gif) <= MOST_GIF_BYTES:
+            gif = content_of(newest, most_bytes=MOST_GIF_BYTES)
+            if gif.startswith(b"GIF8") and gif.endswith(b";"):
                 self._last = newest.name
                 return {GAME: gif}
         return {}
@@ -190,11 +191,11 @@ class EventFile:
 
     def __init__(self, run_folder: Path, within: str = "") -> None:
         """Raises OSError."""
-        folder = run_folder / TENSORBOARD / within
-        folder.mkdir(exist_ok=True)
+        folder = made_folder(run_folder / TENSORBOARD)
+        folder = made_folder(folder / within) if within else folder
         # TensorBoard recognises its files by the middle of the name, and orders them by the time at its end.
         path = folder / f"events.out.tfevents.{time.time_ns()}"
-        self._file = AppendedFile(path.open("ab", buffering=0), TENSORBOARD)
+        self._file = AppendedFile(opened_to_write(path), TENSORBOARD)
         self._write(Event(wall_time=time.time(), file_version="brain.Event:2"))
 
     def add(self, point: Iterable[tuple[str, Value]], *, global_steps: int) -> None:

@@ -30,6 +30,7 @@ from torch import Tensor
 from ps_common.protocol.messages import settlement_of
 from ps_common.protocol.tensors import Schema
 from ps_common.release import release
+from ps_common.settings.regular_file import opened_to_write
 from ps_server.machine.parameter_server import ParameterServer
 from ps_server.machine.phases import ANYBODY
 from ps_server.machine.subscriptions import LineLimit
@@ -273,7 +274,7 @@ class Recording:
                         opened.close()
                         if self._path.is_file():
                             self._path.replace(f"{self._path}.before")
-                        file = opened.enter_context(self._path.open("wb"))
+                        file = opened.enter_context(opened_to_write(self._path, anew=True, mode=0o600))
                     elif not self._is_over:
                         file.write(batch)
                         file.flush()

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from ps_common.protocol.messages import Seed
+from ps_server.shell import recording as recordings
 from ps_server.shell.recording import Recording, beginning, framed
 from ps_server.state.effects import Recall
 from tests.ps_server.transcripts import SCHEMA, Transcript, a_run, encoded
@@ -128,11 +129,12 @@ def test_the_state_of_a_server_that_cannot_be_is_replayed(tmp_path: Path) -> Non
 
 
 def test_a_disk_that_takes_nothing_ends_the_recording_with_one_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "full").symlink_to("/dev/full")
     for file in (tmp_path / "nowhere" / "recording", tmp_path / "full"):
         with row(file):
+            if file.name == "full":
+                monkeypatch.setattr(recordings, "opened_to_write", lambda *_, **__: open("/dev/full", "w+b"))  # noqa: SIM115
             caplog.clear()
             cluster = a_cluster()
             recording = Recording(file, cluster.server, most_bytes=MOST_BYTES, vectors=False)

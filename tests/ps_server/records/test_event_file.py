@@ -4,7 +4,6 @@ import io
 import struct
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,7 @@ from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.record_writer import masked_crc32c
 
 from ps_common.run_folder.paths import TENSORBOARD
+from ps_server.records import tensorboard
 from ps_server.records.tensorboard import EventFile
 from tests.rows import row
 
@@ -112,6 +112,7 @@ FULL_FOR_A_WHILE = """
 import resource, sys
 from pathlib import Path
 from ps_common.run_folder.paths import TENSORBOARD
+from ps_server.records import tensorboard
 from ps_server.records.tensorboard import EventFile
 
 folder = Path(sys.argv[1])
@@ -137,9 +138,7 @@ def test_a_disk_that_was_full_for_a_while_costs_those_points_alone(tmp_path: Pat
 def test_a_full_disk_is_reported_once_and_ends_no_run(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(time, "time_ns", lambda: 1)
-    (tmp_path / TENSORBOARD).mkdir()
-    (tmp_path / TENSORBOARD / "events.out.tfevents.1").symlink_to("/dev/full")
+    monkeypatch.setattr(tensorboard, "opened_to_write", lambda _: open("/dev/full", "r+b"))  # noqa: SIM115
     file = EventFile(tmp_path)
     for step in range(10):
         file.add([("Perf/Reward", 0.0)], global_steps=step)
