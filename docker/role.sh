@@ -90,18 +90,16 @@ value_of() {
     echo "$2" | grep -oE "\"$1\": *\"?[0-9a-f]+" | head -n 1 | grep -oE '[0-9a-f]+$'
 }
 
-# Its token is made once, and kept where Prometheus reads it; TOKEN gives one.
+# Its token is made once, and kept where Prometheus reads it; TOKEN gives one. No command line has it.
 page() {
-    token=${TOKEN:-}
-    if [ -z "$token" ]; then
-        if [ ! -s /token/token ]; then
-            python -c 'import secrets; print(secrets.token_urlsafe(16), end="")' >/token/token.new
-            mv /token/token.new /token/token
-        fi
-        token=$(cat /token/token)
+    if [ -n "${TOKEN:-}" ]; then
+        printf %s "$TOKEN" >/token/token
+    elif [ ! -s /token/token ]; then
+        python -c 'import secrets; print(secrets.token_urlsafe(16), end="")' >/token/token.new
+        mv /token/token.new /token/token
     fi
     until [ -d "$folder" ]; do sleep 1; done # until a server has begun the run, there is nothing to show
-    exec ps-web "$folder" --server "${servers%%,*}" --host 0.0.0.0 --port 8265 --token "$token" $key "$@"
+    exec ps-web "$folder" --server "${servers%%,*}" --host 0.0.0.0 --port 8265 --token-file /token/token $key "$@"
 }
 
 # The keys of a locked server once, in /keys, and copies of what a worker needs in /worker-keys.

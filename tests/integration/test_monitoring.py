@@ -24,7 +24,7 @@ from tests.integration.processes import Programs, wait_for
 DOCKER = Path(__file__).parents[2] / "docker"
 PROMETHEUS, ALERTS = DOCKER / "prometheus" / "prometheus.yaml", DOCKER / "prometheus" / "alerts.yaml"
 DASHBOARD = json.loads((DOCKER / "grafana" / "ps-rl.json").read_text())
-TOKEN = "a-secret"
+TOKEN = "a-secret-of-a-test"
 UP = 'up{job="ps-rl"}'
 DAY = 24 * 60
 
@@ -110,8 +110,8 @@ def test_the_page_of_a_container_keeps_its_token(tmp_path: Path, variables: dict
     for _ in range(2):
         said = subprocess.check_output(["sh", str(script), "page", "--x"], env={"PATH": path} | variables, text=True)
         assert len(token.read_text()) > 20
-        flags = "--server server:5555 --host 0.0.0.0 --port 8265 --token"
-        assert said == f"{tmp_path}/{run} {flags} {token.read_text()} --x\n"
+        flags = "--server server:5555 --host 0.0.0.0 --port 8265 --token-file"
+        assert said == f"{tmp_path}/{run} {flags} {token} --x\n"
 
 
 # -- with Prometheus --------------------------------------------------------------------------------------------------

@@ -178,6 +178,14 @@ def _lenient(stream: TextIO | None) -> Any:
     return stream if stream is None or isinstance(stream, LenientStream) else LenientStream(stream)
 
 
+def line_of_page(address: str, *, token_is: str) -> str:
+    """
+    The line on a page that is served at this address, which has its token. Without the token where standard output is a
+    file or a log, which others may read: `token_is` says in words where it is then.
+    """
+    return f"page: {address}" if sys.stdout.isatty() else f"page: {address.partition('?')[0]} (its token is {token_is})"
+
+
 def log_as(writer: str) -> None:
     """Log everything of level INFO and above to standard error, as lines of `writer`."""
     handler = logging.StreamHandler()
