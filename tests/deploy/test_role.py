@@ -188,6 +188,13 @@ def test_the_page_takes_a_token(container: Container) -> None:
     assert token.read_text() == "a secret", "it is in no list of processes"
 
 
+def test_a_probe_asks_the_server_with_the_keys_of_a_worker(container: Container) -> None:
+    container.program("python", 'echo python "$@"')
+    probe = "python /usr/local/bin/healthy.py 127.0.0.1:5555"
+    assert container.role("healthy") == probe
+    assert container.role("healthy", KEYS="/keys") == f"{probe} /keys/server.key /keys/worker.key_secret"
+
+
 def test_a_role_that_there_is_not_is_told(container: Container) -> None:
     with pytest.raises(subprocess.CalledProcessError) as failed:
         container.role("master")
