@@ -21,6 +21,7 @@ from ps_common.program.child_processes import Child
 from ps_common.program.objects import have, pickled
 from ps_common.program.progress_display import ProgressDisplay
 from ps_common.program.reasons import reason_of
+from ps_common.program.stop_signals import LAST_CHECKPOINT_SECONDS
 from ps_common.protocol.messages import StopRequest
 from ps_common.protocol.names import as_text
 from ps_common.run_folder.checkpoint_folder import checkpoints_of
@@ -41,8 +42,7 @@ if TYPE_CHECKING:
 
 Callback = Callable[["Run", Update], object]
 
-STOP_SECONDS = 30.0  # for a run to end in order
-REPLY_SECONDS = 5.0  # of a server
+STOP_SECONDS, REPLY_SECONDS = LAST_CHECKPOINT_SECONDS + 10.0, 5.0  # for a run to end in order; for a server to reply
 
 
 class Run:

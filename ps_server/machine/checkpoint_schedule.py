@@ -258,13 +258,11 @@ class Saving:
 
     def completed(self, run: TrainingRun, path: str) -> list[Effect]:
         """The checkpoint is on disk."""
-        was_failing = self._schedule.failing
+        again = "checkpoints can be written again: " if self._schedule.failing else ""
         requests = self._schedule.completed(run.ledger, followed=self._replication.followed)
         version, where = self._schedule.saved_version, as_text(path, LONGEST_SENTENCE)
         replies = [Send(peer, CheckpointSaved(request=one, path=where, version=version)) for peer, one in requests]
-        if was_failing:
-            return [*replies, LogLine(f"checkpoints can be written again: version {version} is saved as {where}")]
-        return [*replies, LogLine(f"version {version} saved as {where}", kind="checkpoint")]
+        return [*replies, LogLine(f"{again}version {version} saved as {where}", kind="" if again else "checkpoint")]
 
     def failed(self, run: TrainingRun, reason: str) -> list[Effect]:
         """The checkpoint could not be written. Training goes on; the next one is tried soon."""
