@@ -16,6 +16,7 @@ from ps_common.run_folder.policy_file import MODEL
 from ps_common.run_folder.trained import Trained
 from rl_agent.environments.interface import Environments
 from rl_eval.card_program import onnx_program, program
+from rl_eval.card_text import as_code, in_markdown, in_yaml
 from rl_eval.games import Result
 from rl_eval.onnx_file import write_onnx
 from rl_eval.policy_folder import CARD, ONNX, RECEIPT, SETTINGS, write_model
@@ -27,18 +28,18 @@ TEMPLATE = """\
 license: mit
 library_name: ps-rl
 pipeline_tag: reinforcement-learning
-tags: [reinforcement-learning, ps-rl, {environment}]
+tags: [reinforcement-learning, ps-rl, {id}]
 model-index:
-- name: {preset}
+- name: {name}
   results:
   - task: {{type: reinforcement-learning}}
-    dataset: {{name: {environment}, type: {environment}}}
+    dataset: {{name: {id}, type: {id}}}
     metrics: [{{type: mean_return, value: {mean:.2f}}}]
 ---
 
 # {environment}, trained with ps-rl
 
-A policy of the preset `{preset}` ({algorithm}), after {steps:,} steps and {minutes:.1f} minutes of training.{own}
+A policy of the preset {preset} ({algorithm}), after {steps:,} steps and {minutes:.1f} minutes of training.{own}
 
 ## Score
 
@@ -58,8 +59,7 @@ This program, run in this folder, plays a game and shows the policy what it saw 
 {program}
 ```
 {onnx}
-`rl-eval --checkpoint .{flags}` plays full games with it. `settings.toml` has every setting of the run:
-`rl-cluster --config settings.toml{flags}` trains it again.
+{evaluate} plays full games with it. `settings.toml` has every setting of the run: {train} trains it again.
 
 The weights are those of the checkpoint with SHA-256 `{sha256}`. ps-rl {release} exported them.
 """
@@ -107,14 +107,17 @@ def write_policy(
 def model_card(trained: Trained, environments: Environments, result: Result, network: nn.Module | None) -> str:
     """Markdown with the front matter that model hubs read; `network`: the one that is exported as ONNX, too."""
     run, modules = trained.run, sorted(set(map(module_of, trained.run.parts)))
-    parts = ", ".join(f"`{part}`" for part in run.parts)
+    parts, flags = ", ".join(map(as_code, run.parts)), f" --import {' '.join(modules)}" if modules else ""
     onnx = "" if network is None else onnx_program(run.environment, environments, network)
     return TEMPLATE.format(
-        environment=run.environment.id,
+        environment=in_markdown(run.environment.id),
+        id=in_yaml(run.environment.id),
+        name=in_yaml(run.preset),
         own=f" It needs code that is not part of ps-rl: {parts}." if parts else "",
-        flags=f" --import {' '.join(modules)}" if modules else "",
-        preset=run.preset,
-        algorithm=run.algorithm_name,
+        evaluate=as_code(f"rl-eval --checkpoint .{flags}"),
+        train=as_code(f"rl-cluster --config settings.toml{flags}"),
+        preset=as_code(run.preset),
+        algorithm=in_markdown(run.algorithm_name),
         steps=trained.global_steps,
         minutes=trained.minutes,
         mean=result.mean,
@@ -123,8 +126,8 @@ def model_card(trained: Trained, environments: Environments, result: Result, net
         episodes=result.episodes,
         how=actions_of(result) + copies_in(result),
         baselines=_baselines(result),
-        protocol="\n".join(f"| {name} | {value} |" for name, value in environments.description.items()),
-        observations=environments.observations,
+        protocol="\n".join(f"| {name} | {in_markdown(str(one))} |" for name, one in environments.description.items()),
+        observations=in_markdown(str(environments.observations)),
         program=program(run, environments, is_greedy=result.greedy),
         onnx=ONNX_USE.format(program=onnx) if onnx else "",
         sha256=trained.sha256,
