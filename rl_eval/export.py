@@ -1,28 +1,33 @@
 """
 `rl-eval --export`: everything that an exported policy consists of, in a new folder.
 
-The model card says what the policy plays, how well, how that was measured, and how to use it.
+The model card says what the policy plays, how well, how that was measured, and how to use it. Some words on it are the
+user's own, such as the name of a preset, and a run may be a stranger's: whatever they are, YAML reads them as they are,
+and Markdown shows them, without a link and without HTML.
 """
 
+import json
+import re
 import shutil
 from pathlib import Path
 
 from torch import nn
 
 from ps_common.errors import SettingsError
-from ps_common.protocol.names import module_of
+from ps_common.protocol.names import module_of, printable
 from ps_common.release import release
 from ps_common.run_folder.policy_file import MODEL
 from ps_common.run_folder.trained import Trained
 from rl_agent.environments.interface import Environments
 from rl_eval.card_program import onnx_program, program
-from rl_eval.card_text import as_code, in_markdown, in_yaml
 from rl_eval.games import Result
 from rl_eval.onnx_file import write_onnx
 from rl_eval.policy_folder import CARD, ONNX, RECEIPT, SETTINGS, write_model
 from rl_eval.receipt import Receipt, write_receipt
 from rl_eval.scores import actions_of, copies_in, interval_of, scores_beside
 
+MARKED = re.compile(r"([\\`*_\[<>|&~$@:])")  # what Markdown, or one of its dialects, may take for more than text
+SPACE = re.compile(r"\s+")
 TEMPLATE = """\
 ---
 license: mit
@@ -133,6 +138,24 @@ def model_card(trained: Trained, environments: Environments, result: Result, net
         sha256=trained.sha256,
         release=release(),
     )
+
+
+def in_yaml(text: str) -> str:
+    """A scalar in quotes."""
+    quoted = json.dumps(printable(text), ensure_ascii=False)
+    return "".join(one if one.isprintable() else f"\\U{ord(one):08x}" for one in quoted)
+
+
+def in_markdown(text: str) -> str:
+    """Plain text on one line, also in a table."""
+    return MARKED.sub(r"\\\1", SPACE.sub(" ", printable(text)))
+
+
+def as_code(text: str) -> str:
+    """A code span on one line."""
+    shown = SPACE.sub(" ", printable(text))
+    fence = "`" * (1 + max(map(len, re.findall("`+", shown)), default=0))
+    return f"{fence} {shown} {fence}" if "`" in shown or not shown.strip() else f"{fence}{shown}{fence}"
 
 
 def _baselines(result: Result) -> str:

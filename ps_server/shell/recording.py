@@ -160,7 +160,7 @@ def beginning(machine: ParameterServer | Standby, *, vectors: bool, broken: str 
 
 
 def _lineage_of(machine: ParameterServer | Standby) -> Lineage | None:
-    return machine.lineage if isinstance(machine, ParameterServer) else machine.run and machine.run.lineage
+    return machine.lineage if isinstance(machine, ParameterServer) else getattr(machine.run, "lineage", None)
 
 
 def framed(row: Sequence[Any], lineage: Lineage | None = None) -> bytes:

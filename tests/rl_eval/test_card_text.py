@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from rl_eval.card_text import as_code, in_markdown, in_yaml
+from rl_eval.export import as_code, in_markdown, in_yaml
 from tests.rows import row
 
 ROUGH = [
