@@ -24,7 +24,7 @@ from ps_common.protocol.messages import Event, WatchedFrame
 from ps_common.protocol.names import is_import_path, module_of, printable
 from ps_common.protocol.status import Status, how_it_ended
 from ps_common.run_folder.checkpoint_folder import checkpoints_of
-from ps_common.run_folder.commands import command_of_run, what_next
+from ps_common.run_folder.commands import command_of_run, what_next, whose_code
 from ps_common.run_folder.endpoint_file import read_endpoint
 from ps_common.run_folder.paths import BEST, CHECKPOINTS, ENDPOINT, EPISODES, EVENTS, LOGGED, METRICS, SHARD_NAME
 from ps_common.run_folder.run_rows import EventRow, LoggedRow, MetricsRow, RowsTail, last_row
@@ -139,7 +139,7 @@ class WatchedRun:
             past["command"] = command_of_run(self.folder)
             modules = self._modules()
             lines = what_next(written, whole, modules=modules) if written and MAIN not in modules else []
-            past["next"] = list(map(printable, [*(_whose(modules) if lines else []), *lines]))
+            past["next"] = list(map(printable, [*(whose_code(modules) if lines else []), *lines]))
         return past
 
     def _now(self) -> dict[str, Any]:
@@ -162,7 +162,7 @@ class WatchedRun:
     def _for_more_workers(self) -> list[str]:
         imports = ["--import", *modules] if (modules := self._modules()) else []
         command = shlex.join(["rl-cluster", "--server", self.link.address, *imports])
-        lines = [*_whose(modules), "# more workers, on any machine:", command]
+        lines = [*whose_code(modules), "# more workers, on any machine:", command]
         return lines if self.link.address and MAIN not in modules else []
 
     def _modules(self) -> list[str]:
@@ -293,9 +293,3 @@ def newest_events(events: Sequence[EventRow]) -> list[EventRow]:
     """The newest, in order; of checkpoints, which come by the minute, the last one."""
     saved = [event for event in events if event.kind == "checkpoint"][-1:]
     return [event for event in events if event.kind != "checkpoint" or event in saved][-MOST_EVENTS:]
-
-
-def _whose(modules: Sequence[str]) -> list[str]:
-    """A line on modules that the folder of a run names, which may be a stranger's: the commands below import them."""
-    names = ", ".join(modules)
-    return [f"# these run code that the run's folder names: {names}; only where you trust it"] if modules else []
