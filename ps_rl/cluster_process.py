@@ -12,12 +12,13 @@ from pathlib import Path
 from ps_common.errors import PsRlError
 from ps_common.program.child_processes import Child
 from ps_common.program.objects import handed
+from ps_common.program.stop_signals import LAST_CHECKPOINT_SECONDS
 from ps_common.run_folder.paths import ENDPOINT, records_folder, written_at
 
 LOG = "cluster.log"
 LOOK_SECONDS = 0.2  # between two looks at it
 START_SECONDS = 300.0  # for the server to listen
-STOP_SECONDS = 30.0  # for a run to end in order
+STOP_SECONDS = LAST_CHECKPOINT_SECONDS + 10.0  # for a run to end in order
 
 
 class ClusterProcess:

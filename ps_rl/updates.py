@@ -19,7 +19,7 @@ from ps_common.errors import SettingsError
 from ps_common.meters import RateLimit
 from ps_common.protocol.names import is_name
 from ps_common.run_folder.paths import EPISODES, LOGGED, METRICS, TENSORBOARD, records_folder
-from ps_common.run_folder.run_rows import EpisodeRow, LoggedRow, MetricsRow, RowsTail, scored_rows
+from ps_common.run_folder.run_rows import EpisodeRow, LoggedRow, MetricsRow, RowsTail, last_row, scored_rows
 from ps_server.records.bounded_file import BoundedLinesFile, evenly_in_time
 from ps_server.records.tensorboard import EventFile
 
@@ -132,7 +132,9 @@ class LoggedCurves:
             self._file = BoundedLinesFile(folder / LOGGED, most_bytes=LOGGED_BYTES, thin=evenly_in_time)
             if (folder / TENSORBOARD).is_dir():
                 # TensorBoard leaves a file for good when a newer one is beside it.
-                self._events = EventFile(folder, LOGGED.partition(".")[0])
+                last = last_row(folder / LOGGED, LoggedRow)
+                newest = math.inf if last is None else last.global_steps
+                self._events = EventFile(folder, LOGGED.partition(".")[0], newest=newest)
         except OSError as error:
             raise SettingsError(f"{folder}: curves cannot be kept there: {error.strerror}") from error
         self._lock = threading.Lock()

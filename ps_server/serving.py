@@ -28,6 +28,7 @@ from ps_common.run_folder.paths import (
     make_run_folder,
     shard_folder,
     standby_folder,
+    write_whole,
 )
 from ps_common.settings.run_settings import flag_of
 from ps_common.sockets.curve import read_pair
@@ -267,7 +268,7 @@ def _check_sound(machine: ParameterServer | Standby, shell: ZmqServer, storage: 
     if not shell.broken:
         return
     with contextlib.suppress(OSError):
-        (storage.folder / BROKEN).write_bytes(beginning(machine, vectors=False, broken=shell.broken))
+        write_whole(storage.folder / BROKEN, beginning(machine, vectors=False, broken=shell.broken), mode=0o600)
     again = f"ps-server --resume {shlex.quote(str(storage.folder))}"
     what = f"go on from the newest checkpoint: {again}" if shell.served is not None else "start this standby anew"
     report = f"please report it with {storage.folder / BROKEN}"

@@ -24,7 +24,7 @@ from ps_common.protocol.messages import Event, WatchedFrame
 from ps_common.protocol.names import is_import_path, module_of, printable
 from ps_common.protocol.status import Status, how_it_ended
 from ps_common.run_folder.checkpoint_folder import checkpoints_of
-from ps_common.run_folder.commands import command_of_run, what_next
+from ps_common.run_folder.commands import command_of_run, what_next, whose_code
 from ps_common.run_folder.endpoint_file import read_endpoint
 from ps_common.run_folder.paths import BEST, CHECKPOINTS, ENDPOINT, EPISODES, EVENTS, LOGGED, METRICS, SHARD_NAME
 from ps_common.run_folder.run_rows import EventRow, LoggedRow, MetricsRow, RowsTail, last_row
@@ -139,7 +139,7 @@ class WatchedRun:
             past["command"] = command_of_run(self.folder)
             modules = self._modules()
             lines = what_next(written, whole, modules=modules) if written and MAIN not in modules else []
-            past["next"] = list(map(printable, lines))
+            past["next"] = list(map(printable, [*(whose_code(modules) if lines else []), *lines]))
         return past
 
     def _now(self) -> dict[str, Any]:
@@ -162,7 +162,8 @@ class WatchedRun:
     def _for_more_workers(self) -> list[str]:
         imports = ["--import", *modules] if (modules := self._modules()) else []
         command = shlex.join(["rl-cluster", "--server", self.link.address, *imports])
-        return ["# more workers, on any machine:", command] if self.link.address and MAIN not in modules else []
+        lines = [*whose_code(modules), "# more workers, on any machine:", command]
+        return lines if self.link.address and MAIN not in modules else []
 
     def _modules(self) -> list[str]:
         """Those that the command of the run names, by --import and by import paths."""

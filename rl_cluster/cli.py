@@ -14,23 +14,25 @@ from typing import Any
 import msgspec
 import tyro
 
-from ps_common.errors import PsRlError, ServerUnreachable
+from ps_common.errors import PsRlError, ServerUnreachable, SettingsError
 from ps_common.program.child_processes import OUTPUT_SECONDS, PipedChild, kill_all
 from ps_common.program.flags import Parsed, parse_with_run, typed_flags
 from ps_common.program.number_flags import NUMBERS
 from ps_common.program.objects import forget_objects, objects_here
-from ps_common.program.output import check_output, log_as, never_wait_for_output
+from ps_common.program.output import log_as, never_wait_for_output
 from ps_common.program.progress_display import ProgressDisplay
 from ps_common.program.stop_signals import StopSignal
 from ps_common.protocol.names import as_name, is_loopback, split_address
 from ps_common.protocol.status import Status, how_it_ended
 from ps_common.run_folder.commands import keep_command, what_next
 from ps_common.run_folder.followers import Followers, followers_of
+from ps_common.run_folder.output_files import check_output, write_output
 from ps_common.run_folder.paths import (
     METRICS,
     SERVER_LOG,
     claim_run_folder,
     make_run_folder,
+    make_shard_folder,
     shard_folder,
     shards_in,
 )
@@ -78,7 +80,7 @@ def _train(flags: Parsed[ClusterSettings]) -> int:
     folder, server_flags = prepare(flags)
     shards = flags.program.shards or shards_in(folder)
     shown = shard_folder(folder, 1, shards)
-    shown.mkdir(exist_ok=True)
+    make_shard_folder(shown)
     if flags.program.resume is None:
         keep_command(shown, PROGRAM)
     every, modules = flags.run.records.gif_every_episodes, flags.modules
@@ -206,9 +208,9 @@ def _report(flags: Parsed[ClusterSettings], status: Status, folder: Path, *, dea
     if path is not None:
         summary = _summary(status, flags.run) | {"deaths": deaths}
         try:
-            path.write_bytes(msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n")
-        except OSError as error:
-            print(f"--json {path}: cannot be written: {error.strerror}", file=sys.stderr)
+            write_output("--json", path, msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n")
+        except SettingsError as error:
+            print(error, file=sys.stderr)
     print(how_it_ended(status))
     if deaths:
         times = "once" if deaths == 1 else f"{deaths} times"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ps_common.errors import PsRlError, RequestRefused, ServerUnreachable
 from ps_common.program.child_processes import Child, end_all
-from ps_common.program.stop_signals import Interrupted
+from ps_common.program.stop_signals import LAST_CHECKPOINT_SECONDS, Interrupted
 from ps_common.program.supervision import SupervisedProcess, deaths_of
 from ps_common.protocol import messages
 from ps_common.protocol.names import EVERY_INTERFACE, bare_host
@@ -23,7 +23,7 @@ from rl_cluster.workers import SupervisedWorkers
 POLL_SECONDS = 0.5  # between two status requests
 REPLY_SECONDS = 2.0  # until a request has failed
 START_SECONDS = 300.0  # for the server to come up; on a machine with fifty busy processes it has taken over 60
-LEAVE_SECONDS = 10.0  # for servers to leave: they save the run
+LEAVE_SECONDS = LAST_CHECKPOINT_SECONDS  # for servers to leave
 TOLD_SECONDS = 2.0  # for workers to leave when the server has told them that the run is over
 WORKERS_SECONDS = 3.0  # for workers to leave when they are asked to
 FOLLOWS = (

@@ -14,9 +14,9 @@ import torch
 from rich.console import Console
 from rich.progress import track
 
-from ps_common.errors import SettingsError
 from ps_common.program.flags import parse_program
 from ps_common.program.reasons import say
+from ps_common.run_folder.output_files import write_output
 from ps_common.run_folder.paths import gif_name
 from ps_common.run_folder.policy_file import MODEL
 from ps_common.run_folder.trained import Trained, trained_in
@@ -141,7 +141,7 @@ def _write_files(
         write_policy(settings.export, trained, agent.network, environments, receipt, result, has_onnx=settings.onnx)
         print(f"policy: {settings.export}")
     if settings.json is not None:
-        _write(settings.json, result)
+        write_output("--json", settings.json, msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n")
     if settings.receipt is not None:
         write_receipt(settings.receipt, receipt_of(games, result, played, environments, seed=settings.seed))
         print(f"receipt: {settings.receipt}")
@@ -159,10 +159,3 @@ def _record(agent: Algorithm, trained: Trained, settings: EvaluationSettings) ->
         environment, greedy, seed = trained.run.environment, settings.greedy, settings.seed
         record(flag, path, agent, environment, greedy=greedy, seed=seed, overlay=settings.overlay)
         print(f"{kind}: {path}")
-
-
-def _write(path: Path, result: Result) -> None:
-    try:
-        path.write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n")
-    except OSError as error:
-        raise SettingsError(f"--json {path}: cannot be written: {error.strerror}") from error

@@ -18,6 +18,7 @@ from ps_common.errors import CheckpointError, ReceiptError
 from ps_common.protocol.names import as_text, printable
 from ps_common.protocol.record import check_format
 from ps_common.release import release
+from ps_common.run_folder.output_files import write_output
 from ps_common.run_folder.trained import Trained
 from ps_common.settings.regular_file import content_of
 from ps_common.settings.run_settings import run_for_peers, shown_run
@@ -78,14 +79,11 @@ def receipt_of(
 
 
 def write_receipt(path: Path, receipt: Receipt) -> None:
-    """The receipt with its checksums. Raises ReceiptError."""
+    """The receipt with its checksums. Raises SettingsError."""
     content = msgspec.json.decode(msgspec.json.encode(receipt))
     content["environment"] = run_for_peers(RunSpec(environment=receipt.environment))["environment"]
     content["checksums"] = checksums(content)
-    try:
-        path.write_bytes(msgspec.json.encode(content) + b"\n")
-    except OSError as error:
-        raise ReceiptError(f"--receipt {path}: cannot be written: {error.strerror}") from error
+    write_output("--receipt", path, msgspec.json.encode(content) + b"\n")
 
 
 def read_receipt(path: Path) -> Receipt:

@@ -11,9 +11,9 @@ from tyro.conf import arg
 
 from ps_common.errors import SettingsError
 from ps_common.program.number_flags import check_numbers
-from ps_common.program.output import check_output
 from ps_common.protocol.names import check_address
 from ps_common.run_folder.object_store import check_folder, is_url
+from ps_common.run_folder.output_files import check_output
 from ps_common.sockets.curve import CurveFlags
 
 MOST_EPISODES = 10**9

@@ -57,6 +57,7 @@ class CheckpointSchedule:
         self.saved_version = saved_version  # in the newest completed checkpoint; 0 before the first
         self.saved_episodes = episodes  # in that checkpoint
         self.saved_settings = 0  # the version of the settings in that checkpoint
+        self.saved_at: float | None = None  # the moment of its content; None: an earlier server has written it
         self._asked: dict[PeerId, int] = {}  # requests for a checkpoint that is not begun yet
         self._waiting: dict[PeerId, int] = {}  # requests for the one that is being written
         self.every_seconds = every_seconds
@@ -162,7 +163,7 @@ class CheckpointSchedule:
         """It is on disk; its pushes are durable once it is released. Returns the requests for it."""
         assert self._writing is not None, "the shell completed a checkpoint that was not started"
         self.saved_version, self.saved_episodes = self._writing.version, self._writing.episodes
-        self.saved_settings = self._writing.settings
+        self.saved_settings, self.saved_at = self._writing.settings, self._begun
         self._unreleased.append(self._writing)
         self.release(ledger, followed=followed)
         self.failing, self.error = False, ""
@@ -257,10 +258,11 @@ class Saving:
 
     def completed(self, run: TrainingRun, path: str) -> list[Effect]:
         """The checkpoint is on disk."""
+        again = "checkpoints can be written again: " if self._schedule.failing else ""
         requests = self._schedule.completed(run.ledger, followed=self._replication.followed)
         version, where = self._schedule.saved_version, as_text(path, LONGEST_SENTENCE)
         replies = [Send(peer, CheckpointSaved(request=one, path=where, version=version)) for peer, one in requests]
-        return [*replies, LogLine(f"version {version} saved as {where}", kind="checkpoint")]
+        return [*replies, LogLine(f"{again}version {version} saved as {where}", kind="" if again else "checkpoint")]
 
     def failed(self, run: TrainingRun, reason: str) -> list[Effect]:
         """The checkpoint could not be written. Training goes on; the next one is tried soon."""

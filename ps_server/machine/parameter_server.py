@@ -260,6 +260,7 @@ class ParameterServer:
             refused=dict(self.refusals.counts),
             not_modified=self.pushes.not_modified,
             checkpoint_version=self.checkpoints.saved_version,
+            checkpoint_age_seconds=None if self.checkpoints.saved_at is None else now - self.checkpoints.saved_at,
             checkpoint_failures=self.checkpoints.failures,
             checkpoint_error=self.checkpoints.error,
             checkpoint_seconds=self.checkpoints.every_seconds,

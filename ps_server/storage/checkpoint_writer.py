@@ -26,6 +26,7 @@ from ps_common.protocol.record import Record
 from ps_common.run_folder.checkpoint_file import read_checkpoint, remove_unfinished, write_checkpoint
 from ps_common.run_folder.checkpoint_folder import older_than
 from ps_common.run_folder.paths import BEST, MILESTONES, NEWEST, WRITING, checkpoint_name, milestone_name
+from ps_common.settings.regular_file import made_folder
 from ps_server.state.effects import SaveCheckpoint
 from ps_server.storage.checkpoint_store import CheckpointStore
 from ps_server.storage.earlier_life import move_aside, newest_checkpoint
@@ -150,9 +151,7 @@ def _lower_priority() -> None:
 
 
 def _replace_with_link(link: Path, target: Path) -> None:
-    beside = link.parent / WRITING / link.name
-    with contextlib.suppress(FileExistsError):
-        beside.parent.mkdir()
+    beside = made_folder(link.parent / WRITING) / link.name
     try:
         os.link(target, beside)
     except OSError:  # not every file system has hard links

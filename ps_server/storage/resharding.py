@@ -23,7 +23,14 @@ from ps_common.protocol.tensors import Schema
 from ps_common.run_folder.checkpoint_file import joined, newest_set, newest_step, read_newest, write_checkpoint
 from ps_common.run_folder.checkpoint_folder import newest_first
 from ps_common.run_folder.folder_lock import check_unlocked
-from ps_common.run_folder.paths import CHECKPOINTS, SHARD_FOLDERS, SHARD_NAME, checkpoint_name, shard_folder
+from ps_common.run_folder.paths import (
+    CHECKPOINTS,
+    SHARD_FOLDERS,
+    SHARD_NAME,
+    checkpoint_name,
+    make_shard_folder,
+    shard_folder,
+)
 from ps_common.run_folder.stored_run import fetch_sound, newest_set_in, newest_steps_in
 from ps_common.run_folder.stored_run import newest_first as newest_in_store
 from ps_server.storage.checkpoint_store import CheckpointStore
@@ -41,7 +48,7 @@ def folder_of_shard(given: Path, place: Shard | None) -> Path:
     if (match := SHARD_NAME.fullmatch(given.resolve().name)) is None:
         wanted = place or WHOLE
         folder = shard_folder(given, wanted.number, wanted.of)
-        folder.mkdir(exist_ok=True)
+        make_shard_folder(folder)
         return folder
     if place is not None and (str(place.number), str(place.of)) != match.groups():
         raise SettingsError(

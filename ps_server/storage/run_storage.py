@@ -13,7 +13,7 @@ from ps_common.errors import SettingsError
 from ps_common.protocol.lineage import Lineage
 from ps_common.run_folder.folder_lock import FolderLocks
 from ps_common.run_folder.paths import CHECKPOINTS, LINEAGE, REPLACED, SHARD_NAME, STORE, write_whole
-from ps_common.settings.regular_file import content_of
+from ps_common.settings.regular_file import content_of, made_folder
 from ps_server.storage.checkpoint_store import CheckpointStore
 from ps_server.storage.earlier_life import check_unused, write_lineage
 
@@ -33,9 +33,13 @@ class RunStorage:
         self.store = store
         self.checkpoints = checkpoints or folder / CHECKPOINTS
         try:
-            self.checkpoints.mkdir(parents=True, exist_ok=True)
+            if checkpoints is None:
+                made_folder(self.checkpoints)
+            else:
+                checkpoints.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise SettingsError(f"{self.checkpoints}: checkpoints cannot be kept there: {error.strerror}") from error
+            why = f"{error.strerror}; --checkpoint-dir names another folder"
+            raise SettingsError(f"{self.checkpoints}: checkpoints cannot be kept there: {why}") from error
         self._outlives_us = False
         self._locks = FolderLocks([folder, self.checkpoints])
         try:

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.timeout(600)
 __all__ = ["open_page"]  # a fixture
 
 LOSSES = "(runs.get(0)?.points.loss ?? []).filter((loss) => loss !== null).length"
+TOKEN = "a-secret-of-a-test"
 ENDLESS = ("--preset", "cartpole-a3c", "--max-steps", "1000000000", "--until-return", "None")
 LINK = "document.getElementById('link').textContent"
 AN_ALIVE_WORKER = "document.querySelector('#workers tr[data-state=alive]') !== null"
@@ -118,8 +119,8 @@ def test_a_page_whose_program_is_gone_says_so_and_takes_no_worker_for_alive(
     """The run goes on; of a killed program the browser's console names the refused connections."""
     _, endpoint = programs.start_server(*ENDLESS, run_dir=tmp_path / "my-run")
     programs.start("rl-worker", "--server", endpoint)
-    web = programs.start("ps-web", str(tmp_path / "my-run"), "--port", "0", "--token", "secret")
-    address = printed_address(web)
+    web = programs.start("ps-web", str(tmp_path / "my-run"), "--port", "0", "--token", TOKEN)
+    address = f"{printed_address(web)}?token={TOKEN}"
     with pages_of(browser, []) as opened:
         page = opened(address)
         until(page, AN_ALIVE_WORKER)
@@ -128,7 +129,7 @@ def test_a_page_whose_program_is_gone_says_so_and_takes_no_worker_for_alive(
         it_is_over(page, "my-run: CartPole-v1, ", *said)
         if number == signal.SIGKILL:
             port = address.partition("127.0.0.1:")[2].partition("/")[0]
-            programs.start("ps-web", str(tmp_path / "my-run"), "--port", port, "--token", "secret")
+            programs.start("ps-web", str(tmp_path / "my-run"), "--port", port, "--token", TOKEN)
             until(page, AN_ALIVE_WORKER)
             until(page, f"{LINK}.includes('training at')")
             assert page.locator("#adjust").is_visible()

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import aiohttp
 import msgspec
@@ -145,6 +146,16 @@ def test_the_printed_address_leaves_a_cookie_and_no_token_in_the_address_bar(fol
         assert "HttpOnly" in cookie
         assert "SameSite=Strict" in cookie
         assert (await client.get("/")).status == 200  # with the cookie
+        value = cookie.partition("=")[2].partition(";")[0]
+        assert TOKEN not in value
+        client.session.cookie_jar.clear()
+        assert (await client.get("/", headers={"Authorization": f"Bearer {value}"})).status == 401, "it is no token"
+        good_until, _, signature = value.partition(".")
+        for other in (f"{int(good_until) + 1}.{signature}", f"{good_until}.", value[:-1], "x", "ä.ö", TOKEN, ""):
+            assert (await client.get("/", headers={"Cookie": f"ps_web_1={other}"})).status == 401, other
+        assert (await client.get("/", headers={"Cookie": f"ps_web_1={value}"})).status == 200
+        with mock.patch("time.time", return_value=int(good_until)):
+            assert (await client.get("/", headers={"Cookie": f"ps_web_1={value}"})).status == 401, "it is too old"
 
     with_page(folder, check, is_open=False)
 

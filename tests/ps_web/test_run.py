@@ -74,12 +74,14 @@ def test_commands_to_type_next_import_the_modules_that_the_first_command_named(f
         ("rl-cluster --name 'torn", ""),
     ]:
         (folder / "command").write_text(command)
-        imports = f" --import {modules}" if modules else ""
-        assert watched(folder).whole()["next"][1].endswith(f"rl-eval --checkpoint {folder}{imports}")
+        imports, whose = f" --import {modules}" if modules else "", int(bool(modules))
+        said = watched(folder).whole()["next"]
+        assert ["these run code that the run's folder names: " in said[0]] == [bool(modules)]
+        assert said[1 + whose].endswith(f"rl-eval --checkpoint {folder}{imports}")
         live = watched(folder)
         live.link.address = "host:5555"
         live._take_status(a_status(global_steps=200))
-        assert live.whole()["next"][1] == f"rl-cluster --server host:5555{imports}"
+        assert live.whole()["next"][1 + whose] == f"rl-cluster --server host:5555{imports}"
     (folder / "command").write_text("rl-cluster --environment __main__:Maze")
     assert watched(folder).whole()["next"] == [], "no command has the class of a notebook"
 

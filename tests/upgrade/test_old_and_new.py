@@ -60,7 +60,7 @@ def a_server_serves_all(programs: Programs, server: Side, peers: Side) -> None:
             assert soundly_ended(program) == 0, program.output
             assert says in program.output
     page = peers.start(programs, "ps-web", "--server", at, "--port", "0")
-    wait_for(lambda: "ps_rl_environment_steps_total" in metrics_of(page), within_seconds=SECONDS, program=page)
+    wait_for(lambda: "ps_rl_environment_steps" in metrics_of(page), within_seconds=SECONDS, program=page)
     folder = str(programs.folder / "standby")
     flags = ("--host", "127.0.0.1", "--port", "0", "--standby-of", at, "--run-dir", folder)
     standby = peers.start(programs, "ps-server", *flags)

@@ -107,6 +107,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     refused: dict[Name, Count]  # by code; discarded pushes too
     not_modified: Count
     checkpoint_version: Count  # of the newest completed checkpoint
+    checkpoint_age_seconds: Number | None = None  # since the moment of its content; None: an earlier server wrote it
     checkpoint_failures: Count
     checkpoint_error: Sentence = ""  # why the newest one could not be written; "" where it was
     standby: StandbyStatus | None = None  # None: none has followed this server

@@ -7,7 +7,6 @@ leaves unfinished files in the hidden folder alone. A checksum of the content sh
 no protection against forgery.
 """
 
-import contextlib
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -34,7 +33,7 @@ from ps_common.protocol.record import (
 from ps_common.protocol.tensors import Schema
 from ps_common.run_folder.checkpoint_folder import checkpoints_of, first_sound, why_none
 from ps_common.run_folder.paths import BEST, CHECKPOINTS, SHARD_FOLDERS, SHARD_NAME, WRITING, newest_whole, steps_in
-from ps_common.settings.regular_file import MOST_FILE_BYTES, check_regular, flush
+from ps_common.settings.regular_file import MOST_FILE_BYTES, check_regular, flush, made_folder
 from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import RunSpec
 
@@ -54,8 +53,7 @@ def write_checkpoint(path: Path, vectors: dict[str, Tensor], record: Record) -> 
     metadata = {"format": f"ps-rl {KIND} {FORMAT}", "record": text.decode(), "xxh3_128": _digest(vectors, text)}
     beside = path.parent / WRITING / path.name
     try:
-        with contextlib.suppress(FileExistsError):
-            beside.parent.mkdir()
+        made_folder(beside.parent)
         safetensors.torch.save_file(vectors, beside, metadata)
         beside.chmod(0o644)  # the library makes it readable by its owner alone, unlike the run's other files
         flush(beside)

@@ -49,6 +49,12 @@ def what_next(status: Status, folder: Path, *, modules: Sequence[str]) -> list[s
     return lines
 
 
+def whose_code(modules: Sequence[str]) -> list[str]:
+    """A line on modules that the folder of a run names, which may be a stranger's: the commands below import them."""
+    names = ", ".join(modules)
+    return [f"# these run code that the run's folder names: {names}; only where you trust it"] if modules else []
+
+
 def _raised_limits(status: Status) -> list[str]:
     """Flags that lift the limits that the run has reached; otherwise the resumed run would end at once."""
     flags = [] if status.minutes_to_target is None else ["--until-return None"]

@@ -16,6 +16,7 @@ from typing import Literal, Self
 
 from ps_common.errors import PsRlError, SettingsError
 from ps_common.program.child_processes import Child, end_all
+from ps_common.program.output import line_of_page
 from ps_common.program.supervision import SupervisedProcess, deaths_of
 from ps_common.run_folder.paths import PAGE, WEB_LOG, tracker_log
 
@@ -75,7 +76,7 @@ class Followers:
         return lines
 
     def announce_page(self, *, leaving: Callable[[], bool]) -> None:
-        """Print the page's address with its token, or where that will be; or why there is no page, if it fails."""
+        """Print the page's address, or where that will be; or why there is no page, if it fails."""
         for process in list(self._all):
             if process.name == PAGE:
                 print(self._first_line(process, leaving), flush=True)
@@ -89,7 +90,7 @@ class Followers:
             if page.child.age_seconds > PAGE_SECONDS or leaving():
                 return f"page: its address will be in {file}"
             page.child.wait(within_seconds=POLL_SECONDS)
-        return "page: " + file.read_text(encoding="utf-8")
+        return line_of_page(file.read_text(encoding="utf-8"), token_is=f"in {file}")
 
     def ask_to_leave(self) -> None:
         """The run is over: they do the last of their work."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 
 from ps_common.errors import Fenced, SettingsError
-from ps_common.settings.regular_file import flush, opened_to_write
+from ps_common.settings.regular_file import flush, made_folder, opened_to_write
 from ps_common.settings.run_files import SETTINGS
 
 SHARD_FOLDERS = "shard-*-of-*"  # pattern of the folders, in that of the run, that its shards keep
@@ -55,6 +55,14 @@ PAGE = "page"  # address of the page while it is served, with its token
 def shard_folder(run_folder: Path, shard: int, shards: int) -> Path:
     """The folder of one of so many shards; that of the run where there are no others."""
     return run_folder / f"shard-{shard}-of-{shards}" if shards > 1 else run_folder
+
+
+def make_shard_folder(folder: Path) -> None:
+    """Make the folder of a shard in that of its run, which is there. Raises SettingsError."""
+    try:
+        made_folder(folder)
+    except OSError as error:
+        raise SettingsError(f"{folder}: cannot be made: {error.strerror}") from error
 
 
 def checkpoint_name(global_steps: int) -> str:

@@ -19,6 +19,7 @@ from ps_common.errors import CheckpointError, OtherFormat, StoreError
 from ps_common.run_folder.checkpoint_file import read_checkpoint
 from ps_common.run_folder.object_store import ObjectStore
 from ps_common.run_folder.paths import BEST, LINEAGE, NEWEST, NUMBERED, SHARD_NAME, WRITING, newest_whole, steps_in
+from ps_common.settings.regular_file import made_folder
 
 log = logging.getLogger("ps-rl")
 
@@ -65,7 +66,8 @@ def fetch(store: ObjectStore, one: Stored, folder: Path) -> Path:
     """Download a checkpoint into a folder, where it appears whole and verified. Raises CheckpointError."""
     path, beside = folder / one.file, folder / WRITING / one.file
     try:
-        beside.parent.mkdir(parents=True, exist_ok=True)
+        made_folder(beside.parent)
+        beside.unlink(missing_ok=True)
         store.download(one.name, beside)
         read_checkpoint(beside)
         beside.rename(path)

@@ -5,6 +5,7 @@ is written goes to no link: in the folder of a run that came from elsewhere, it 
 A FIFO would block for ever, and a link to /dev/zero has no end. Errors are OSErrors: `strerror` says what is wrong.
 """
 
+import contextlib
 import errno
 import os
 import stat
@@ -39,7 +40,7 @@ def opened_to_write(path: Path, *, anew: bool = False, mode: int = 0o666) -> Buf
         descriptor = os.open(path, flags | os.O_RDWR | os.O_CREAT | UNHURT, mode)
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise OSError(errno.ELOOP, "is a link, to which nothing is written", str(path)) from error
+            raise _is_a_link(path) from error
         raise
     try:
         _check(os.fstat(descriptor), path, None)
@@ -56,6 +57,17 @@ def flush(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def made_folder(path: Path) -> Path:
+    """The folder, made if it is missing, and never the one that a link leads to. Raises OSError."""
+    with contextlib.suppress(FileExistsError):
+        path.mkdir()
+    if path.is_symlink():
+        raise _is_a_link(path)
+    if not path.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
+    return path
 
 
 def content_of(path: Path, *, most_bytes: int = MOST_BYTES) -> bytes:
@@ -75,6 +87,10 @@ def toml_in(path: Path) -> dict[str, Any]:
 def check_regular(path: Path, *, most_bytes: int | None = None) -> None:
     """For files that a library opens. Raises OSError."""
     _check(path.stat(), path, most_bytes)
+
+
+def _is_a_link(path: Path) -> OSError:
+    return OSError(errno.ELOOP, "is a link, to which nothing is written", str(path))
 
 
 def _check(status: os.stat_result, path: Path, most_bytes: int | None) -> None:
