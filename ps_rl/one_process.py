@@ -69,8 +69,8 @@ class LocalServer:
         received = read_to_server(list(to_frames(message, vector)))
         self._do(self.machine.receive(peer, *received, now=time.monotonic()))
 
-    def stop(self, reason: str) -> None:
-        self.receive(DRIVER, StopRequest(request=1, reason=as_text(reason)))
+    def stop(self, reason: str, *, failed: bool = False) -> None:
+        self.receive(DRIVER, StopRequest(request=1, reason=as_text(reason), failed=failed))
 
     def pass_time(self) -> None:
         """To be called often."""
@@ -150,8 +150,8 @@ class Link:
     def shared_array(self, size: int) -> None:
         """Nothing is copied anyway."""
 
-    def say_goodbye(self, reason: str = "") -> None:
-        self._call(lambda now: self.machine.leave(reason, now=now))
+    def say_goodbye(self, reason: str = "", *, failed: bool = False) -> None:
+        self._call(lambda now: self.machine.leave(reason, failed=failed, now=now))
 
     def close(self, *, seconds: float) -> None:
         del self._server.links[self._peer]
@@ -224,7 +224,7 @@ def _serve(run: Run, flags: Sequence[str], on_tick: Callable[[], None]) -> None:
         try:
             _work(server, cluster)
         except BaseException as error:
-            server.stop(reason_of(error))
+            server.stop(reason_of(error), failed=isinstance(error, Exception))
             raise
         finally:
             server.close()

@@ -19,7 +19,6 @@ import msgspec
 
 from ps_common.errors import SettingsError
 from ps_common.protocol.names import printable
-from ps_common.protocol.status import how_it_ended
 from ps_common.run_folder.endpoint_file import is_serving
 from ps_common.run_folder.paths import ENDPOINT, METRICS, records_folder, run_folders_below, run_name, written_at
 from ps_common.run_folder.run_rows import MetricsRow, last_row
@@ -27,7 +26,7 @@ from ps_common.settings.run_files import SETTINGS, settings_as_written
 from ps_common.settings.run_settings import NAMED_SECTIONS
 from ps_common.settings.run_spec import RunSpec
 from ps_common.sockets.curve import ClientKeys
-from ps_web.run import WatchedRun
+from ps_web.run import WatchedRun, ending_of
 from ps_web.viewers import Viewers
 
 MOST_SHOWN = 50  # runs whose curves one page has
@@ -49,6 +48,7 @@ class RunLine(msgspec.Struct, frozen=True, kw_only=True):
     steps: int = 0
     minutes: float = 0.0
     ended: str = ""
+    failed: bool = False
 
 
 class RunIndex:
@@ -141,7 +141,7 @@ def _read(run: WatchedRun, folder: Path, written: float) -> RunLine:
             "best": last.best_mean_return_100,
             "steps": last.global_steps,
             "minutes": last.minutes,
-            "ended": how_it_ended(last) if last.ending else "",
+            **ending_of(last if last.ending else None),
         }
     environment = settings.get("environment")
     game = _text(environment.get("id")) if isinstance(environment, dict) else ""

@@ -91,6 +91,9 @@ def _train(flags: Parsed[ClusterSettings]) -> int:
                 status = _last_status(shown)
                 display.finish(status)
             followers.ask_to_leave()
+        except PsRlError as error:
+            cluster.fail(str(error))
+            raise
         finally:
             cluster.end()
             forget_objects()
@@ -193,6 +196,8 @@ def _watch(cluster: LocalCluster, look: Callable[[], list[str]], display: Progre
             for death in cluster.take_deaths():
                 deaths += 1
                 display.print_line(death)
+            for note in cluster.take_notes():
+                display.print_line(note)
         if status is None:
             return deaths
         display.show(status)

@@ -214,7 +214,7 @@ class ParameterServerClient:
         if not self._is_closed:
             self._is_closed = True
             atexit.unregister(self.close)
-            self._connections.close(reason)
+            self._connections.close(reason, failed=bool(reason))
 
     def _use(self, schema: Schema) -> Parameters:
         self._schema = schema

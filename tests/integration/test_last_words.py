@@ -39,9 +39,9 @@ def it_is_over(page: Page, *said: str) -> None:
     ("flags", "said"),
     [
         nightly(("--max-steps", "40000"), ("over after ", "(max_steps 40000 reached)", "ps-web has ended.")),
-        (("--until-return", "150"), ("solved after ", "the last 100 games reached 150")),
+        (("--until-return", "150"), ("reached 150 in training after ", "the last 100 games")),
     ],
-    ids=["budget", "solved"],
+    ids=["budget", "target"],
 )
 def test_the_last_word_is_how_the_run_ended(
     programs: Programs, tmp_path: Path, open_page: Callable[..., Page], flags: tuple[str, ...], said: tuple[str, ...]

@@ -105,7 +105,7 @@ class ProgressDisplay:
             for first in range(0, len(cells), columns):
                 grid.add_row(*cells[first : first + columns])
         title = Text(status.preset or "undecided", style="bold").append(f"  {status.environment}", style="not bold")
-        state = Text(f"the run is over: {status.ending}" if status.ending else _phase(status))
+        state = Text(_phase(status))
         return Panel(Group(*self._curve_lines(status), grid), title=title, title_align="left", subtitle=state)
 
     def _curve_lines(self, status: Status) -> list[RenderableType]:
@@ -127,6 +127,8 @@ def _set_attributes(attributes: list[Any]) -> None:
 
 def _phase(status: Status) -> str:
     """The state of the run in words."""
+    if status.ending:
+        return f"the run {'has failed' if status.failed else 'is over'}: {status.ending}"
     if status.drained:
         return "drained; ps-ctl resume admits workers"
     if status.paused:
