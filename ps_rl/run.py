@@ -1,6 +1,4 @@
-"""
-`Run`: a run as a Python object, from its folder; live or over.
-"""
+"""`Run`: a run as a Python object, from its folder; live or over."""
 
 import atexit
 import contextlib
@@ -22,7 +20,7 @@ from ps_common.program.objects import have, pickled
 from ps_common.program.progress_display import ProgressDisplay
 from ps_common.program.reasons import reason_of
 from ps_common.protocol.messages import StopRequest
-from ps_common.protocol.names import LONGEST_SENTENCE, as_text
+from ps_common.protocol.names import as_text
 from ps_common.run_folder.checkpoint_folder import checkpoints_of
 from ps_common.run_folder.endpoint_file import is_serving, read_endpoint
 from ps_common.run_folder.paths import ENDPOINT, EPISODES, METRICS, check_whole_run, records_folder
@@ -154,16 +152,13 @@ class Run:
         The `reason` is shown as that of the run's end. With a reason a run of others is asked to end, too: raises
         PsRlError when its server does not reply, or refuses.
         """
-        self._end(reason, failed=False)
-
-    def _end(self, reason: str, *, failed: bool) -> None:
         if self.stop_here is not None:
             self.stop_here(reason or "stopped")
             return
         is_ours = self._child is not None and self._pid == os.getpid()  # not in a forked process
         if reason and (endpoint := self.endpoint):
             with contextlib.suppress(*([PsRlError] if is_ours else [])):
-                request = StopRequest(request=1, reason=as_text(reason, LONGEST_SENTENCE), failed=failed)
+                request = StopRequest(request=1, reason=as_text(reason), failed=self._failure is not None)
                 ask_run(endpoint, request, timeout_seconds=REPLY_SECONDS)
                 if is_ours and self._child is not None:
                     self._child.wait(within_seconds=STOP_SECONDS)
@@ -223,8 +218,7 @@ class Run:
         Raises PsRlError with what rl-eval says.
         """
         with tempfile.TemporaryDirectory() as place:
-            path = Path(place) / "result.json"
-            flags = ["--episodes", str(episodes), "--seed", str(seed), "--json", str(path)]
+            flags = ["--episodes", str(episodes), "--seed", str(seed), "--json", str(path := Path(place) / "result")]
             flags += [*(["--greedy"] if greedy else []), *([] if epsilon is None else ["--epsilon", str(epsilon)])]
             self._rl_eval(flags, imports)
             return msgspec.json.decode(path.read_bytes(), type=Result)
@@ -270,9 +264,7 @@ class Run:
         return f"<p><code>{escape(str(self.folder))}</code>: {self._so_far()}</p>{self.curve().svg()}"
 
     def _so_far(self) -> str:
-        status = self.status
-        state = "live" if self.is_live else f"failed: {status.ending}" if status and status.failed else "over"
-        return state + (f", {status.so_far}" if status else "")
+        return ("live" if self.is_live else "over") + (f", {status.so_far}" if (status := self.status) else "")
 
     def _rows(self) -> Iterator[MetricsRow]:
         path = records_folder(self.folder) / METRICS
@@ -296,14 +288,13 @@ class Run:
                 self.call(callbacks, update)
         except BaseException as error:
             self._failure = error
-            self._end(f"a callback has failed: {reason_of(error)}", failed=True)
+            self.stop(f"a callback has failed: {reason_of(error)}")
 
     def _check(self) -> None:
         """Raises PsRlError when the run has failed, and what a callback has raised."""
         if self._failure is not None:
             raise self._failure
-        if self._child is not None:
-            if self._child.has_died:
-                raise PsRlError(self._child.cause_of_death())
-        elif (status := self.status) and status.failed and not self.is_live:
-            raise PsRlError(status.ending)
+        if self._child is not None and self._child.has_died:
+            raise PsRlError(self._child.cause_of_death())
+        if self._child is None and (last := self.status) and last.failed and not self.is_live:
+            raise PsRlError(last.ending)

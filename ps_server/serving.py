@@ -17,14 +17,7 @@ from ps_common.program.reasons import reason_of, say
 from ps_common.program.resources import flush_denormals
 from ps_common.program.stop_signals import StopSignal
 from ps_common.protocol.lineage import WHOLE
-from ps_common.protocol.names import (
-    EVERY_INTERFACE,
-    LONGEST_SENTENCE,
-    as_text,
-    is_loopback,
-    join_address,
-    split_address,
-)
+from ps_common.protocol.names import EVERY_INTERFACE, as_text, is_loopback, join_address, split_address
 from ps_common.protocol.status import Status
 from ps_common.run_folder.commands import keep_command
 from ps_common.run_folder.followers import Followers, followers_of
@@ -146,7 +139,7 @@ def _last_status(machine: ParameterServer | Standby) -> Status:
     status, error = machine.status(now=time.monotonic()), sys.exception()
     if status.ending or not isinstance(error, Exception):
         return status
-    return msgspec.structs.replace(status, ending=as_text(reason_of(error), LONGEST_SENTENCE), failed=True)
+    return msgspec.structs.replace(status, ending=as_text(reason_of(error)), failed=True)
 
 
 def _on_tick(records: RunRecords, followers: Followers) -> Callable[[Status], None]:

@@ -22,7 +22,7 @@ from ps_common.program.flags import typed_flags
 from ps_common.program.objects import MAIN
 from ps_common.protocol.messages import Event, WatchedFrame
 from ps_common.protocol.names import is_import_path, is_loopback, module_of, printable, split_address
-from ps_common.protocol.status import Status, how_it_ended
+from ps_common.protocol.status import Status
 from ps_common.run_folder.checkpoint_folder import checkpoints_of
 from ps_common.run_folder.commands import command_of_run, what_next
 from ps_common.run_folder.endpoint_file import read_endpoint
@@ -36,6 +36,8 @@ from ps_web.history import (
     MetricsPoint,
     StalenessHistogram,
     Table,
+    ending_of,
+    newest_events,
 )
 from ps_web.link import ServerLink
 from ps_web.viewers import Viewers
@@ -45,7 +47,6 @@ Read = tuple[list[R], bool]  # what a RowsTail returns
 
 STILL_SECONDS = 6.0  # a server adds a row to its folder every two
 MOST_READ = 12_000  # rows of a long file: a table has room for fewer
-MOST_EVENTS = 200
 
 
 class WatchedRun:
@@ -295,14 +296,3 @@ class WatchedRun:
         if self._standby:
             places.append(self._standby)
         return places
-
-
-def ending_of(last: Status | None) -> dict[str, Any]:
-    """What a page is told of the end of a run; None: it goes on, or nobody has seen its end."""
-    return {"ended": how_it_ended(last) if last else "", "failed": bool(last and last.failed)}
-
-
-def newest_events(events: Sequence[EventRow]) -> list[EventRow]:
-    """The newest, in order; of checkpoints, which come by the minute, the last one."""
-    saved = [event for event in events if event.kind == "checkpoint"][-1:]
-    return [event for event in events if event.kind != "checkpoint" or event in saved][-MOST_EVENTS:]

@@ -99,7 +99,7 @@ def _train(flags: Parsed[ClusterSettings]) -> int:
             forget_objects()
     _report(flags, status, folder, deaths=deaths)
     if status.episodes:  # a plot that fails says why itself, and the run has not failed
-        plot = PipedChild("ps_ctl", ["plot", str(folder)], print)
+        plot = PipedChild("ps_ctl", ["plot", str(folder)], lambda line: print(f"# its curve, as it is now: {line}"))
         plot.wait()
         plot.read_rest(within_seconds=OUTPUT_SECONDS)
     return 0

@@ -16,8 +16,9 @@ from ps_common.run_folder.endpoint_file import address_of
 from ps_common.run_folder.run_rows import EventRow, LoggedRow, record_failure
 from ps_rl.run import Run
 from ps_web import run
+from ps_web.history import MOST_EVENTS, newest_events
 from ps_web.index import RunIndex
-from ps_web.run import MOST_EVENTS, WatchedRun, newest_events
+from ps_web.run import WatchedRun
 from ps_web.viewers import Viewers
 
 LEAST = {"epoch": 1, "refused": {}, "not_modified": 0, "checkpoint_version": 0, "checkpoint_failures": 0}
@@ -103,7 +104,7 @@ def test_a_run_has_failed_for_the_page_the_list_and_python_alike(folder: Path) -
     assert (line.failed, line.ended) == (True, f"failed after 0.1 minutes and 100 steps: {why}")
     assert sent["events"][-1].kind == "end"
     opened = Run.open(folder)
-    assert f"failed: {why}" in repr(opened)
+    assert f", failed: {why}" in repr(opened)
     with pytest.raises(PsRlError, match="ValueError: boom"):
         opened.wait()
     with pytest.raises(SettingsError, match=r"no server serves a run there now .*failed after 0\.1 minutes.*boom"):

@@ -125,9 +125,8 @@ class ParameterClient:
     def leave(self, reason: str, *, failed: bool = False, now: float) -> Call:
         """Send GOODBYE, even when the run is over, and nothing after it; the reply is Farewell."""
         self.phase = Phase.LEFT if self.error is None else self.phase
-        ticket = self._requests.next_ticket()
-        goodbye = messages.Goodbye(request=ticket, reason=as_text(reason), failed=failed)
-        return ticket, [self._requests.send_now(goodbye)]
+        goodbye = messages.Goodbye(request=self._requests.next_ticket(), reason=as_text(reason), failed=failed)
+        return goodbye.request, [self._requests.send_now(goodbye)]
 
     # -- what the shell calls -----------------------------------------------------------------------------------------
 

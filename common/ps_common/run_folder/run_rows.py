@@ -48,7 +48,8 @@ class MetricsRow(Status, frozen=True, kw_only=True, forbid_unknown_fields=False)
     def so_far(self) -> str:
         """How far the run is, in words."""
         scored = "" if self.mean_return_100 is None else f", mean return {self.mean_return_100:.2f}"
-        return f"{self.global_steps:,} steps, {self.minutes:.1f} minutes{scored}"
+        failed = f", failed: {self.ending}" if self.failed else ""
+        return f"{self.global_steps:,} steps, {self.minutes:.1f} minutes{scored}{failed}"
 
 
 class Scored(Protocol):
