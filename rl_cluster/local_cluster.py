@@ -64,6 +64,7 @@ class LocalCluster:
         self._notes: list[str] = []
         self._stall_seconds = stall_seconds
         self._was_drained = False
+        self._is_draining = False  # as the first server has said last
         self._ending = ""  # the reason for which the run was asked to end
         self._workers = SupervisedWorkers([], self._start_worker, stall_seconds=stall_seconds)
         self._servers: list[SupervisedProcess] = []
@@ -126,13 +127,15 @@ class LocalCluster:
         try:
             status = self._status()
         except ServerUnreachable:
-            self._deaths += deaths_of(others) + self._workers.replace_dead(None)
+            if not self._is_draining:
+                self._deaths += deaths_of(others) + self._workers.replace_dead(None)
             raise
+        self._is_draining = status.phase == "draining"
         if status.phase == STANDBY_PHASE:
             raise PsRlError(f"{FOLLOWS} (ps-ctl stop --server …; {first.child.log} names it) or take another --port")
         for server in self._servers:  # each update is one of every shard
             server.note_work(status.updates)
-        if status.phase != "draining":
+        if not self._is_draining:
             self._deaths += deaths_of(others)
             self._deaths += self._workers.replace_dead(status)
             self._follow_drain(is_drained=status.drained)
