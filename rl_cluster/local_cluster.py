@@ -63,8 +63,7 @@ class LocalCluster:
         self._deaths: list[str] = []
         self._notes: list[str] = []
         self._stall_seconds = stall_seconds
-        self._was_drained = False
-        self._is_draining = False  # as the first server has said last
+        self._was_drained = self._is_draining = False  # as the first server has said last
         self._ending = ""  # the reason for which the run was asked to end
         self._workers = SupervisedWorkers([], self._start_worker, stall_seconds=stall_seconds)
         self._servers: list[SupervisedProcess] = []

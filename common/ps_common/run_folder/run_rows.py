@@ -18,7 +18,7 @@ from ps_common.protocol.messages import Event
 from ps_common.protocol.names import LONGEST_SENTENCE, Count, Name, Sequence, as_text
 from ps_common.protocol.status import Status
 from ps_common.run_folder.folder_lock import FolderLocks
-from ps_common.run_folder.paths import EPISODES, EVENTS, METRICS
+from ps_common.run_folder.paths import ENDPOINT, EPISODES, EVENTS, METRICS
 from ps_common.settings.regular_file import opened, opened_to_write
 
 R = TypeVar("R", bound=msgspec.Struct)
@@ -152,6 +152,7 @@ def record_failure(run_folder: Path, why: str) -> None:
     with contextlib.suppress(OSError, SettingsError), contextlib.closing(FolderLocks([run_folder])):
         _append(run_folder / METRICS, failed)
         _append(run_folder / EVENTS, end)
+        (run_folder / ENDPOINT).unlink(missing_ok=True)  # of a server that was killed
 
 
 def _append(path: Path, row: msgspec.Struct) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from ps_common.protocol.status import how_it_ended
 from ps_common.run_folder.folder_lock import FolderLocks
-from ps_common.run_folder.paths import EVENTS, METRICS
+from ps_common.run_folder.paths import ENDPOINT, EVENTS, METRICS
 from ps_common.run_folder.run_rows import EventRow, MetricsRow, last_row, record_failure, rows_in
 from tests.ps_server.records.test_metrics import a_status
 
@@ -25,6 +25,7 @@ def write_row(folder: Path, *, torn: bool = False, **changes: object) -> Metrics
 @pytest.mark.parametrize("torn", [False, True], ids=["whole", "with half a line, as a killed writer leaves it"])
 def test_a_failure_is_the_last_row_and_the_last_event(tmp_path: Path, torn: bool) -> None:
     row = write_row(tmp_path, torn=torn)
+    (tmp_path / ENDPOINT).write_text("127.0.0.1:5555\n")
     record_failure(tmp_path, WHY)
     last, event = last_row(tmp_path / METRICS, MetricsRow), last_row(tmp_path / EVENTS, EventRow)
     assert last is not None
@@ -33,6 +34,7 @@ def test_a_failure_is_the_last_row_and_the_last_event(tmp_path: Path, torn: bool
     changed = {"time": last.time, "ending": WHY, "failed": True, "workers_alive": 0}
     assert last == msgspec.structs.replace(row, **changed), "nothing else of the run changes"
     assert (event.kind, event.epoch, event.number, event.text) == ("end", 3, 1, f"the run has failed: {WHY}")
+    assert not (tmp_path / ENDPOINT).exists(), "nobody is asked any more"
     assert len(list(rows_in(tmp_path / METRICS, MetricsRow))) == 2
 
 

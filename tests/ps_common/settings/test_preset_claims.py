@@ -55,7 +55,8 @@ def test_beside_each_target_stands_the_score_of_new_games() -> None:
             if not (ROOT / "zoo" / preset).is_dir():
                 assert cell == "–" or re.match(r"[−\d.,]+ \([−\d.,]+ to [−\d.,]+, \d+ games, seed \d\)", cell)
                 continue
-            mean, low, high = re.findall(r"\d+\.\d\d", (ROOT / "zoo" / preset / "README.md").read_text().split("**", 1)[1])[:3]
+            card = (ROOT / "zoo" / preset / "README.md").read_text().split("**", 1)[1]
+            mean, low, high = re.findall(r"\d+\.\d\d", card)[:3]
             receipt = json.loads((ROOT / "zoo" / preset / "receipt.json").read_text())
             scores = [game["score"] for game in receipt["games"]]
             assert float(mean) == pytest.approx(sum(scores) / len(scores), abs=0.005)
