@@ -79,8 +79,8 @@ class LocalServer:
         assert reply is not None, "nothing here is done later"
         return reply
 
-    def stop(self, reason: str) -> None:
-        self.ask(StopRequest(request=1, reason=as_text(reason)))
+    def stop(self, reason: str, *, failed: bool = False) -> None:
+        self.ask(StopRequest(request=1, reason=as_text(reason), failed=failed))
 
     def pass_time(self) -> None:
         """To be called often."""
@@ -162,8 +162,8 @@ class Link:
     def shared_array(self, size: int) -> None:
         """Nothing is copied anyway."""
 
-    def say_goodbye(self, reason: str = "") -> None:
-        self._call(lambda now: self.machine.leave(reason, now=now))
+    def say_goodbye(self, reason: str = "", *, failed: bool = False) -> None:
+        self._call(lambda now: self.machine.leave(reason, failed=failed, now=now))
 
     def close(self, *, seconds: float) -> None:
         del self._server.links[self._peer]
@@ -237,7 +237,7 @@ def _serve(run: Run, flags: Sequence[str], on_tick: Callable[[], None]) -> None:
         try:
             _work(server, cluster)
         except BaseException as error:
-            server.stop(reason_of(error))
+            server.stop(reason_of(error), failed=isinstance(error, Exception))
             error.add_note(f"the run is saved in {run.folder}: Run.open({str(run.folder)!r})")
             raise
         finally:

@@ -1,6 +1,4 @@
-"""
-`Run`: a run as a Python object, from its folder; live or over.
-"""
+"""`Run`: a run as a Python object, from its folder; live or over."""
 
 import atexit
 import contextlib
@@ -172,7 +170,7 @@ class Run(RecordedRun):
         is_ours = self._child is not None and self._pid == os.getpid()  # not in a forked process
         if reason and self.endpoint:
             with contextlib.suppress(*([PsRlError] if is_ours else [])):
-                self._ask(StopRequest(request=1, reason=as_text(reason)))
+                self._ask(StopRequest(request=1, reason=as_text(reason), failed=self._failure is not None))
                 if is_ours and self._child is not None:
                     self._child.wait(within_seconds=STOP_SECONDS)
         if is_ours and self._child is not None:
@@ -268,6 +266,8 @@ class Run(RecordedRun):
             raise self._failure
         if self._child is not None and self._child.has_died:
             raise PsRlError(self._child.cause_of_death())
+        if self._child is None and (last := self.status) and last.failed and not self.is_live:
+            raise PsRlError(last.ending)
 
     def _forget(self) -> None:
         """Have nothing done at the end of this program: the run is over, and this object may be collected."""

@@ -3,19 +3,21 @@
 import contextlib
 import logging
 import shlex
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import torch
 
 from ps_common.errors import CheckpointError, Fenced, PsRlError, SettingsError
 from ps_common.program.flags import Parsed
-from ps_common.program.reasons import say
+from ps_common.program.reasons import reason_of, say
 from ps_common.program.resources import flush_denormals
 from ps_common.program.stop_signals import StopSignal
 from ps_common.protocol.lineage import WHOLE
-from ps_common.protocol.names import EVERY_INTERFACE, is_loopback, join_address, split_address
+from ps_common.protocol.names import EVERY_INTERFACE, as_text, is_loopback, join_address, split_address
 from ps_common.protocol.status import Status
 from ps_common.run_folder.commands import keep_command
 from ps_common.run_folder.followers import Followers, followers_of
@@ -121,7 +123,7 @@ def _serve(
     finally:
         if recording is not None:
             recording.close()
-        is_written = shell.close() & records.close(machine.status(now=time.monotonic()))
+        is_written = shell.close() & records.close(_last_status(machine))
         if not is_written:
             storage.keep()
     _check_sound(machine, shell, storage)
@@ -131,6 +133,14 @@ def _serve(
     if shell.served is not None:
         check_saved(shell.served, storage)
     return None
+
+
+def _last_status(machine: ParameterServer | Standby) -> Status:
+    """The status at the end; of an error that is on its way it is the end of the run, unless that has ended before."""
+    status, error = machine.status(now=time.monotonic()), sys.exception()
+    if status.ending or not isinstance(error, Exception):
+        return status
+    return msgspec.structs.replace(status, ending=as_text(reason_of(error)), failed=True)
 
 
 def _on_tick(records: RunRecords, followers: Followers) -> Callable[[Status], None]:

@@ -154,7 +154,7 @@ async def _serve(settings: WebSettings, index: RunIndex, viewers: Viewers, token
                 await stop.wait()
             finally:
                 shown = [run for run in index.runs if viewers.shown(run.number).is_set()]
-                viewers.send("bye", {"runs": [run.last_word(most_sent(len(shown))) for run in shown]})
+                viewers.send("bye", {"runs": [await run.last_word(most_sent(len(shown))) for run in shown]})
                 viewers.close()
                 if settings.address_file is not None:
                     settings.address_file.unlink(missing_ok=True)

@@ -93,12 +93,15 @@ def _train(flags: Parsed[ClusterSettings]) -> int:
                 status = _last_status(shown)
                 display.finish(status)
             followers.ask_to_leave()
+        except PsRlError as error:
+            cluster.fail(str(error))
+            raise
         finally:
             cluster.end()
             forget_objects()
     _report(flags, status, folder, deaths=deaths)
     if status.episodes:  # a plot that fails says why itself, and the run has not failed
-        plot = PipedChild("ps_ctl", ["plot", str(folder)], print)
+        plot = PipedChild("ps_ctl", ["plot", str(folder)], lambda line: print(f"# its curve, as it is now: {line}"))
         plot.wait()
         plot.read_rest(within_seconds=OUTPUT_SECONDS)
     return 0
@@ -197,6 +200,8 @@ def _watch(cluster: LocalCluster, look: Callable[[], list[str]], display: Progre
             for death in cluster.take_deaths():
                 deaths += 1
                 display.print_line(death)
+            for note in cluster.take_notes():
+                display.print_line(note)
         if status is None:
             return deaths
         display.show(status)

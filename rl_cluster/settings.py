@@ -29,7 +29,7 @@ class WorkersHere:
     """the worker processes learn together and are one worker to the server, which gets one push of all of them"""
     stall_seconds: Seconds = 60.0
     """a worker is replaced when its environments make no step for so long, and for ten times their longest step so far;
-    raise it where a step may take minutes"""
+    raise it where a step may take minutes. rl-cluster's own server is replaced when it does not reply for so long"""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -219,7 +219,7 @@ class ParameterServerClient:
         if not self._is_closed and self._pid == os.getpid():
             self._is_closed = True
             atexit.unregister(self.close)
-            self._connections.close(reason)
+            self._connections.close(reason, failed=bool(reason))
 
     def _use(self, schema: Schema) -> Parameters:
         self._schema = schema

@@ -207,11 +207,11 @@ class ParameterServer:
         try:
             return self._saving.go_back(self.run, checkpoint, vectors, record)
         except CheckpointError as error:
-            return self._end(str(error), now=now)
+            return self._end(str(error), failed=True, now=now)
 
     def recall_failed(self, reason: str, *, now: float) -> list[Effect]:
         """No sound checkpoint could be read."""
-        return self._end(NOTHING_TO_GO_BACK_TO + reason, now=now)
+        return self._end(NOTHING_TO_GO_BACK_TO + reason, failed=True, now=now)
 
     def _reply(
         self, peer: PeerId, member: Member | None, message: ToServer, vector: Sequence[Buffer], key: str, now: float
@@ -228,8 +228,9 @@ class ParameterServer:
                 return self._operators.reply(self.run, peer, message, self.lineage, key=key, now=now)
             case messages.Fence():
                 return [Send(peer, leading(message.request, self.lineage))]
-            case messages.StopRequest():
-                return [Send(peer, messages.Stopping(request=message.request)), *self._end(message.reason, now=now)]
+            case messages.StopRequest(reason=reason, failed=failed):
+                stopping = Send(peer, messages.Stopping(request=message.request))
+                return [stopping, *self._end(reason, failed=failed, now=now)]
             case messages.Goodbye() if member is None:
                 return [Send(peer, messages.Farewell(request=message.request))]
         assert self.run is not None, "the other requests are for a run, which HELLO decides"
@@ -257,6 +258,7 @@ class ParameterServer:
             run_id=self.lineage.run_id,
             epoch=self.epoch,
             ending=self.ending.reason,
+            failed=self.ending.failed,
             refused=dict(self.refusals.counts),
             not_modified=self.pushes.not_modified,
             checkpoint_version=self.checkpoints.saved_version,
@@ -279,11 +281,12 @@ class ParameterServer:
         return [LogLine(ALONE, warning=True)] if waits else []
 
     def _end_if_over(self, *, now: float) -> list[Effect]:
-        return self._end(reason, now=now) if (reason := self.first_shard.end_reason(self.run, now=now)) else []
+        reason = self.first_shard.end_reason(self.run, now=now)
+        return self._end(reason, failed=self.first_shard.another_failed, now=now) if reason else []
 
-    def _end(self, reason: str, *, now: float) -> list[Effect]:
+    def _end(self, reason: str, *, failed: bool, now: float) -> list[Effect]:
         """The run is over: send STOP, save, and exit when the workers have left."""
-        ends = self.ending.drain(reason, uninformed=self.first_shard.uninformed, now=now)
+        ends = self.ending.drain(reason, failed=failed, uninformed=self.first_shard.uninformed, now=now)
         return [*ends, *self.save(now=now)] if ends else []
 
     def leave(self, *, now: float) -> list[Effect]:

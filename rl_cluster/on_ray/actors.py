@@ -14,6 +14,7 @@ import ray
 
 from ps_common.errors import PsRlError
 from ps_common.program.supervision import SupervisedProcess
+from ps_common.run_folder.run_rows import record_failure
 from rl_cluster.on_ray.processes import RunPlan, ServerProcess, worker_process
 
 POLL_SECONDS = 0.5  # between two looks at a program
@@ -83,6 +84,8 @@ class ServerActor:
     def _keep(self) -> None:
         """The thread."""
         self._failure = keep(self._server.process)
+        if self._failure:
+            record_failure(self._server.folder, self._failure)
         end_this_actor()
 
 

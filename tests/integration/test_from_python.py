@@ -115,6 +115,7 @@ def test_an_error_in_a_callback_ends_the_run_and_is_raised(tmp_path: Path) -> No
         assert not run.is_live
     assert run.status is not None
     assert "a callback has failed: KeyError: 'mine'" in run.status.ending
+    assert run.status.failed
 
 
 def parts_of(size: int, games: Path) -> dict[str, Any]:

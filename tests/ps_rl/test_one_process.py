@@ -173,6 +173,7 @@ def test_an_error_of_the_environment_is_raised_with_its_own_traceback_and_the_ru
     assert not run.is_live
     assert run.status is not None
     assert "ZeroDivisionError: of the user" in run.status.ending
+    assert run.status.failed
     assert len(run.checkpoints()) == 2
     assert Line.closed == 2
     monkeypatch.setattr(Line, "each_step", None)

@@ -7,7 +7,8 @@ import json
 import os
 import shlex
 import socket
-from collections.abc import Awaitable, Callable
+import threading
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -88,9 +89,9 @@ def test_the_page_weighs_less_than_150_kilobytes(capsys: pytest.CaptureFixture[s
     assert weight < 150_000
 
 
-async def streamed_run(client: TestClient) -> dict[str, Any]:  # type: ignore[type-arg]
+async def streamed_run(client: TestClient, headers: Mapping[str, str] = {}) -> dict[str, Any]:  # type: ignore[type-arg]
     """The run that a page gets when it is opened."""
-    async with client.get("/api/stream") as response:
+    async with client.get("/api/stream", headers=headers) as response:
         seen = b""
         while b"event: run" not in seen or not seen.endswith(b"\n\n"):
             seen += await asyncio.wait_for(response.content.readany(), 10)
@@ -123,6 +124,46 @@ def test_no_secret_of_a_run_is_on_its_page(folder: Path) -> None:
         for text in (json.dumps(shown), listed):
             assert "my:Env" in text
             assert secret not in text
+
+    with_page(folder, check)
+
+
+def test_a_stream_is_the_same_packed_or_not_and_much_shorter(folder: Path) -> None:
+    """And each message is there before the next one comes."""
+    (folder / "metrics.jsonl").write_text((json.dumps(ROW) + "\n") * 1000)
+    viewers = Viewers()
+
+    async def check(client: TestClient) -> None:  # type: ignore[type-arg]
+        plain = {"Accept-Encoding": "identity"}
+        assert await streamed_run(client) == await streamed_run(client, plain)
+        sizes = []
+        for headers in ({}, plain):
+            async with client.get("/api/stream", headers=headers, auto_decompress=False) as response:
+                assert (response.headers.get("Content-Encoding") == "gzip") is not bool(headers)
+                viewers.close()
+                sizes.append(len(await asyncio.wait_for(response.content.read(), 10)))
+        assert sizes[0] < sizes[1] / 4
+
+    with_page(folder, check, viewers=viewers)
+
+
+def test_a_long_first_look_at_a_folder_holds_up_nothing_else(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+    read = WatchedRun._read_files
+
+    def slow_read(run: WatchedRun) -> Any:
+        begun.set()
+        assert may_end.wait(20), "the page serves others meanwhile"
+        return read(run)
+
+    monkeypatch.setattr(WatchedRun, "_read_files", slow_read)
+
+    async def check(client: TestClient) -> None:  # type: ignore[type-arg]
+        opened = asyncio.create_task(streamed_run(client))
+        await until(begun.is_set)
+        assert (await asyncio.wait_for(client.get("/healthz"), 10)).status == 200
+        may_end.set()
+        assert (await opened)["points"]["mean_return_100"] == [12.5]
 
     with_page(folder, check)
 
@@ -597,10 +638,10 @@ async def until(condition: Callable[[], bool]) -> None:
 def test_the_log_says_of_which_run_the_following_has_failed(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fails(*_: object) -> list[str]:
+    async def fails(_: object) -> None:
         raise LookupError("an error of ours")
 
-    monkeypatch.setattr(WatchedRun, "addresses", fails)
+    monkeypatch.setattr(run_module.ServerLink, "run", fails)
     monkeypatch.setattr(run_module, "EVERY_SECONDS", 0.01)
 
     async def check(client: TestClient[aiohttp.web.Request, aiohttp.web.Application]) -> None:

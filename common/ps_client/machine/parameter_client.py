@@ -122,11 +122,11 @@ class ParameterClient:
         is_over = isinstance(self.error, RunEnded)
         return (ticket, [self._requests.send_now(report)]) if is_over else self._request(report, now=now)
 
-    def leave(self, reason: str, *, now: float) -> Call:
+    def leave(self, reason: str, *, failed: bool = False, now: float) -> Call:
         """Send GOODBYE, even when the run is over, and nothing after it; the reply is Farewell."""
         self.phase = Phase.LEFT if self.error is None else self.phase
-        ticket = self._requests.next_ticket()
-        return ticket, [self._requests.send_now(messages.Goodbye(request=ticket, reason=as_text(reason)))]
+        goodbye = messages.Goodbye(request=self._requests.next_ticket(), reason=as_text(reason), failed=failed)
+        return goodbye.request, [self._requests.send_now(goodbye)]
 
     # -- what the shell calls -----------------------------------------------------------------------------------------
 

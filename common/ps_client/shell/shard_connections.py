@@ -172,10 +172,10 @@ class ShardConnections:
         """As ZmqClient's. No memory is shared with several shards at once: each range is copied to its shard."""
         return self._all[0].shared_array(size) if len(self._all) == 1 else None
 
-    def close(self, reason: str = "") -> None:
+    def close(self, reason: str = "", *, failed: bool = False) -> None:
         """Say GOODBYE everywhere, and end all connections. Shards that are absent are waited for together."""
         for one in self._all:
-            one.say_goodbye(reason)
+            one.say_goodbye(reason, failed=failed)
         end = time.monotonic() + GOODBYE_SECONDS
         for one in self._all:
             one.close(seconds=max(0.0, end - time.monotonic()))

@@ -141,9 +141,9 @@ class ZmqClient:
         with self._postponing_signals(), self._lock:
             return self._slots.array(size)
 
-    def say_goodbye(self, reason: str = "") -> None:
+    def say_goodbye(self, reason: str = "", *, failed: bool = False) -> None:
         """Send GOODBYE; `close` waits for the reply."""
-        self._farewell = self.call(lambda now: self.machine.leave(reason, now=now))
+        self._farewell = self.call(lambda now: self.machine.leave(reason, failed=failed, now=now))
 
     def close(self, reason: str = "", *, seconds: float = GOODBYE_SECONDS) -> None:
         """Send GOODBYE unless it was sent, wait for the reply, `seconds` at most, and end the thread."""

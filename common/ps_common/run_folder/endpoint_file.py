@@ -10,8 +10,10 @@ from pathlib import Path
 
 from ps_common.errors import SettingsError
 from ps_common.protocol.names import check_address
+from ps_common.protocol.status import how_it_ended
 from ps_common.run_folder.folder_lock import is_locked
-from ps_common.run_folder.paths import ENDPOINT, shard_folder, shards_in, write_whole
+from ps_common.run_folder.paths import ENDPOINT, METRICS, shard_folder, shards_in, write_whole
+from ps_common.run_folder.run_rows import MetricsRow, last_row
 from ps_common.settings.regular_file import content_of
 
 LOOK_SECONDS = 1.0  # between two looks at the file, while the worker is not served
@@ -51,8 +53,10 @@ def address_of(flag: str, server: str) -> str:
         path = shard_folder(path, 1, shards_in(path)) / ENDPOINT
     if address := read_endpoint(path):
         return address
+    last = last_row(path.with_name(METRICS), MetricsRow)
+    ended = f" (its run: {how_it_ended(last)})" if last is not None and last.ending else ""
     raise SettingsError(
-        f"{flag} {server}: no server serves a run there now; give HOST:PORT, or the folder of a live run"
+        f"{flag} {server}: no server serves a run there now{ended}; give HOST:PORT, or the folder of a live run"
     )
 
 

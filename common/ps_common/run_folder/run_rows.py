@@ -5,6 +5,7 @@ long the file is. Damaged lines, as a killed writer leaves them, are skipped.
 
 import contextlib
 import os
+import time
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -12,15 +13,21 @@ from typing import IO, Annotated, Generic, Protocol, TypeVar
 
 import msgspec
 
+from ps_common.errors import SettingsError
 from ps_common.protocol.messages import Event
-from ps_common.protocol.names import Count, Name, Sequence
+from ps_common.protocol.names import LONGEST_SENTENCE, Count, Name, Sequence, as_text
 from ps_common.protocol.status import Status
-from ps_common.run_folder.paths import EPISODES
-from ps_common.settings.regular_file import opened
+from ps_common.run_folder.folder_lock import FolderLocks
+from ps_common.run_folder.paths import ENDPOINT, EPISODES, EVENTS, METRICS
+from ps_common.settings.regular_file import opened, opened_to_write
 
 R = TypeVar("R", bound=msgspec.Struct)
 S = TypeVar("S", bound="Scored")
 
+# A row of a run of which its server has written none.
+NOTHING = {"phase": "empty", "refused": {}} | dict.fromkeys(
+    ("epoch", "not_modified", "checkpoint_version", "checkpoint_failures", "workers_alive"), 0
+)
 MOST_BYTES = 2**30  # of a file that is read whole; ps-server thins those that it writes at 32 MiB
 LONGEST_LINE = TAIL_BYTES = 2**20  # of a file, searched for its last whole line
 MOST_BYTES_AT_ONCE = 2**26  # more than the longest file of a run folder
@@ -42,7 +49,8 @@ class MetricsRow(Status, frozen=True, kw_only=True, forbid_unknown_fields=False)
     def so_far(self) -> str:
         """How far the run is, in words."""
         scored = "" if self.mean_return_100 is None else f", mean return {self.mean_return_100:.2f}"
-        return f"{self.global_steps:,} steps, {self.minutes:.1f} minutes{scored}"
+        failed = f", failed: {self.ending}" if self.failed else ""
+        return f"{self.global_steps:,} steps, {self.minutes:.1f} minutes{scored}{failed}"
 
 
 class Scored(Protocol):
@@ -119,6 +127,40 @@ class LoggedRow(msgspec.Struct, frozen=True, kw_only=True):
         """As a row of a table that has a column for each curve."""
         place = {"global_steps": self.global_steps, "minutes": self.minutes, "episodes": self.episodes}
         return place | {self.name: self.value}
+
+
+def record_failure(run_folder: Path, why: str) -> None:
+    """
+    Append to the records that the run has failed, and why, where no server has done so and none is left to do it.
+
+    Nothing if a server keeps a run there, or the disk refuses.
+    """
+    last, event = last_row(run_folder / METRICS, MetricsRow), last_row(run_folder / EVENTS, EventRow)
+    if last is not None and last.failed:
+        return
+    why, now = as_text(why, LONGEST_SENTENCE), time.time()
+    last = last or msgspec.convert(NOTHING | {"time": now}, MetricsRow)
+    end = EventRow(
+        time=now,
+        epoch=last.epoch,
+        number=event.number + 1 if event is not None and event.epoch == last.epoch else 1,
+        kind="end",
+        text=f"the run has failed: {why}",
+        global_steps=last.global_steps,
+        minutes=last.minutes,
+    )
+    failed = msgspec.structs.replace(last, time=now, ending=why, failed=True, workers_alive=0)
+    with contextlib.suppress(OSError, SettingsError), contextlib.closing(FolderLocks([run_folder])):
+        _append(run_folder / METRICS, failed)
+        _append(run_folder / EVENTS, end)
+        (run_folder / ENDPOINT).unlink(missing_ok=True)  # of a server that was killed
+
+
+def _append(path: Path, row: msgspec.Struct) -> None:
+    """Append a row as a line of its own: a killed writer leaves half a line. Raises OSError."""
+    with opened_to_write(path) as file:
+        is_torn = file.seek(0, os.SEEK_END) and file.seek(-1, os.SEEK_END) and file.read() != b"\n"
+        file.write((b"\n" if is_torn else b"") + msgspec.json.encode(row) + b"\n")
 
 
 def played_once(rows: Iterable[EpisodeRow]) -> list[EpisodeRow]:

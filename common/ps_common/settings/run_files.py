@@ -72,8 +72,8 @@ def load_preset(name: str) -> RunSpec:
     """Raises SettingsError when there is no such preset."""
     if name not in presets():
         near = difflib.get_close_matches(name, presets(), n=1, cutoff=0.5)
-        meant = f"did you mean {near[0]}? There are" if near else "there are"
-        raise SettingsError(f"--preset {name}: no such preset; {meant} {', '.join(presets())}")
+        meant = f"did you mean {near[0]}? " if near else ""
+        raise SettingsError(f"--preset {name}: no such preset; {meant}rl-cluster --list shows all of them")
     settings = tomllib.loads((_preset_folder() / f"{name}.toml").read_text(encoding="utf-8"))
     settings = {"preset": name, **settings}
     if "name" in settings.get("algorithm", {}):

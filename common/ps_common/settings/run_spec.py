@@ -76,6 +76,7 @@ def _family(*families: str) -> Callable[["RunSpec"], bool]:
 
 ALE = ("an ALE game", _family("ale"))
 FRAMES_OF_GAMES = ("an ALE game or ViZDoom", _family("ale", "doom"))
+STACKED_FRAMES = (f"{FRAMES_OF_GAMES[0]} (elsewhere a --wrapper of yours stacks them)", FRAMES_OF_GAMES[1])
 DOOM = ("ViZDoom", _family("doom"))
 SLACK = ("--consistency ssp or paced", lambda run: run.consistency.rule in ("ssp", "paced"))
 CLIP = ("--surrogate clip", _of_a3c(lambda a3c: a3c.surrogate == "clip"))
@@ -107,7 +108,7 @@ class Environment(Section, frozen=True, kw_only=True):
     """how frames become observations; auto: atari84 for ALE games, doom84 for ViZDoom, none elsewhere"""
     frame_skip: Annotated[Frames, needs(*FRAMES_OF_GAMES, 1)] = 4
     """emulator frames (ALE) or tics (ViZDoom) for one step"""
-    frame_stack: Annotated[Frames, needs(*FRAMES_OF_GAMES, 1)] = 4
+    frame_stack: Annotated[Frames, needs(*STACKED_FRAMES, 1)] = 4
     """frames in one observation (ALE, ViZDoom)"""
     sticky_actions: Annotated[Fraction, needs(*ALE, 0.0)] = 0.0
     """probability that the emulator repeats the previous action (ALE)"""
