@@ -70,7 +70,7 @@ class CheckpointWriter:
 
     def write(self, checkpoint: SaveCheckpoint) -> None:
         """Hand over a checkpoint; returns at once."""
-        path = self._folder / checkpoint_name(checkpoint.global_steps)
+        path = self._folder / checkpoint_name(checkpoint.global_steps, checkpoint.record.version)
         if not self._writer.do(partial(self._write_and_report, path, checkpoint)):
             self.results.put(Written(str(path), error="earlier checkpoints are not written yet"))
 

@@ -104,7 +104,7 @@ def reshard(given: Path, storage: RunStorage, place: Shard | None) -> None:
         schema = whole.of_shard(shard.number, shard.of)
     except SchemaMismatch as error:
         raise SettingsError(f"--shard {shard.number}/{shard.of}: {error}") from error
-    path = storage.checkpoints / checkpoint_name(record.progress.global_steps)
+    path = storage.checkpoints / checkpoint_name(record.progress.global_steps, record.version)
     write_checkpoint(path, cut(vectors, schema), record)
     log.info("%s begins with elements %d to %d of %s", path, schema.first, schema.range.stop - 1, given)
 

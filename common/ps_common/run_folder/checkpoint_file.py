@@ -34,7 +34,7 @@ from ps_common.protocol.record import (
 )
 from ps_common.protocol.tensors import Schema
 from ps_common.run_folder.checkpoint_folder import checkpoints_of, first_sound, why_none
-from ps_common.run_folder.paths import BEST, CHECKPOINTS, SHARD_FOLDERS, SHARD_NAME, WRITING, newest_whole
+from ps_common.run_folder.paths import BEST, CHECKPOINTS, SHARD_FOLDERS, SHARD_NAME, WRITING, newest_whole, numbers_in
 from ps_common.settings.regular_file import MOST_FILE_BYTES, check_regular
 from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import RunSpec
@@ -138,7 +138,7 @@ def newest_set(run_folder: Path) -> list[Path]:
 
 def newest_step(folder: Path) -> int:
     """T of the newest checkpoint in a folder; -1 without one."""
-    return max((int(path.stem.rpartition("-")[2]) for path in checkpoints_of(folder)), default=-1)
+    return max((numbers_in(path.name)[0] for path in checkpoints_of(folder)), default=-1)
 
 
 def read_newest(folders: Sequence[Path], warn: Callable[[CheckpointError], None]) -> list[Checkpoint]:
