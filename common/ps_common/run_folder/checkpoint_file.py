@@ -35,7 +35,7 @@ from ps_common.protocol.record import (
 from ps_common.protocol.tensors import Schema
 from ps_common.run_folder.checkpoint_folder import checkpoints_of, first_sound, why_none
 from ps_common.run_folder.paths import BEST, CHECKPOINTS, SHARD_FOLDERS, SHARD_NAME, WRITING, newest_whole, numbers_in
-from ps_common.settings.regular_file import MOST_FILE_BYTES, check_regular
+from ps_common.settings.regular_file import MOST_FILE_BYTES, check_regular, made_anew
 from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import RunSpec
 
@@ -57,8 +57,9 @@ def write_checkpoint(path: Path, vectors: dict[str, Tensor], record: Record) -> 
     try:
         with contextlib.suppress(FileExistsError):
             beside.parent.mkdir()
+        mode = made_anew(beside)
         safetensors.torch.save_file(vectors, beside, metadata)
-        beside.chmod(0o644)  # the library makes it readable by its owner alone, unlike the run's other files
+        beside.chmod(mode)
         flush(beside)
         beside.rename(path)
         flush(path.parent)

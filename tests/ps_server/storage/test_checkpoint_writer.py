@@ -5,6 +5,7 @@ import dataclasses
 import logging
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import threading
@@ -117,6 +118,16 @@ def test_so_many_are_kept_whether_pushes_count_steps_or_not(
     write(writer, *(a_checkpoint(steps_of_a_push * version, version=version, keep=5) for version in range(1, 9)))
     kept = [read_checkpoint(path)[1].version for path in newest_first(folder)]
     assert kept == [8, 7, 6, 5, 4]
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o027, 0o077])
+def test_the_umask_decides_who_may_read_a_checkpoint(folder: Path, umask: int) -> None:
+    with contextlib.ExitStack() as stack:
+        stack.callback(os.umask, os.umask(umask))
+        writer = CheckpointWriter(folder)
+        write(writer, a_checkpoint(1, best=True, milestone=3), a_checkpoint(2))
+        writer.close()
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o666 & ~umask}
 
 
 def test_milestones_are_kept_apart_from_the_newest_checkpoints(writer: CheckpointWriter, folder: Path) -> None:
@@ -286,7 +297,8 @@ from tests.records import a_record
 
 record = a_record(2**23)
 while True:
-    write_checkpoint(Path(sys.argv[1]) / "checkpoint-000000000007-000000000001.safetensors", {"weights": torch.ones(2**23)}, record)
+    name = "checkpoint-000000000007-000000000001.safetensors"
+    write_checkpoint(Path(sys.argv[1]) / name, {"weights": torch.ones(2**23)}, record)
 """
 
 
