@@ -181,6 +181,7 @@ def record_for(records: Sequence[Record], shard: Shard, ledger: dict[str, Accoun
         # The best checkpoint of the old shard is of other ranges.
         progress=msgspec.structs.replace(furthest.progress, best_saved=None),
         ledger=ledger,
+        superseded=max(record.superseded for record in records),
         standby="",
         primary="",
     )
@@ -206,7 +207,7 @@ def _merged_account(newest: Account, same: Sequence[Account]) -> Account:
         through += 1
         early.remove(through)
     reported = max(account.reported for account in same)
-    return msgspec.structs.replace(newest, through=through, early=early, reported=reported)
+    return msgspec.structs.replace(newest, through=through, early=frozenset(early), reported=reported)
 
 
 def _settled(account: Account) -> int:

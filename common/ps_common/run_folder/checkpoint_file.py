@@ -26,10 +26,10 @@ from ps_common.protocol.record import (
     KIND,
     WEIGHTS,
     Record,
+    RecordWriter,
     check_format,
     check_vectors,
     record_from_json,
-    record_to_json,
     release_in,
 )
 from ps_common.protocol.tensors import Schema
@@ -40,16 +40,17 @@ from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import RunSpec
 
 
-def write_checkpoint(path: Path, vectors: dict[str, Tensor], record: Record) -> None:
+def write_checkpoint(
+    path: Path, vectors: dict[str, Tensor], record: Record, *, writer: RecordWriter | None = None
+) -> None:
     """
-    Write the vectors (float32, CPU) and the record as `path`.
+    Write the vectors (float32, CPU) and the record as `path`; `writer` is that of earlier records of the run, if any.
 
     Raises CheckpointError when the disk refuses; then `path` is as it was. So it does for a record that could not be
     read again: later checkpoints displace earlier ones.
     """
-    text = record_to_json(record)
     try:
-        record_from_json(text)
+        text = (writer or RecordWriter()).json(record)
     except CheckpointError as error:
         raise CheckpointError(f"{path}: is not written, since it {error}") from error
     metadata = {"format": f"ps-rl {KIND} {FORMAT}", "record": text.decode(), "xxh3_128": _digest(vectors, text)}

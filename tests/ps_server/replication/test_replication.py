@@ -329,8 +329,8 @@ def test_the_standby_is_sent_the_very_buffers_of_a_push_which_no_optimizer_chang
     assert isinstance(server, Primary)
     (state,) = server.follow()
     server.followed(state.number)
-    buffers = encoded([1.0, -2.0, 3.0])
-    before = [bytes(bytearray(buffer)) for buffer in buffers]
+    buffers = [bytearray(buffer) for buffer in encoded([1.0, -2.0, 3.0])]
+    before = [bytes(buffer) for buffer in buffers]
     effects = server.say("a", server.push_of(1), buffers)
     (send,) = [one for one in sends(effects) if isinstance(one.message, messages.Update)]
     assert all(sent is buffer for sent, buffer in zip(send.vector, buffers, strict=True))
