@@ -5,6 +5,7 @@ import logging
 import shlex
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -16,9 +17,8 @@ from ps_common.program.resources import flush_denormals
 from ps_common.program.stop_signals import StopSignal
 from ps_common.protocol.lineage import WHOLE
 from ps_common.protocol.names import EVERY_INTERFACE, is_loopback, join_address, split_address
-from ps_common.protocol.status import Status
 from ps_common.run_folder.commands import keep_command
-from ps_common.run_folder.followers import Followers, followers_of
+from ps_common.run_folder.followers import followers_of
 from ps_common.run_folder.paths import (
     BROKEN,
     CHECKPOINTS,
@@ -85,8 +85,9 @@ def serve_run(flags: Parsed[ServerSettings]) -> Parsed[ServerSettings] | None:
             report=log.info,
         ) as followers:
             followers.announce_page(leaving=stop.is_set)
+            followers.watch(partial(log.warning, "%s"))
             with stop.postponed():  # from here on the server itself leaves in order
-                follower = _serve(machine, storage, settings, access_control, followers, stop, begun=new.keep)
+                follower = _serve(machine, storage, settings, access_control, stop, begun=new.keep)
     return None if follower is None else Parsed(follower, flags.run, overrides={})
 
 
@@ -95,7 +96,6 @@ def _serve(
     storage: RunStorage,
     settings: ServerSettings,
     access_control: AccessControl | None,
-    followers: Followers,
     stop: StopSignal,
     *,
     begun: Callable[[], None],
@@ -116,7 +116,7 @@ def _serve(
     if settings.resume is None:
         keep_command(storage.folder, PROGRAM)
     try:
-        shell.serve(leaving=stop.is_set, on_tick=_on_tick(records, followers), on_record=records.add)
+        shell.serve(leaving=stop.is_set, on_tick=records.tick, on_record=records.add)
     finally:
         if recording is not None:
             recording.close()
@@ -130,15 +130,6 @@ def _serve(
     if shell.served is not None:
         check_saved(shell.served, storage)
     return None
-
-
-def _on_tick(records: RunRecords, followers: Followers) -> Callable[[Status], None]:
-    def tick(status: Status) -> None:
-        records.tick(status)
-        for line in followers.look():
-            log.warning("%s", line)
-
-    return tick
 
 
 def _shell(

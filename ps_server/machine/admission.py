@@ -144,22 +144,15 @@ class Admission:
         before = run.ledger.accounts.get(worker)
         if run.adjustments.drained and (before is None or before.proof != proof_of(hello.secret)):
             raise Denied("drained", "this run is drained, and admits no worker before ps-ctl resume")
-        owner_lives = self.membership.may_live(worker, now=now)
+        lives, returns = self.membership.may_live(worker, now=now), self.membership.may_return(worker, now=now)
+        superseded = run.ledger.superseded
         incarnation = incarnation_of(
-            hello,
-            before,
-            key=key,
-            owner_lives=owner_lives,
-            may_return=self.membership.may_return(worker, now=now),
-            superseded=run.ledger.superseded,
+            hello, before, key=key, owner_lives=lives, may_return=returns, superseded=superseded
         )
         if before is None and not self._may_bring_a_name(key or peer, now=now):
             whose = "key has" if key else "connection has"
             raise Denied("too_many_workers", f"this {whose} brought too many new names; take one that the run knows")
-        forgotten = self._to_forget(run, now=now) if before is None else ()
-        for name in forgotten:
-            self.membership.forget(name)
-            self.pushes.gate.forget(name)
+        forgotten = self._forget(run, now=now) if before is None else ()
         self.pushes.gate.drop(worker)
         opened = Opened(
             incarnation=incarnation,
@@ -186,14 +179,17 @@ class Admission:
         opened = msgspec.structs.replace(opened, number=account.number)
         return effects + self.replication.forward(worker, opened, now=now)
 
-    def _to_forget(self, run: TrainingRun, *, now: float) -> tuple[str, ...]:
-        """The workers to forget for a new name. Raises Denied when the run has no place for it all the same."""
+    def _forget(self, run: TrainingRun, *, now: float) -> tuple[str, ...]:
+        """The workers that are forgotten for a new name. Raises Denied when there is no place for it all the same."""
         may_live, may_return = self.membership.may_live, self.membership.may_return
         idle, kept = run.ledger.to_forget(partial(may_live, now=now), partial(may_return, now=now))
         if run.ledger.kept - len(kept) >= MAX_WORKERS:
             reason = f"this run has heard of {MAX_WORKERS} workers in the last day; start one under a name it knows"
             raise Denied("too_many_workers", reason)
-        return (*idle, *kept)
+        for name in (forgotten := (*idle, *kept)):
+            self.membership.forget(name)
+            self.pushes.gate.forget(name)
+        return forgotten
 
     def _may_bring_a_name(self, who: str | PeerId, *, now: float) -> bool:
         at_once, per_second = OF_A_KEY if isinstance(who, str) else OF_A_CONNECTION

@@ -58,12 +58,10 @@ class ConsistencyGate:
         self.waiting_bytes = 0  # the sum over all waiting vectors
         self._awaited = ""  # a worker whose next push is needed before any other is settled; "" if that is not known
         self._fresh: dict[str, None] = {}  # workers whose waiting pushes have changed since they were judged
-        # Under ssp:
-        self._clocks: dict[str, int] = {}  # pushes settled since it joined, plus the slowest clock then; of the living
+        self._clocks: dict[str, int] = {}  # ssp: pushes settled since it joined, plus the slowest clock then
         self._slowest: set[str] = set()  # workers with the least clock
         self._least = 0  # that clock
-        # Under paced:
-        self._has = _Oldest()  # the version that each of the living computes on, or an older one
+        self._has = _Oldest()  # paced: the version that each of the living computes on, or an older one
         self._bases = _Oldest()  # the version that the oldest waiting push of a worker was computed on
         self._began = settings.quorum == 0  # whether the quorum was reached once
 
