@@ -6,6 +6,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -20,7 +21,7 @@ from ps_common.protocol.lineage import WHOLE
 from ps_common.protocol.names import EVERY_INTERFACE, as_text, is_loopback, join_address, split_address
 from ps_common.protocol.status import Status
 from ps_common.run_folder.commands import keep_command
-from ps_common.run_folder.followers import Followers, followers_of
+from ps_common.run_folder.followers import followers_of
 from ps_common.run_folder.paths import (
     BROKEN,
     CHECKPOINTS,
@@ -88,8 +89,9 @@ def serve_run(flags: Parsed[ServerSettings]) -> Parsed[ServerSettings] | None:
             report=log.info,
         ) as followers:
             followers.announce_page(leaving=stop.is_set)
+            followers.watch(partial(log.warning, "%s"))
             with stop.postponed():  # from here on the server itself leaves in order
-                follower = _serve(machine, storage, settings, access_control, followers, stop, begun=new.keep)
+                follower = _serve(machine, storage, settings, access_control, stop, begun=new.keep)
     return None if follower is None else Parsed(follower, flags.run, overrides={})
 
 
@@ -98,7 +100,6 @@ def _serve(
     storage: RunStorage,
     settings: ServerSettings,
     access_control: AccessControl | None,
-    followers: Followers,
     stop: StopSignal,
     *,
     begun: Callable[[], None],
@@ -119,7 +120,7 @@ def _serve(
     if settings.resume is None:
         keep_command(storage.folder, PROGRAM)
     try:
-        shell.serve(leaving=stop.is_set, on_tick=_on_tick(records, followers), on_record=records.add)
+        shell.serve(leaving=stop.is_set, on_tick=records.tick, on_record=records.add)
     finally:
         if recording is not None:
             recording.close()
@@ -141,15 +142,6 @@ def _last_status(machine: ParameterServer | Standby) -> Status:
     if status.ending or not isinstance(error, Exception):
         return status
     return msgspec.structs.replace(status, ending=as_text(reason_of(error)), failed=True)
-
-
-def _on_tick(records: RunRecords, followers: Followers) -> Callable[[Status], None]:
-    def tick(status: Status) -> None:
-        records.tick(status)
-        for line in followers.look():
-            log.warning("%s", line)
-
-    return tick
 
 
 def _shell(

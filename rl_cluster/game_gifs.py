@@ -15,7 +15,7 @@ from typing import Self
 from ps_common.errors import PsRlError
 from ps_common.program.child_processes import Child
 from ps_common.run_folder.checkpoint_folder import newest_first
-from ps_common.run_folder.paths import CHECKPOINTS, GIFS, MILESTONES, shard_folder
+from ps_common.run_folder.paths import CHECKPOINTS, GIFS, MILESTONES, numbers_in, shard_folder
 from ps_common.settings.regular_file import made_folder
 
 LOG = "gifs.log"
@@ -92,7 +92,7 @@ class GameGifs:
     def _newest(self) -> tuple[int, Path | None]:
         """The newest checkpoint that is kept apart, after the number of episodes in its name."""
         newest = newest_first(self._checkpoints, MILESTONES)[:1] if self._every_episodes else []
-        return (int(newest[0].stem.rpartition("-")[2]), newest[0]) if newest else (0, None)
+        return (numbers_in(newest[0].name)[0], newest[0]) if newest else (0, None)
 
     def _weights(self, newest: Path) -> Path:
         """What rl-eval reads: this checkpoint; of a run in shards the best of all. Raises OSError."""

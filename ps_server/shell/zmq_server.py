@@ -23,7 +23,7 @@ from ps_common.release import at_this_release
 from ps_common.sockets.zmq_sockets import bind, receive_frames
 from ps_server.machine.flow_control import RECEIVE_BYTES
 from ps_server.machine.parameter_server import ParameterServer
-from ps_server.machine.phases import ANYBODY, Sender
+from ps_server.machine.phases import ANYBODY, Sender, takes_an_admin
 from ps_server.shell.access_control import AccessControl
 from ps_server.shell.connections import Connections
 from ps_server.shell.mapped_segments import MappedSegments
@@ -199,7 +199,11 @@ class ZmqServer:
                 self._do(self.served.receive_from_first_shard(message, now=time.monotonic()))
 
     def _handle(self, frames: list[zmq.Frame]) -> None:
-        peer = frames[0].bytes
+        peer, key = frames[0].bytes, ""
+        if (access := self._access_control) is not None:
+            key = str(frames[0].get("User-Id"))
+            if not access.is_authorised(key):
+                return  # its key was taken away: its worker finds no server here, and no new connection
         try:
             header, places = take_places([frame.buffer for frame in frames[1:]])
             message, received = read_to_server(header, lambda: self._release_of(peer))
@@ -214,14 +218,10 @@ class ZmqServer:
             return
         if isinstance(message, Hello):
             self._segments.offer(peer, message)
-        self._do(self._server.receive(peer, message, vector, now=time.monotonic(), sender=self._sender(frames[0])))
-
-    def _sender(self, frame: zmq.Frame) -> Sender:
-        """The sender of a message, by the key of its connection."""
-        if self._access_control is None:
-            return ANYBODY
-        key = str(frame.get("User-Id"))
-        return Sender(key=key, is_admin=self._access_control.is_admin(key))
+        sender = ANYBODY
+        if access is not None:
+            sender = Sender(key=key, is_admin=takes_an_admin(message) and access.is_admin(key))
+        self._do(self._server.receive(peer, message, vector, now=time.monotonic(), sender=sender))
 
     def _most_vector_bytes(self) -> int:
         return self.served.pushes.most_vector_bytes if self.served is not None else 0

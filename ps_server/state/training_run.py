@@ -100,7 +100,7 @@ class TrainingRun:
         run.seed(record.own_schema(), vectors[WEIGHTS])
         run.standby, run.primary = record.standby, record.primary
         run.weights.restore(vectors, version=record.version, target_version=record.target_version)
-        run.ledger.restore(record.ledger)
+        run.ledger.restore(record.ledger, superseded=record.superseded)
         run.code = dict(record.code)
         run.progress.restore(record.progress)
         run.adjustments = record.adjustments
@@ -120,6 +120,7 @@ class TrainingRun:
             run=run_for_peers(self.spec),
             schema=self.weights.schema.specs,
             ledger=self.ledger.record(),
+            superseded=self.ledger.superseded,
             progress=self.progress.record(now=now),
             adjustments=self.adjustments,
             code=self.code.copy(),
@@ -191,7 +192,7 @@ class TrainingRun:
             before = self.progress.global_steps
             check_steps(push.steps, before=before, environments=account.environments, run=self.spec)
             # Even if the push is discarded: its steps were played.
-            account.unplayed = min(account.unplayed + push.steps, MOST)
+            self.ledger.change(worker_id, unplayed=min(account.unplayed + push.steps, MOST))
             gradient, norm = gradient_of(push, vector, self.weights.schema)
             self.ledger.applied(worker_id)
             return Sound(staleness, push.steps, gradient, norm)
@@ -229,8 +230,8 @@ class TrainingRun:
         account = self.ledger.accounts[worker_id]
         if report.sequence <= account.reported:
             return None
-        account.reported = report.sequence
-        account.unplayed -= sum(episode.length for episode in report.episodes)
+        unplayed = account.unplayed - sum(episode.length for episode in report.episodes)
+        self.ledger.change(worker_id, reported=report.sequence, unplayed=unplayed)
         for episode in report.episodes:
             self.progress.episode_finished(episode, self.spec.budget, now=now)
         return RecordReport(

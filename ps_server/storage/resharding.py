@@ -111,7 +111,7 @@ def reshard(given: Path, storage: RunStorage, place: Shard | None) -> None:
         schema = whole.of_shard(shard.number, shard.of)
     except SchemaMismatch as error:
         raise SettingsError(f"--shard {shard.number}/{shard.of}: {error}") from error
-    path = storage.checkpoints / checkpoint_name(record.progress.global_steps)
+    path = storage.checkpoints / checkpoint_name(record.progress.global_steps, record.version)
     write_checkpoint(path, cut(vectors, schema), record)
     log.info("%s begins with elements %d to %d of %s", path, schema.first, schema.range.stop - 1, given)
 
@@ -188,6 +188,7 @@ def record_for(records: Sequence[Record], shard: Shard, ledger: dict[str, Accoun
         # The best checkpoint of the old shard is of other ranges.
         progress=msgspec.structs.replace(furthest.progress, best_saved=None),
         ledger=ledger,
+        superseded=max(record.superseded for record in records),
         standby="",
         primary="",
     )
@@ -213,7 +214,7 @@ def _merged_account(newest: Account, same: Sequence[Account]) -> Account:
         through += 1
         early.remove(through)
     reported = max(account.reported for account in same)
-    return msgspec.structs.replace(newest, through=through, early=early, reported=reported)
+    return msgspec.structs.replace(newest, through=through, early=frozenset(early), reported=reported)
 
 
 def _settled(account: Account) -> int:

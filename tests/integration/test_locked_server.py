@@ -5,15 +5,19 @@ import runpy
 import socket
 import stat
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
+import zmq
 
 from ps_common.errors import RequestRefused, ServerUnreachable
 from ps_common.protocol import messages
-from ps_common.protocol.wire import to_frames
+from ps_common.protocol.messages import ToWorker
+from ps_common.protocol.wire import read_to_worker, to_frames
 from ps_common.sockets.curve import ClientKeys
 from ps_common.sockets.request import ask
+from ps_common.sockets.zmq_sockets import dealer
 from ps_ctl.folder_commands import add_keys, make_keys
 from ps_rl import Run
 from tests.integration.integer_worker import keys_of
@@ -158,6 +162,72 @@ def test_a_worker_whose_key_was_taken_away_cannot_stop_the_run_either(programs: 
     (folder / "authorized" / "admins" / "admin.key").rename(folder / "authorized" / "demoted.key")
     with pytest.raises(RequestRefused, match="not_admin"):
         ask(endpoint, stop, timeout_seconds=10, keys=admin)
+
+
+class OpenConnection:
+    """One connection, on which any number of requests are sent."""
+
+    def __init__(self, endpoint: str, keys: ClientKeys) -> None:
+        self._socket = dealer(zmq.Context.instance(), keys)
+        self._socket.connect(f"tcp://{endpoint}")
+        self._request = 0
+
+    def ask(self, kind: type[messages.ToServer], *, within_seconds: float = 10.0, **fields: Any) -> ToWorker | None:
+        """The reply; None without one in time."""
+        self._request += 1
+        self._socket.send_multipart(to_frames(kind(request=self._request, **fields)))
+        while self._socket.poll(int(within_seconds * 1000)):
+            reply, _ = read_to_worker(self._socket.recv_multipart())
+            if reply.request == self._request:
+                return reply
+        return None
+
+    def close(self) -> None:
+        self._socket.close(linger=0)
+
+
+@pytest.mark.parametrize("becomes", ["authorized/demoted.key", "away.key"])
+def test_an_admin_whose_key_is_moved_adjusts_and_stops_nothing_on_the_connection_that_is_open(
+    programs: Programs, folder: Path, becomes: str
+) -> None:
+    server, endpoint = locked_server(programs, folder, "--preset", "cartpole")
+    with contextlib.closing(OpenConnection(endpoint, keys_of(folder, "admin"))) as admin:
+        assert isinstance(admin.ask(messages.StatusRequest), messages.StatusReply)
+        (folder / "authorized" / "admins" / "admin.key").rename(folder / becomes)
+        refused = admin.ask(messages.StopRequest, within_seconds=SILENCE_SECONDS)
+        assert refused is None or (isinstance(refused, messages.Refused) and refused.code == "not_admin")
+    assert is_answered(endpoint, keys_of(folder, "worker"))
+    assert server.process.poll() is None
+
+
+def test_a_worker_whose_key_is_taken_away_is_not_answered_on_the_connection_that_is_open_either(
+    programs: Programs, folder: Path
+) -> None:
+    _, endpoint = locked_server(programs, folder)
+    late = add_keys(folder, "late", admin=False)
+    with contextlib.closing(OpenConnection(endpoint, keys_of(folder, "late"))) as worker:
+        assert isinstance(worker.ask(messages.StatusRequest), messages.StatusReply)
+        (folder / "authorized" / "late.key").unlink()
+        wait_for(lambda: worker.ask(messages.StatusRequest, within_seconds=SILENCE_SECONDS) is None)
+    assert late.exists()
+    assert is_answered(endpoint, keys_of(folder, "worker"))
+
+
+def test_strangers_who_knock_without_end_keep_no_right_key_out(programs: Programs, folder: Path) -> None:
+    """With 300 key files, and a thousand handshakes of an unknown key before that of a right one."""
+    for number in range(300):
+        add_keys(folder, f"many{number}", admin=False)
+    make_keys(folder / "others")
+    _, endpoint = locked_server(programs, folder)
+    server = keys_of(folder, "worker").server
+    stranger = ClientKeys(server, keys_of(folder / "others", "worker").own)
+    with zmq.Context() as context:
+        context.set(zmq.MAX_SOCKETS, 2000)
+        sockets = [dealer(context, stranger) for _ in range(1000)]
+        for socket_ in sockets:
+            socket_.connect(f"tcp://{endpoint}")
+        assert is_answered(endpoint, keys_of(folder, "many0"), within_seconds=5.0)
+        context.destroy(linger=0)
 
 
 def test_secret_files_are_for_their_owner_alone(folder: Path) -> None:

@@ -45,7 +45,7 @@ def hooks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 def appears(run: Path, number: int) -> None:
     (run / CHECKPOINTS).mkdir(exist_ok=True)
-    (run / CHECKPOINTS / checkpoint_name(number)).touch()
+    (run / CHECKPOINTS / checkpoint_name(number, 1)).touch()
 
 
 @pytest.mark.parametrize("before", [[], [7, 8]])

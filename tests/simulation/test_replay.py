@@ -141,7 +141,7 @@ def test_the_state_of_a_server_that_cannot_be_is_replayed(tmp_path: Path) -> Non
     cluster = a_cluster()
     steps(cluster, 100)
     assert cluster.server.run is not None
-    cluster.server.run.ledger.accounts["w0"].durable = 10**6
+    cluster.server.run.ledger.change("w0", durable=10**6)
     broken = cluster.server.check()
     (tmp_path / "broken").write_bytes(beginning(cluster.server, vectors=False, broken=broken))
     lines: list[str] = []

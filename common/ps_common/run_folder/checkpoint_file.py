@@ -24,38 +24,40 @@ from ps_common.protocol.record import (
     KIND,
     WEIGHTS,
     Record,
+    RecordWriter,
     check_format,
     check_vectors,
     record_from_json,
-    record_to_json,
     release_in,
 )
 from ps_common.protocol.tensors import Schema
 from ps_common.run_folder.checkpoint_folder import checkpoints_of, first_sound, why_none
-from ps_common.run_folder.paths import BEST, CHECKPOINTS, SHARD_FOLDERS, SHARD_NAME, WRITING, newest_whole, steps_in
-from ps_common.settings.regular_file import MOST_FILE_BYTES, check_regular, flush, made_folder
+from ps_common.run_folder.paths import BEST, CHECKPOINTS, SHARD_FOLDERS, SHARD_NAME, WRITING, newest_whole, numbers_in
+from ps_common.settings.regular_file import MOST_FILE_BYTES, check_regular, flush, made_anew, made_folder
 from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import RunSpec
 
 
-def write_checkpoint(path: Path, vectors: dict[str, Tensor], record: Record) -> None:
+def write_checkpoint(
+    path: Path, vectors: dict[str, Tensor], record: Record, *, writer: RecordWriter | None = None
+) -> None:
     """
-    Write the vectors (float32, CPU) and the record as `path`.
+    Write the vectors (float32, CPU) and the record as `path`; `writer` is that of earlier records of the run, if any.
 
     Raises CheckpointError when the disk refuses; then `path` is as it was. So it does for a record that could not be
     read again: later checkpoints displace earlier ones.
     """
-    text = record_to_json(record)
     try:
-        record_from_json(text)
+        text = (writer or RecordWriter()).json(record)
     except CheckpointError as error:
         raise CheckpointError(f"{path}: is not written, since it {error}") from error
     metadata = {"format": f"ps-rl {KIND} {FORMAT}", "record": text.decode(), "xxh3_128": _digest(vectors, text)}
     beside = path.parent / WRITING / path.name
     try:
         made_folder(beside.parent)
+        mode = made_anew(beside)
         safetensors.torch.save_file(vectors, beside, metadata)
-        beside.chmod(0o644)  # the library makes it readable by its owner alone, unlike the run's other files
+        beside.chmod(mode)
         flush(beside)
         beside.rename(path)
         flush(path.parent)
@@ -129,7 +131,7 @@ def newest_set(run_folder: Path) -> list[Path]:
 
 def newest_step(folder: Path) -> int:
     """T of the newest checkpoint in a folder; -1 without one."""
-    return max((steps_in(path.name) for path in checkpoints_of(folder)), default=-1)
+    return max((numbers_in(path.name)[0] for path in checkpoints_of(folder)), default=-1)
 
 
 def read_newest(folders: Sequence[Path], warn: Callable[[CheckpointError], None]) -> list[Checkpoint]:
@@ -159,7 +161,7 @@ def are_of_one_moment(records: Sequence[Record]) -> bool:
 
 def _nearest_first(folder: Path, global_steps: int, warn: Callable[[CheckpointError], None]) -> list[Path]:
     """The checkpoints of a shard, those first whose T is nearest to this one."""
-    steps = {path: steps_in(path.name) for path in checkpoints_of(folder)}
+    steps = {path: numbers_in(path.name)[0] for path in checkpoints_of(folder)}
     if found := first_sound([path for path in [folder / CHECKPOINTS / BEST] if path.exists()], read_checkpoint, warn):
         steps[found[0]] = found[1][1].progress.global_steps
     return sorted(steps, key=lambda path: abs(steps[path] - global_steps))

@@ -9,24 +9,24 @@ from pathlib import Path
 from typing import TypeVar
 
 from ps_common.errors import CheckpointError, OtherFormat
-from ps_common.run_folder.paths import ASIDE, BEST, CHECKPOINTS, LINEAGE, METRICS, NEWEST, NUMBERED
+from ps_common.run_folder.paths import ASIDE, BEST, CHECKPOINTS, LINEAGE, METRICS, NEWEST, numbers_in
 
 T = TypeVar("T")
 
 
 def newest_first(folder: Path, kind: str = NEWEST) -> list[Path]:
     """The checkpoints of a kind, the newest first."""
-    return sorted((path for path in folder.glob(kind) if NUMBERED.fullmatch(path.name)), key=_number, reverse=True)
+    return sorted((path for path in folder.glob(kind) if numbers_in(path.name)), key=_numbers, reverse=True)
 
 
 def older_than(path: Path, kind: str = NEWEST) -> list[Path]:
     """The checkpoints of a kind beside this one that are older, the newest first."""
-    return [other for other in newest_first(path.parent, kind) if _number(other) < _number(path)]
+    return [other for other in newest_first(path.parent, kind) if _numbers(other) < _numbers(path)]
 
 
 def newer_than(path: Path, kind: str = NEWEST) -> list[Path]:
     """The checkpoints of a kind beside this one that are newer, the newest first."""
-    return [other for other in newest_first(path.parent, kind) if _number(other) > _number(path)]
+    return [other for other in newest_first(path.parent, kind) if _numbers(other) > _numbers(path)]
 
 
 def checkpoints_of(run_folder: Path) -> list[Path]:
@@ -74,6 +74,5 @@ def first_sound(
     return None
 
 
-def _number(path: Path) -> tuple[int, str]:
-    """Orders names by the number in them: a number of more digits makes the name longer."""
-    return len(path.name), path.name
+def _numbers(path: Path) -> tuple[int, ...]:
+    return numbers_in(path.name)

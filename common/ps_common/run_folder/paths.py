@@ -38,7 +38,8 @@ CHECKPOINTS = "checkpoints"
 BEST = "best.safetensors"
 NEWEST, MILESTONES = "checkpoint-*.safetensors", "episodes-*.safetensors"  # patterns of the names that are made below
 # The names in full: 12 and 9 digits, or more without a leading zero. A copy under another name is no checkpoint.
-NUMBERED = re.compile(r"(checkpoint-([0-9]{12}|[1-9][0-9]{12,})|episodes-([0-9]{9}|[1-9][0-9]{9,}))\.safetensors")
+_TWELVE, _NINE = "([0-9]{12}|[1-9][0-9]{12,})", "([0-9]{9}|[1-9][0-9]{9,})"
+_NUMBERED = re.compile(rf"(?:checkpoint-{_TWELVE}(?:-{_TWELVE})?|episodes-{_NINE})\.safetensors")
 WRITING = ".writing"  # the folder, beside the checkpoints, of files that are not whole yet
 ASIDE = ".aside"  # added to the name of a checkpoint that cannot be used
 GIFS = "gifs"
@@ -65,18 +66,23 @@ def make_shard_folder(folder: Path) -> None:
         raise SettingsError(f"{folder}: cannot be made: {error.strerror}") from error
 
 
-def checkpoint_name(global_steps: int) -> str:
-    return f"checkpoint-{global_steps:012d}.safetensors"
-
-
-def steps_in(name: str) -> int:
-    """T in the name of a checkpoint."""
-    return int(name.removesuffix(".safetensors").rpartition("-")[2])
+def checkpoint_name(global_steps: int, version: int) -> str:
+    """T alone would not do: not every client counts steps, and what goes on from a checkpoint begins at its T."""
+    return f"checkpoint-{global_steps:012d}-{version:012d}.safetensors"
 
 
 def milestone_name(episodes: int) -> str:
     """A checkpoint that is kept apart after so many episodes."""
     return f"episodes-{episodes:09d}.safetensors"
+
+
+def numbers_in(name: str) -> tuple[int, ...]:
+    """
+    By which checkpoints of a kind are ordered: T and the version, in names of before 0.3 T alone; episodes in the name
+    of a milestone; () of any other file.
+    """
+    match = _NUMBERED.fullmatch(name)
+    return tuple(int(number) for number in match.groups() if number) if match else ()
 
 
 def gif_name(global_steps: int) -> str:

@@ -2,7 +2,7 @@
 A run in an object store: one folder for each life of its server, with a lineage and the checkpoints of that life.
 
     lives/000000017/lineage.json                       put before anything else of this life, and never replaced
-    lives/000000017/checkpoint-000000012345.safetensors, best.safetensors, episodes-000000500.safetensors
+    lives/000000017/checkpoint-000000012345-000000000321.safetensors, best.safetensors, episodes-000000500.safetensors
 
 A later life stands above an earlier one, whatever T its checkpoints have: so the late upload of a server that was
 replaced replaces nothing, and is not taken for the newest. In a run of shards each has lives: shard-1-of-2/lives/….
@@ -18,13 +18,13 @@ from pathlib import Path
 from ps_common.errors import CheckpointError, OtherFormat, StoreError
 from ps_common.run_folder.checkpoint_file import read_checkpoint
 from ps_common.run_folder.object_store import ObjectStore
-from ps_common.run_folder.paths import BEST, LINEAGE, NEWEST, NUMBERED, SHARD_NAME, WRITING, newest_whole, steps_in
+from ps_common.run_folder.paths import BEST, LINEAGE, NEWEST, SHARD_NAME, WRITING, newest_whole, numbers_in
 from ps_common.settings.regular_file import made_folder
 
 log = logging.getLogger("ps-rl")
 
 _OBJECT = re.compile(r"lives/(\d{9})/([^/]+)")
-_CHECKPOINT = re.compile(r"(?:([^/]+)/)?lives/\d{9}/checkpoint-(\d+)\.safetensors")
+_OF_FOLDER = re.compile(r"(?:([^/]+)/)?lives/\d{9}/(checkpoint-[^/]+)")
 
 
 @dataclass(frozen=True, order=True)
@@ -53,8 +53,8 @@ def newest_lineage(objects: list[Stored]) -> Stored | None:
 
 def newest_first(objects: list[Stored], kind: str = NEWEST) -> list[Stored]:
     """The checkpoints of a kind: those of later lives first, in each the newest first."""
-    found = [one for one in objects if fnmatch(one.file, kind) and (kind == BEST or NUMBERED.fullmatch(one.file))]
-    return sorted(found, key=lambda one: (one.life, len(one.file), one.file), reverse=True)
+    found = [one for one in objects if fnmatch(one.file, kind) and (kind == BEST or numbers_in(one.file))]
+    return sorted(found, key=lambda one: (one.life, numbers_in(one.file)), reverse=True)
 
 
 def best_first(objects: list[Stored]) -> list[Stored]:
@@ -81,8 +81,9 @@ def fetch(store: ObjectStore, one: Stored, folder: Path) -> Path:
 def newest_steps_in(url: str, *, flag: str) -> dict[str, int]:
     """T of the newest checkpoint in each folder of a store; "" is that of a run without shards."""
     newest: dict[str, int] = {}
-    for match in filter(None, map(_CHECKPOINT.fullmatch, ObjectStore(url, flag=flag).names())):
-        newest[match[1] or ""] = max(int(match[2]), newest.get(match[1] or "", 0))
+    for match in filter(None, map(_OF_FOLDER.fullmatch, ObjectStore(url, flag=flag).names())):
+        if numbers := numbers_in(match[2]):
+            newest[match[1] or ""] = max(numbers[0], newest.get(match[1] or "", 0))
     return newest
 
 
@@ -101,11 +102,11 @@ def fetch_nearest(url: str, folder: Path, global_steps: int, *, flag: str) -> Pa
     best = fetch_sound(url, folder, flag=flag)
 
     def nearest_first(objects: list[Stored]) -> list[Stored]:
-        return sorted(newest_first(objects), key=lambda one: abs(steps_in(one.file) - global_steps))
+        return sorted(newest_first(objects), key=lambda one: abs(numbers_in(one.file)[0] - global_steps))
 
     apart = abs(read_checkpoint(best)[1].progress.global_steps - global_steps)
     nearest = nearest_first(stored_in(ObjectStore(url, flag=flag)))[:1]
-    if any(abs(steps_in(one.file) - global_steps) < apart for one in nearest):
+    if any(abs(numbers_in(one.file)[0] - global_steps) < apart for one in nearest):
         return fetch_sound(url, folder, flag=flag, order=nearest_first)
     return best
 

@@ -70,6 +70,15 @@ def made_folder(path: Path) -> Path:
     return path
 
 
+def made_anew(path: Path) -> int:
+    """
+    Put an empty file in place of one that is there, for a library that writes it. Returns the mode that the user's
+    umask gives to it: the library may give another one. Raises OSError.
+    """
+    with opened_to_write(path, anew=True) as file:
+        return stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+
+
 def content_of(path: Path, *, most_bytes: int = MOST_BYTES) -> bytes:
     """The whole file. Raises OSError."""
     with opened(path, most_bytes=most_bytes) as file:

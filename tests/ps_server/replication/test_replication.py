@@ -17,7 +17,7 @@ from ps_server.replication.replication import LEASE_SECONDS
 from ps_server.replication.standby_copy import RESEND_SECONDS, SMALL_WINDOW
 from ps_server.state.effects import Effect, Send
 from tests.ps_server.standby_transcripts import STANDBY, WithStandby
-from tests.ps_server.transcripts import EPOCH, RUN_ID, Transcript, a_lineage, exits, later, notes, sends
+from tests.ps_server.transcripts import EPOCH, RUN_ID, Transcript, a_lineage, encoded, exits, later, notes, sends
 from tests.rows import row
 
 
@@ -320,3 +320,18 @@ def test_a_standby_has_a_damaged_state_or_push_sent_again() -> None:
     assert server.standby.run.weights.flat.tolist() == server.run.weights.flat.tolist()
     assert server.standby.status(now=server.now).refused == {"damaged": 4}
     assert len([note for note in notes(server.told) if "damaged" in note]) == 1, "one warning"
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "rmsprop", "adam"])
+def test_the_standby_is_sent_the_very_buffers_of_a_push_which_no_optimizer_changes(optimizer: str) -> None:
+    """A copy of them would cost more than the update."""
+    server = Primary.seeded(workers=("a", "b"), optimizer={"name": optimizer})
+    assert isinstance(server, Primary)
+    (state,) = server.follow()
+    server.followed(state.number)
+    buffers = [bytearray(buffer) for buffer in encoded([1.0, -2.0, 3.0])]
+    before = [bytes(buffer) for buffer in buffers]
+    effects = server.say("a", server.push_of(1), buffers)
+    (send,) = [one for one in sends(effects) if isinstance(one.message, messages.Update)]
+    assert all(sent is buffer for sent, buffer in zip(send.vector, buffers, strict=True))
+    assert buffers == before
