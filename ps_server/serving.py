@@ -3,7 +3,6 @@
 import contextlib
 import logging
 import shlex
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from ps_common.errors import CheckpointError, Fenced, PsRlError, SettingsError
 from ps_common.program.flags import Parsed
 from ps_common.program.reasons import say
 from ps_common.program.resources import flush_denormals
+from ps_common.program.running_clock import RunningClock
 from ps_common.program.stop_signals import StopSignal
 from ps_common.protocol.lineage import WHOLE
 from ps_common.protocol.names import EVERY_INTERFACE, is_loopback, join_address, split_address
@@ -76,7 +76,8 @@ def serve_run(flags: Parsed[ServerSettings]) -> Parsed[ServerSettings] | None:
             access_control = AccessControl(read_pair("--curve-secret", settings.curve_secret), settings.authorized_keys)
         storage = locked.enter_context(contextlib.closing(storage_for(flags, new)))
         keys = access_control.server_keys if access_control is not None else None
-        machine = machine_for(flags, storage, keys=keys, now=time.monotonic())
+        clock = RunningClock()
+        machine = machine_for(flags, storage, keys=keys, now=clock.now())
         with followers_of(
             storage.folder,
             track=settings.track,
@@ -86,7 +87,7 @@ def serve_run(flags: Parsed[ServerSettings]) -> Parsed[ServerSettings] | None:
         ) as followers:
             followers.announce_page(leaving=stop.is_set)
             with stop.postponed():  # from here on the server itself leaves in order
-                follower = _serve(machine, storage, settings, access_control, followers, stop, begun=new.keep)
+                follower = _serve(machine, storage, settings, access_control, followers, stop, clock, begun=new.keep)
     return None if follower is None else Parsed(follower, flags.run, overrides={})
 
 
@@ -97,11 +98,12 @@ def _serve(
     access_control: AccessControl | None,
     followers: Followers,
     stop: StopSignal,
+    clock: RunningClock,
     *,
     begun: Callable[[], None],
 ) -> ServerSettings | None:
     """Serve until the run ends or a signal comes, then save the run. Returns settings to follow another server with."""
-    shell = _shell(machine, storage, settings, access_control)
+    shell = _shell(machine, storage, settings, access_control, clock)
     host = settings.advertise or own_host(settings.host, shell.host)
     address = join_address(host, shell.port)
     if isinstance(machine, Standby):
@@ -120,7 +122,7 @@ def _serve(
     finally:
         if recording is not None:
             recording.close()
-        is_written = shell.close() & records.close(machine.status(now=time.monotonic()))
+        is_written = shell.close() & records.close(machine.status(now=clock.now()))
         if not is_written:
             storage.keep()
     _check_sound(machine, shell, storage)
@@ -146,6 +148,7 @@ def _shell(
     storage: RunStorage,
     settings: ServerSettings,
     access_control: AccessControl | None,
+    clock: RunningClock,
 ) -> ZmqServer:
     """The bound shell and its checkpoint writer. Raises SettingsError."""
     writer = CheckpointWriter(storage.checkpoints, storage.store)
@@ -157,6 +160,7 @@ def _shell(
             port=settings.port,
             receive_bytes=int(settings.receive_mib * 2**20),
             access_control=access_control,
+            clock=clock,
         )
     except SettingsError:
         writer.close()

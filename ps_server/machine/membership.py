@@ -140,12 +140,6 @@ class Membership:
             self._end_lease(member)
         return ended
 
-    def prolong(self, seconds: float, *, now: float) -> None:
-        """The server read no messages for so long, until now: leases are longer by that."""
-        self._presumed_until += seconds
-        for member in self.alive():
-            member.last_heard = min(now, member.last_heard + seconds)
-
     def is_newly_alone(self, *, now: float) -> bool:
         """Whether no worker has been alive for ALONE_SECONDS; True once, until one was."""
         if self._living:

@@ -178,10 +178,6 @@ class ParameterServer:
         """A line is in the log; now it becomes an event, for subscribers and the run's records."""
         return self._operators.subscriptions.add(line, self.run, now=now)
 
-    def was_away(self, seconds: float, *, now: float) -> None:
-        """The process was paused: for so long, silence says nothing about the workers."""
-        self.membership.prolong(seconds, now=now)
-
     @property
     def has_unsaved(self) -> bool:
         """Whether the run has an update, a game or an adjustment that the newest checkpoint lacks."""

@@ -188,9 +188,13 @@ class ParameterClient:
         if self.phase is Phase.JOINED and now >= self._heartbeats.due(wants_checkpoint=self._requests.wants_checkpoint):
             self._heartbeats.sent(now=now)
             self._postpone_heartbeat(now=now)
-            is_held = any(link.is_held(now=now) for link in self.links_elsewhere)
+            is_held = any(link.is_held for link in self.links_elsewhere)
             effects.append(self._requests.heartbeat(stalled=stalled, is_held_elsewhere=is_held))
         return effects
+
+    def was_away(self) -> None:
+        """The process was paused, and `now` stood still; the lease at the server did not."""
+        self._heartbeats.was_away()
 
     def next_tick(self) -> float:
         """When `tick` has something to do at the latest, on the shell's clock."""

@@ -32,6 +32,7 @@ from ps_client.shell.segment_slots import SegmentSlots
 from ps_common.errors import PsRlError, ServerUnreachable, WireError
 from ps_common.program.output import LogOfPeer
 from ps_common.program.reasons import say
+from ps_common.program.running_clock import RunningClock
 from ps_common.protocol.messages import Frame, ToWorker, Welcome
 from ps_common.protocol.wire import Buffer
 from ps_common.run_folder.endpoint_file import ServerAddress
@@ -90,6 +91,7 @@ class ZmqClient:
         self.machine = machine
         self._watch = watch
         self._stall: Stall | None = None
+        self._clock, self._paused_seconds = RunningClock(), 0.0
         self._pending: dict[int, ReplyFuture[Reply]] = {}  # by ticket
         self._farewell: ReplyFuture[Reply] | None = None  # to GOODBYE
         self._ended: Exception | None = None  # why the conversation is over
@@ -203,19 +205,27 @@ class ZmqClient:
             self._slots.release()
             self._fail(0, error)
 
+    def _now(self) -> float:
+        """Seconds of the machine's clock."""
+        now = self._clock.now()
+        if self._clock.paused_seconds > self._paused_seconds:
+            self._paused_seconds = self._clock.paused_seconds
+            self.machine.was_away()
+        return now
+
     def _poll(self, seconds: float) -> None:
         """Wait for so long at most, then receive what has arrived and let the machine do what is due."""
-        wait = min(seconds, POLL_SECONDS, self.machine.next_tick() - time.monotonic())
+        wait = min(seconds, POLL_SECONDS, self.machine.next_tick() - self._now())
         if wait > 0:
             zmq.zmq_poll([(self._inbox.socket, zmq.POLLIN)], int(wait * 1000) + 1)
         self._receive()
-        if self.machine.phase is Phase.JOINING and self._server.has_moved(now=time.monotonic()):
-            self._do(self.machine.reconnect(now=time.monotonic()))
-        self._do(self.machine.tick(now=time.monotonic(), stalled=self._stall is not None))
+        if self.machine.phase is Phase.JOINING and self._server.has_moved(now=self._now()):
+            self._do(self.machine.reconnect(now=self._now()))
+        self._do(self.machine.tick(now=self._now(), stalled=self._stall is not None))
 
     def _call(self, method: Callable[..., Call], reply: ReplyFuture[Reply]) -> None:
         try:
-            ticket, effects = method(now=time.monotonic())
+            ticket, effects = method(now=self._now())
         except Exception as error:
             reply.set_exception(error)
             raise
@@ -234,7 +244,7 @@ class ZmqClient:
                 self._log_of_server.warning("the server at %s sent something unreadable: %s", self._server, error)
             else:
                 if read is not None:
-                    self._do(self.machine.receive(*read, now=time.monotonic()))
+                    self._do(self.machine.receive(*read, now=self._now()))
 
     def _do(self, effects: list[Effect]) -> None:
         for effect in effects:
