@@ -67,11 +67,11 @@ def newest_checkpoint(
     run_folder: Path, checkpoint_folder: Path | None = None
 ) -> tuple[Path, dict[str, Tensor], Record]:
     """
-    The newest sound checkpoint of a run. Newer ones that are damaged or unreadable are logged and moved aside, because
-    the run goes on from the sound one and must never go back to them.
+    The newest sound checkpoint of a run. Newer ones that are damaged are logged and moved aside, because the run
+    continues from the sound one and must never go back to them.
 
     Looks in `checkpoint_folder`; without it in the run folder's `checkpoints`, then in the run folder itself. Raises
-    CheckpointError when there is none.
+    CheckpointError when there is none, or when the disk cannot read one that may be sound.
     """
     paths = newest_first(checkpoint_folder) if checkpoint_folder else checkpoints_of(run_folder)
     found = first_sound(paths, read_checkpoint, lambda error: log.warning("%s; trying the one before it", error))

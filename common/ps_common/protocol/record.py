@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import msgspec
 from torch import Tensor
 
-from ps_common.errors import CheckpointError, DamagedCheckpoint, OtherFormat, SchemaMismatch, SettingsError
+from ps_common.errors import DamagedCheckpoint, OtherFormat, SchemaMismatch, SettingsError
 from ps_common.protocol.lineage import Lineage
 from ps_common.protocol.messages import MOST_ENVIRONMENTS, AdjustmentsRecord, Code, Run
 from ps_common.protocol.names import Count, Minutes, Name, Sequence, Signed, Text, as_text, check_address
@@ -136,12 +136,12 @@ def release_in(content: bytes) -> str:
 
 def check_format(said: str, kind: str, *, newest: int = FORMAT, oldest: int = OLDEST, release: str = "") -> None:
     """
-    `said` is "ps-rl KIND NUMBER", written by this `release` if that is known. Raises CheckpointError when it is of no
+    `said` is "ps-rl KIND NUMBER", written by this `release` if that is known. Raises DamagedCheckpoint when it is of no
     `kind`, and OtherFormat when this version of ps-rl does not read its number.
     """
     match = re.fullmatch(rf"ps-rl {kind} ([0-9]{{1,9}})", said)
     if match is None:
-        raise CheckpointError(f"is not a {kind} of ps-rl")
+        raise DamagedCheckpoint(f"is not a {kind} of ps-rl")
     if not oldest <= (number := int(match[1])) <= newest:
         whose = "a later" if number > newest else "an earlier"
         known = f"{oldest} to {newest}" if oldest < newest else f"{newest} alone"
