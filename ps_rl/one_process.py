@@ -85,8 +85,8 @@ class LocalServer:
     def close(self) -> None:
         """Save what the newest checkpoint lacks, and end the records."""
         for _ in range(2):  # again if the weights turn out ruined, and the run goes back to a checkpoint
-            if self.machine.has_unsaved:
-                self._do(self.machine.save(now=time.monotonic()))
+            if self.machine.lacks_last_checkpoint:
+                self._do(self.machine.save(now=time.monotonic(), is_last=True))
         self._writer.close()
         self._records.close(self.machine.status(now=time.monotonic()))
 

@@ -134,9 +134,10 @@ def _taken_over_run(
             "follow it, take another --run-dir; to continue the run held here: "
             f"ps-server --resume {shlex.quote(str(storage.folder))}"
         )
-    run_id, primary = run.lineage.run_id, run.primary
+    run_id, primary, saved_life = run.lineage.run_id, run.primary, run.lineage.life
     try:
         _begin_epoch(run, storage, keys=keys, take_back=False)
+        run.may_lack_workers |= run.lineage.life > saved_life + 1
     except Fenced:
         serves_it = served is not None and served.phase != STANDBY_PHASE and served.epoch >= run.epoch
         if run.lineage.replaced_by != primary and not serves_it:
@@ -190,9 +191,11 @@ def _resumed_run(
     else:
         reshard(settings.resumed_folder, storage, settings.place)
     run = _restored_run(flags, storage, now=now)
-    run.lineage = claimed or run.lineage
+    saved_life, run.lineage = run.lineage.life, claimed or run.lineage
     is_begun, shard = claimed is not None, settings.place
     _begin_epoch(run, storage, keys=keys, take_back=settings.take_back, is_begun=is_begun, shard=shard)
+    # A life between may have admitted workers, and was killed before it saved anything.
+    run.may_lack_workers |= run.lineage.life > saved_life + 1
     if storage.store is not None and claimed is None:  # the run moves there: nothing of it is there yet
         newest, keep = newest_first(storage.checkpoints)[0], run.spec.records.keep_checkpoints
         for path in (newest, storage.checkpoints / BEST):

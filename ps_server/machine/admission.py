@@ -109,9 +109,12 @@ def incarnation_of(hello: Hello, account: Account | None, *, key: str, owner_liv
 
     `account` is that of the newest process of this worker id; `owner_lives` says whether its lease may still run.
     """
+    name = hello.worker_id
+    if account is None and owner_lives:
+        reason = f"a process named {name} may have joined after the state that this server was restarted from"
+        raise Denied("name_taken", f"{reason}; names that it does not know are free after the length of a lease")
     if account is None:
         return min(max(1, hello.incarnation), FURTHEST)
-    name = hello.worker_id
     if key and account.key and key != account.key:
         raise Denied("not_yours", f"the name {name} belongs to a worker with another key; take another --name")
     if account.proof == proof_of(hello.secret):
@@ -139,7 +142,9 @@ class Admission:
         before = run.ledger.accounts.get(worker)
         if run.adjustments.drained and (before is None or before.proof != proof_of(hello.secret)):
             raise Denied("drained", "this run is drained, and admits no worker before ps-ctl resume")
-        owner_lives = self.membership.may_live(worker, now=now)
+        # A process with an incarnation was admitted by a server of this run: a name that is unknown here is its own.
+        is_owned = run.may_lack_workers and not hello.incarnation if before is None else not before.left
+        owner_lives = is_owned and self.membership.may_live(worker, now=now)
         incarnation = incarnation_of(hello, before, key=key, owner_lives=owner_lives)
         if before is None and not self._may_bring_a_name(key or peer, now=now):
             whose = "key has" if key else "connection has"

@@ -43,6 +43,7 @@ class Content:
     episodes: int = 0
     settings: int = 0
     number: int = 0
+    is_last: bool = False  # no worker joins after it
 
 
 class CheckpointSchedule:
@@ -57,6 +58,7 @@ class CheckpointSchedule:
         self.saved_version = saved_version  # in the newest completed checkpoint; 0 before the first
         self.saved_episodes = episodes  # in that checkpoint
         self.saved_settings = 0  # the version of the settings in that checkpoint
+        self.has_saved_last = False  # whether that checkpoint is the last one
         self._asked: dict[PeerId, int] = {}  # requests for a checkpoint that is not begun yet
         self._waiting: dict[PeerId, int] = {}  # requests for the one that is being written
         self.every_seconds = every_seconds
@@ -162,7 +164,7 @@ class CheckpointSchedule:
         """It is on disk; its pushes are durable once it is released. Returns the requests for it."""
         assert self._writing is not None, "the shell completed a checkpoint that was not started"
         self.saved_version, self.saved_episodes = self._writing.version, self._writing.episodes
-        self.saved_settings = self._writing.settings
+        self.saved_settings, self.has_saved_last = self._writing.settings, self._writing.is_last
         self._unreleased.append(self._writing)
         self.release(ledger, followed=followed)
         self.failing, self.error = False, ""
@@ -240,16 +242,17 @@ class Saving:
         self._schedule.ask(peer, request)
         return self.begin(run, now=now)
 
-    def begin(self, run: TrainingRun, *, now: float) -> list[Effect]:
-        """Begin one now, unless there are no weights, or one is being written."""
+    def begin(self, run: TrainingRun, *, now: float, is_last: bool = False) -> list[Effect]:
+        """Begin one now, unless there are no weights, or one is being written. `is_last`: no worker joins after it."""
         if run.store is None or self._schedule.is_writing:
             return []
         if not run.store.is_sound():  # useless checkpoints must not replace sound ones
             return self._not_begun(run.store.version)
         self._best_before = run.progress.best_saved
         best, milestone = run.progress.save_as_best(), self._milestone(run)
-        record, number = run.record(now=now), self._replication.number
-        content = Content(run.store.version, record.ledger, run.progress.episodes, run.adjustments.version, number)
+        record, number = run.record(now=now, is_last=is_last), self._replication.number
+        settings = run.adjustments.version
+        content = Content(run.store.version, record.ledger, run.progress.episodes, settings, number, is_last)
         self._soundness.checkpoint_begun(run.store.version)
         self._schedule.started(content, now=now)
         keep, steps = run.spec.records.keep_checkpoints, run.progress.global_steps

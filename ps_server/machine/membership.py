@@ -119,12 +119,12 @@ class Membership:
         return self._by_peer.get(peer)
 
     def heard_from(self, peer: PeerId, *, now: float) -> Member | None:
-        """The member at this connection, whose lease is renewed; None for a peer that is no member."""
+        """The member at this connection, whose lease is renewed; None for a peer that is none, or has said GOODBYE."""
         member = self._by_peer.get(peer)
-        if member is not None:
-            member.last_heard = now
-            member.alive, member.left = True, False
-            self._living[member.worker_id] = member
+        if member is None or member.left:
+            return None
+        member.last_heard, member.alive = now, True
+        self._living[member.worker_id] = member
         return member
 
     def leave(self, member: Member) -> None:

@@ -183,9 +183,17 @@ class ParameterServer:
         """Whether the run has an update, a game or an adjustment that the newest checkpoint lacks."""
         return self.run is not None and self.checkpoints.lacks(self.run)
 
-    def save(self, *, now: float) -> list[Effect]:
-        """Write a checkpoint now, unless there are no weights, one is being written, or this server is fenced."""
-        return [] if self.run is None or self.ending.fenced else self._saving.begin(self.run, now=now)
+    @property
+    def lacks_last_checkpoint(self) -> bool:
+        """Whether the run has weights, and its newest checkpoint is not that of a server that ends."""
+        return self.has_unsaved or (self.version > 0 and not self.checkpoints.has_saved_last)
+
+    def save(self, *, now: float, is_last: bool = False) -> list[Effect]:
+        """
+        Write a checkpoint now, unless there are no weights, one is being written, or this server is fenced. `is_last`:
+        nothing is received after it.
+        """
+        return [] if self.run is None or self.ending.fenced else self._saving.begin(self.run, now=now, is_last=is_last)
 
     def checkpoint_saved(self, path: str) -> list[Effect]:
         """The checkpoint that was being written is complete."""

@@ -169,8 +169,8 @@ class ZmqServer:
         end = time.monotonic() + max(SAVE_SECONDS, SLOWER * self._writer.longest_seconds)
         self._drain_writer(end)
         for _ in range(2):  # again if the weights turn out ruined, and the run goes back to a checkpoint
-            if self.served is not None and self.served.has_unsaved and not self.broken:
-                self._do(self.served.save(now=self._now()))
+            if self.served is not None and self.served.lacks_last_checkpoint and not self.broken:
+                self._do(self.served.save(now=self._now(), is_last=True))
                 self._drain_writer(end)
         is_written = self._writer.close(within_seconds=max(0.0, end - time.monotonic()))
         if not is_written:

@@ -64,7 +64,10 @@ class Ledger:
             number = self._next_number if account is None else account.number
         self._next_number = max(self._next_number, _above(number))
         if account is None or account.proof != opened.proof:
-            account = self.accounts[worker_id] = Account(opened.incarnation, opened.proof, opened.key, number)
+            applied = account is not None and account.applied
+            account = Account(opened.incarnation, opened.proof, opened.key, number, applied=applied)
+            self.accounts[worker_id] = account
+        account.left = False
         account.number = number
         account.key = opened.key or account.key
         account.environments = opened.environments
@@ -73,7 +76,12 @@ class Ledger:
 
     def applied(self, worker_id: str) -> None:
         """A push of this worker is applied."""
+        self.accounts[worker_id].applied = True
         self._idle.pop(worker_id, None)
+
+    def left(self, worker_id: str) -> None:
+        """The process of this worker has said GOODBYE: after a restart nobody waits for it."""
+        self.accounts[worker_id].left = True
 
     def to_forget(self, is_needed: Callable[[str], bool]) -> tuple[str, ...]:
         """The workers to forget when the next account is opened: those of the oldest idle ones that are not needed."""
@@ -143,7 +151,7 @@ class Ledger:
     def restore(self, accounts: Mapping[str, Account]) -> None:
         """Restore the accounts of a checkpoint: all of them are durable."""
         self.accounts = {worker_id: account.copy() for worker_id, account in accounts.items()}
-        self._idle = {name: None for name, account in accounts.items() if _has_nothing(account)}
+        self._idle = {name: None for name, account in accounts.items() if not account.applied}
         self._next_number = max((_above(account.number) for account in accounts.values()), default=0)
         self.mark_durable(accounts)
 
@@ -159,11 +167,6 @@ class Ledger:
             if account is not None and (account.proof, account.incarnation) == (saved.proof, saved.incarnation):
                 # A process that was forgotten, and has joined again, has fewer pushes here than the checkpoint.
                 account.durable = max(account.durable, min(saved.through, account.through))
-
-
-def _has_nothing(account: Account) -> bool:
-    """Whether no push of this name was ever applied: neither of this process, nor of one before it."""
-    return account.incarnation == 1 and not account.through and not account.early
 
 
 def _above(number: int) -> int:

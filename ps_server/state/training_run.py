@@ -87,6 +87,7 @@ class TrainingRun:
         self.standby = ""  # HOST:PORT of the newest standby of this server
         self.primary = ""  # HOST:PORT of the server that this one took over from
         self.duplicates = 0
+        self.may_lack_workers = False  # whether processes may live that joined after the state that this run is of
 
     @classmethod
     def restored(cls, vectors: dict[str, Tensor], record: Record, *, now: float) -> "TrainingRun":
@@ -99,6 +100,7 @@ class TrainingRun:
         run.first_shard = record.first_shard
         run.seed(record.own_schema(), vectors[WEIGHTS])
         run.standby, run.primary = record.standby, record.primary
+        run.may_lack_workers = not record.is_last
         run.weights.restore(vectors, version=record.version, target_version=record.target_version)
         run.ledger.restore(record.ledger)
         run.code = dict(record.code)
@@ -107,8 +109,10 @@ class TrainingRun:
         run.progress.judge(run.spec.budget, now=now)  # checkpoints of before do not say when it was reached
         return run
 
-    def record(self, *, now: float) -> Record:
-        """The content of a checkpoint beside the vectors. It does not change any more."""
+    def record(self, *, now: float, is_last: bool = False) -> Record:
+        """
+        The content of a checkpoint beside the vectors. It never changes. `is_last`: no worker joins after it.
+        """
         return Record(
             release=release(),
             lineage=self.lineage,
@@ -123,6 +127,7 @@ class TrainingRun:
             progress=self.progress.record(now=now),
             adjustments=self.adjustments,
             code=self.code.copy(),
+            is_last=is_last,
         )
 
     @property

@@ -183,6 +183,7 @@ def record_for(records: Sequence[Record], shard: Shard, ledger: dict[str, Accoun
         ledger=ledger,
         standby="",
         primary="",
+        is_last=False,  # the old shards may have admitted workers since
     )
 
 
@@ -206,7 +207,8 @@ def _merged_account(newest: Account, same: Sequence[Account]) -> Account:
         through += 1
         early.remove(through)
     reported = max(account.reported for account in same)
-    return msgspec.structs.replace(newest, through=through, early=early, reported=reported)
+    applied = any(account.applied for account in same)
+    return msgspec.structs.replace(newest, through=through, early=early, reported=reported, applied=applied)
 
 
 def _settled(account: Account) -> int:

@@ -20,7 +20,7 @@ from ps_common.protocol.status import STALENESS_BOUNDS, Histogram
 from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_common.release import beside, is_newer
 
-KIND, FORMAT, OLDEST = "checkpoint", 3, 2
+KIND, FORMAT, OLDEST = "checkpoint", 4, 2
 MOST_BYTES = 2**26  # of a record: 200,000 workers
 EPISODES_IN_MEAN = 100
 MOST_STEPS = 10**9  # of one push, however long an unroll: T has to stay a number that a message can carry
@@ -40,6 +40,8 @@ class Account(msgspec.Struct, forbid_unknown_fields=True):
     reported: Count = 0  # every report up to here is counted
     environments: Annotated[int, msgspec.Meta(ge=1, le=MOST_ENVIRONMENTS)] = 1
     unplayed: Signed = 0  # steps of settled pushes minus those of games
+    applied: bool = False  # whether a push of this worker id was applied, by any of its processes
+    left: bool = False  # the process has said GOODBYE
 
     def copy(self) -> "Account":
         """An account that does not change with this one."""
@@ -78,6 +80,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     progress: ProgressRecord
     adjustments: AdjustmentsRecord
     code: dict[Text, Code]
+    is_last: bool = False  # of a server that ended in order: it admitted nobody after this moment
 
     def own_schema(self) -> Schema:
         """The schema of the range that the server of this record holds. Raises SchemaMismatch."""
@@ -196,4 +199,14 @@ def _from_2(plain: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {2: _from_2}  # from this format to the next
+def _from_3(plain: dict[str, Any]) -> dict[str, Any]:
+    """Format 3 did not say whether a push was applied: only a first process without settled pushes surely has none."""
+    ledger = {
+        worker: account | {"applied": bool(account["incarnation"] > 1 or account["through"] or account["early"])}
+        for worker, account in plain["ledger"].items()
+    }
+    return plain | {"format": 4, "ledger": ledger}
+
+
+# From each format to the next.
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {2: _from_2, 3: _from_3}
