@@ -215,6 +215,8 @@ def _serve(run: Run, flags: Sequence[str], on_tick: Callable[[], None]) -> None:
     cluster = parse_with_run(ClusterSettings, flags, prog="train", custom_settings=custom_settings)
     of_server = parse_with_run(ServerSettings, prepare(cluster)[1], prog="ps-server")
     with NewPaths() as new, closing(storage_for(of_server, new)) as storage:
+        if of_server.program.resume is None:
+            storage.check_unused()
         machine = machine_for(of_server, storage, keys=None, now=time.monotonic())
         assert isinstance(machine, ParameterServer), "only --standby-of makes another"
         server = LocalServer(machine, storage, on_tick)

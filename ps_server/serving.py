@@ -40,7 +40,7 @@ from ps_server.shell.recording import Recording, beginning
 from ps_server.shell.server_sockets import is_own, own_host
 from ps_server.shell.zmq_server import ZmqServer
 from ps_server.standby.standby import Standby
-from ps_server.starting import machine_for
+from ps_server.starting import machine_for, successor_of
 from ps_server.storage.checkpoint_store import CheckpointStore
 from ps_server.storage.checkpoint_writer import CheckpointWriter
 from ps_server.storage.earlier_life import newest_checkpoint, write_lineage
@@ -76,6 +76,10 @@ def serve_run(flags: Parsed[ServerSettings]) -> Parsed[ServerSettings] | None:
             access_control = AccessControl(read_pair("--curve-secret", settings.curve_secret), settings.authorized_keys)
         storage = locked.enter_context(contextlib.closing(storage_for(flags, new)))
         keys = access_control.server_keys if access_control is not None else None
+        if successor := successor_of(settings, storage, keys=keys):
+            new.keep()
+            follows = settings.following(successor, storage.folder, port=settings.port)
+            return Parsed(follows, flags.run, overrides={})
         clock = RunningClock()
         machine = machine_for(flags, storage, keys=keys, now=clock.now())
         with followers_of(
@@ -206,7 +210,7 @@ def storage_for(flags: Parsed[ServerSettings], new: NewPaths) -> RunStorage:
     folder = folder_of_shard(folder, settings.place)
     if settings.resume is None:
         check_no_others(folder, settings.checkpoint_dir if settings.store_flag else None)
-    may_hold_a_run = settings.resume is not None or settings.standby_of is not None
+    may_hold_a_run = settings.resume is not None or settings.standby_of is not None or (folder / LINEAGE).exists()
     store = CheckpointStore(settings.store_flag[1], flag=settings.store_flag[0]) if settings.store_flag else None
     checkpoints = settings.checkpoint_folder
     storage = RunStorage(folder, checkpoints=checkpoints, may_hold_a_run=may_hold_a_run, store=store)

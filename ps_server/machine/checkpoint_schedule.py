@@ -250,8 +250,8 @@ class Saving:
             return self._not_begun(run.store.version)
         self._best_before = run.progress.best_saved
         best, milestone = run.progress.save_as_best(), self._milestone(run)
-        record, number = run.record(now=now, is_last=is_last), self._replication.number
-        settings = run.adjustments.version
+        number, settings = self._replication.number, run.adjustments.version
+        record = run.record(now=now, is_last=is_last, is_followed=bool(self._replication.address))
         content = Content(run.store.version, record.ledger, run.progress.episodes, settings, number, is_last)
         self._soundness.checkpoint_begun(run.store.version)
         self._schedule.started(content, now=now)

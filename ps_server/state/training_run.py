@@ -88,6 +88,7 @@ class TrainingRun:
         self.primary = ""  # HOST:PORT of the server that this one took over from
         self.duplicates = 0
         self.may_lack_workers = False  # whether processes may live that joined after the state that this run is of
+        self.was_followed = False  # whether the standby followed when this state was saved
 
     @classmethod
     def restored(cls, vectors: dict[str, Tensor], record: Record, *, now: float) -> "TrainingRun":
@@ -100,7 +101,7 @@ class TrainingRun:
         run.first_shard = record.first_shard
         run.seed(record.own_schema(), vectors[WEIGHTS])
         run.standby, run.primary = record.standby, record.primary
-        run.may_lack_workers = not record.is_last
+        run.may_lack_workers, run.was_followed = not record.is_last, record.is_followed
         run.weights.restore(vectors, version=record.version, target_version=record.target_version)
         run.ledger.restore(record.ledger)
         run.code = dict(record.code)
@@ -109,9 +110,10 @@ class TrainingRun:
         run.progress.judge(run.spec.budget, now=now)  # checkpoints of before do not say when it was reached
         return run
 
-    def record(self, *, now: float, is_last: bool = False) -> Record:
+    def record(self, *, now: float, is_last: bool = False, is_followed: bool = False) -> Record:
         """
-        The content of a checkpoint beside the vectors. It never changes. `is_last`: no worker joins after it.
+        The content of a checkpoint beside the vectors. It never changes. `is_last`: no worker joins after it;
+        `is_followed`: the standby follows.
         """
         return Record(
             release=release(),
@@ -128,6 +130,7 @@ class TrainingRun:
             adjustments=self.adjustments,
             code=self.code.copy(),
             is_last=is_last,
+            is_followed=is_followed,
         )
 
     @property
@@ -217,6 +220,13 @@ class TrainingRun:
         """Steps between two refreshes of θ⁻; 0 where θ⁻ is θ."""
         settings = self.spec.algorithm
         return settings.target_interval if isinstance(settings, ActionValuesSettings | CustomAlgorithmSettings) else 0
+
+    def begin_anew(self, lineage: Lineage) -> None:
+        """Become another run, of this lineage, that begins with this state: no worker has been there."""
+        self.lineage, self.first_shard = lineage, lineage.run_id
+        self.ledger = Ledger(PUSH_WINDOW)
+        self.standby = self.primary = ""
+        self.may_lack_workers = self.was_followed = False
 
     def go_back(self, vectors: dict[str, Tensor], record: Record) -> None:
         """

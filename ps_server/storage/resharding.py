@@ -183,6 +183,7 @@ def record_for(records: Sequence[Record], shard: Shard, ledger: dict[str, Accoun
         ledger=ledger,
         standby="",
         primary="",
+        is_followed=False,
         is_last=False,  # the old shards may have admitted workers since
     )
 

@@ -11,8 +11,9 @@ from pathlib import Path
 
 from ps_common.errors import SettingsError
 from ps_common.protocol.lineage import Lineage
+from ps_common.run_folder.checkpoint_folder import newest_first
 from ps_common.run_folder.folder_lock import FolderLocks
-from ps_common.run_folder.paths import CHECKPOINTS, LINEAGE, REPLACED, SHARD_NAME, STORE, write_whole
+from ps_common.run_folder.paths import BEST, CHECKPOINTS, LINEAGE, REPLACED, SHARD_NAME, STORE, write_whole
 from ps_common.settings.regular_file import content_of
 from ps_server.storage.checkpoint_store import CheckpointStore
 from ps_server.storage.earlier_life import check_unused, write_lineage
@@ -41,12 +42,23 @@ class RunStorage:
         try:
             self._check_store()
             if not may_hold_a_run:
-                check_unused(self.checkpoints)
-                if store is not None:
-                    store.check_unused(self.store_url)
+                self.check_unused()
         except BaseException:
             self._locks.remove()
             raise
+
+    def check_unused(self) -> None:
+        """Raises SettingsError when a new run would find another run's checkpoints here. Raises StoreError."""
+        check_unused(self.checkpoints)
+        if self.store is not None:
+            self.store.check_unused(self.store_url)
+
+    def put_newest(self, lineage: Lineage, *, keep: int) -> None:
+        """Bring the newest checkpoint, and the best, into a store that has nothing of the run. Raises StoreError."""
+        assert self.store is not None, "asked for where there is one"
+        for path in (newest_first(self.checkpoints)[0], self.checkpoints / BEST):
+            if path.exists():
+                self.store.put(path, lineage, best=False, milestone="", keep=keep)
 
     def begin_life(self, lineage: Lineage) -> None:
         """Write the lineage of this life of the server, before it serves anybody. Raises SettingsError, StoreError."""

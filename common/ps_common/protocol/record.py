@@ -81,6 +81,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     adjustments: AdjustmentsRecord
     code: dict[Text, Code]
     is_last: bool = False  # of a server that ended in order: it admitted nobody after this moment
+    is_followed: bool = False  # the standby followed then, so it may have been promoted since
 
     def own_schema(self) -> Schema:
         """The schema of the range that the server of this record holds. Raises SchemaMismatch."""
