@@ -18,8 +18,9 @@ from ps_common.settings.overrides import resumed_run
 from ps_common.settings.run_settings import run_from_dict
 from ps_server.settings import ServerSettings
 from ps_server.state.adjustments import remembered, undone_by_flags
+from ps_server.state.ledger import Ledger
 from ps_server.state.starting_weights import StartingWeights
-from ps_server.state.training_run import TrainingRun
+from ps_server.state.training_run import PUSH_WINDOW, TrainingRun
 from ps_server.storage.earlier_life import begun_lineage, move_aside, newest_checkpoint
 from ps_server.storage.run_storage import RunStorage
 
@@ -78,7 +79,9 @@ def forked_run(run: TrainingRun, storage: RunStorage, *, now: float) -> Training
     if storage.store is not None:
         storage.store.check_unused(storage.store_url)
     newest, *older = newest_first(storage.checkpoints)
-    run.begin_anew(begun_lineage(WHOLE))
+    run.lineage, run.ledger = begun_lineage(WHOLE), Ledger(PUSH_WINDOW)  # no worker has been there
+    run.first_shard, run.standby, run.primary = run.lineage.run_id, "", ""
+    run.may_lack_workers = run.was_followed = False
     write_checkpoint(newest, run.weights.vectors(), run.record(now=now))
     for path in older:
         move_aside(path)

@@ -115,8 +115,7 @@ def _serve(
     print(_first_line(settings, shell.host, address), flush=True)
     if access_control is None and not is_loopback(host):
         log.warning(UNLOCKED)
-    recording = _recording(machine, settings)
-    records = _records(machine, shell, storage.folder, endpoint=address)
+    recording, records = _recording(machine, settings), _records(machine, shell, storage.folder, endpoint=address)
     begun()
     say("serves", address)
     if settings.resume is None:

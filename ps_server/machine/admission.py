@@ -142,9 +142,7 @@ class Admission:
         before = run.ledger.accounts.get(worker)
         if run.adjustments.drained and (before is None or before.proof != proof_of(hello.secret)):
             raise Denied("drained", "this run is drained, and admits no worker before ps-ctl resume")
-        # A process with an incarnation was admitted by a server of this run: a name that is unknown here is its own.
-        is_owned = run.may_lack_workers and not hello.incarnation if before is None else not before.left
-        owner_lives = is_owned and self.membership.may_live(worker, now=now)
+        owner_lives = self.membership.may_live(worker, now=now) and _may_have_an_owner(run, hello)
         incarnation = incarnation_of(hello, before, key=key, owner_lives=owner_lives)
         if before is None and not self._may_bring_a_name(key or peer, now=now):
             whose = "key has" if key else "connection has"
@@ -203,6 +201,15 @@ class Admission:
             first_shard=run.first_shard,
             drained=run.adjustments.drained,
         )
+
+
+def _may_have_an_owner(run: TrainingRun, hello: Hello) -> bool:
+    """Whether another process may have the name of this one, as far as accounts tell."""
+    account = run.ledger.accounts.get(hello.worker_id)
+    if account is not None:
+        return not account.left
+    # A process with an incarnation was admitted by a server of this run: a name that is unknown here is its own.
+    return run.may_lack_workers and not hello.incarnation
 
 
 _NOTHING: dict[str, Any] = {"run": {}, "schema": ()} | dict.fromkeys(

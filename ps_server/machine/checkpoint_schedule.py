@@ -7,6 +7,7 @@ At most one is being written at a time; the shell writes it in the background.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from msgspec.structs import replace
 from torch import Tensor
 
 from ps_common.protocol.messages import CheckpointSaved, Refused
@@ -64,8 +65,7 @@ class CheckpointSchedule:
         self.every_seconds = every_seconds
         self._due = now + every_seconds
         self._hurried = False  # a worker needs one before it is due
-        self._hurry_due = now
-        self._best_due = now
+        self._hurry_due = self._best_due = now
         self._writing: Content | None = None
         self._begun = now  # when the checkpoint in progress was begun
         self._age_seconds = 0.0  # how long the checkpoint in progress had taken at the last tick
@@ -139,8 +139,7 @@ class CheckpointSchedule:
         self._writing = content
         self._begun, self._age_seconds = now, 0.0
         self._waiting, self._asked = self._asked, {}
-        self._due = now + self.every_seconds
-        self._hurried = False
+        self._due, self._hurried = now + self.every_seconds, False
         self._hurry_due = now + HURRY_SECONDS
         self._best_due = now + self.every_seconds * BEST_SHARE
 
@@ -251,7 +250,7 @@ class Saving:
         self._best_before = run.progress.best_saved
         best, milestone = run.progress.save_as_best(), self._milestone(run)
         number, settings = self._replication.number, run.adjustments.version
-        record = run.record(now=now, is_last=is_last, is_followed=bool(self._replication.address))
+        record = replace(run.record(now=now), is_last=is_last, is_followed=bool(self._replication.address))
         content = Content(run.store.version, record.ledger, run.progress.episodes, settings, number, is_last)
         self._soundness.checkpoint_begun(run.store.version)
         self._schedule.started(content, now=now)

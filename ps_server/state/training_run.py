@@ -73,12 +73,10 @@ class TrainingRun:
     """
 
     def __init__(self, spec: RunSpec, lineage: Lineage) -> None:
-        self.spec = spec
-        self.lineage = lineage
+        self.spec, self.lineage = spec, lineage
         # The run id of shard 1: which shards belong together. The others learn it from shard 1.
         self.first_shard = lineage.run_id if lineage.shard.number == 1 else ""
-        self.ledger = Ledger(PUSH_WINDOW)
-        self.progress = Progress()
+        self.ledger, self.progress = Ledger(PUSH_WINDOW), Progress()
         self.first_reporter, self._meters = FirstReporter(), MeterNames()
         self.adjustments = NO_ADJUSTMENTS
         self.store: WeightStore | None = None
@@ -87,8 +85,8 @@ class TrainingRun:
         self.standby = ""  # HOST:PORT of the newest standby of this server
         self.primary = ""  # HOST:PORT of the server that this one took over from
         self.duplicates = 0
-        self.may_lack_workers = False  # whether processes may live that joined after the state that this run is of
-        self.was_followed = False  # whether the standby followed when this state was saved
+        # Of the checkpoint of this run: whether a process may live that joined later, and whether the standby followed.
+        self.may_lack_workers = self.was_followed = False
 
     @classmethod
     def restored(cls, vectors: dict[str, Tensor], record: Record, *, now: float) -> "TrainingRun":
@@ -110,11 +108,8 @@ class TrainingRun:
         run.progress.judge(run.spec.budget, now=now)  # checkpoints of before do not say when it was reached
         return run
 
-    def record(self, *, now: float, is_last: bool = False, is_followed: bool = False) -> Record:
-        """
-        The content of a checkpoint beside the vectors. It never changes. `is_last`: no worker joins after it;
-        `is_followed`: the standby follows.
-        """
+    def record(self, *, now: float) -> Record:
+        """The content of a checkpoint beside the vectors. It does not change any more."""
         return Record(
             release=release(),
             lineage=self.lineage,
@@ -129,8 +124,6 @@ class TrainingRun:
             progress=self.progress.record(now=now),
             adjustments=self.adjustments,
             code=self.code.copy(),
-            is_last=is_last,
-            is_followed=is_followed,
         )
 
     @property
@@ -220,13 +213,6 @@ class TrainingRun:
         """Steps between two refreshes of θ⁻; 0 where θ⁻ is θ."""
         settings = self.spec.algorithm
         return settings.target_interval if isinstance(settings, ActionValuesSettings | CustomAlgorithmSettings) else 0
-
-    def begin_anew(self, lineage: Lineage) -> None:
-        """Become another run, of this lineage, that begins with this state: no worker has been there."""
-        self.lineage, self.first_shard = lineage, lineage.run_id
-        self.ledger = Ledger(PUSH_WINDOW)
-        self.standby = self.primary = ""
-        self.may_lack_workers = self.was_followed = False
 
     def go_back(self, vectors: dict[str, Tensor], record: Record) -> None:
         """

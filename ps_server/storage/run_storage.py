@@ -5,12 +5,14 @@ where a checkpoint is durable only then.
 It knows nothing of the files in them.
 """
 
+import contextlib
 import shlex
 import shutil
 from pathlib import Path
 
 from ps_common.errors import SettingsError
 from ps_common.protocol.lineage import Lineage
+from ps_common.run_folder.checkpoint_file import flush
 from ps_common.run_folder.checkpoint_folder import newest_first
 from ps_common.run_folder.folder_lock import FolderLocks
 from ps_common.run_folder.paths import BEST, CHECKPOINTS, LINEAGE, REPLACED, SHARD_NAME, STORE, write_whole
@@ -66,6 +68,8 @@ class RunStorage:
             self.store.claim(lineage)
             self.remember_store()
         write_lineage(self.folder, lineage)
+        with contextlib.suppress(OSError):  # of a folder above that this user may not read
+            flush(self.folder.resolve().parent)
 
     def put_aside(self) -> Path:
         """

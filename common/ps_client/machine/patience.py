@@ -90,8 +90,8 @@ class Heartbeats:
         # Also within the link timeout: without heartbeats there are no replies, and the link would look dead.
         self._due = now + min(lease_seconds, timeout_seconds) / HEARTBEATS_IN_A_LEASE
 
-    def was_away(self) -> None:
-        """The process was paused: the server has heard nothing for longer than it seems here."""
+    def was_away(self, seconds: float, now: float) -> None:
+        """The process was paused, and `now` stood still; the lease at the server did not."""
         self._due = -math.inf
 
     def sent(self, *, now: float) -> None:

@@ -86,17 +86,16 @@ class ZmqClient:
         """
         self.welcome: ReplyFuture[Welcome] = ReplyFuture(self._drive_until)
         self._server = ServerAddress(server)
-        self._keys = keys
-        self._postponing_signals = postponing_signals
+        self._keys, self._postponing_signals = keys, postponing_signals
         self.machine = machine
         self._watch = watch
         self._stall: Stall | None = None
-        self._clock, self._paused_seconds = RunningClock(), 0.0
+        self._clock = RunningClock()
+        self._clock.on_pause = machine.heartbeats.was_away
         self._pending: dict[int, ReplyFuture[Reply]] = {}  # by ticket
         self._farewell: ReplyFuture[Reply] | None = None  # to GOODBYE
         self._ended: Exception | None = None  # why the conversation is over
-        self._slots = SegmentSlots()
-        self._log_of_server = LogOfPeer(log)
+        self._slots, self._log_of_server = SegmentSlots(), LogOfPeer(log)
         self._lock = threading.Lock()
         self._context = zmq.Context()
         self._inbox = self._connected()
@@ -205,27 +204,19 @@ class ZmqClient:
             self._slots.release()
             self._fail(0, error)
 
-    def _now(self) -> float:
-        """Seconds of the machine's clock."""
-        now = self._clock.now()
-        if self._clock.paused_seconds > self._paused_seconds:
-            self._paused_seconds = self._clock.paused_seconds
-            self.machine.was_away()
-        return now
-
     def _poll(self, seconds: float) -> None:
         """Wait for so long at most, then receive what has arrived and let the machine do what is due."""
-        wait = min(seconds, POLL_SECONDS, self.machine.next_tick() - self._now())
+        wait = min(seconds, POLL_SECONDS, self.machine.next_tick() - self._clock.now())
         if wait > 0:
             zmq.zmq_poll([(self._inbox.socket, zmq.POLLIN)], int(wait * 1000) + 1)
         self._receive()
-        if self.machine.phase is Phase.JOINING and self._server.has_moved(now=self._now()):
-            self._do(self.machine.reconnect(now=self._now()))
-        self._do(self.machine.tick(now=self._now(), stalled=self._stall is not None))
+        if self.machine.phase is Phase.JOINING and self._server.has_moved(now=self._clock.now()):
+            self._do(self.machine.reconnect(now=self._clock.now()))
+        self._do(self.machine.tick(now=self._clock.now(), stalled=self._stall is not None))
 
     def _call(self, method: Callable[..., Call], reply: ReplyFuture[Reply]) -> None:
         try:
-            ticket, effects = method(now=self._now())
+            ticket, effects = method(now=self._clock.now())
         except Exception as error:
             reply.set_exception(error)
             raise
@@ -244,7 +235,7 @@ class ZmqClient:
                 self._log_of_server.warning("the server at %s sent something unreadable: %s", self._server, error)
             else:
                 if read is not None:
-                    self._do(self.machine.receive(*read, now=self._now()))
+                    self._do(self.machine.receive(*read, now=self._clock.now()))
 
     def _do(self, effects: list[Effect]) -> None:
         for effect in effects:

@@ -3,8 +3,8 @@ A clock that stands still while its process does not run: stopped by SIGSTOP, fr
 its machine.
 
 A process that was paused has read and sent nothing meanwhile. So no silence of others, no deadline and no minute of
-training may count that time. What others have promised for so many seconds ran out all the same: `paused_seconds` shows
-by how much.
+training may count that time. What others have promised for so many seconds ran out all the same: `on_pause` is for
+that.
 """
 
 import time
@@ -21,18 +21,23 @@ def _real_seconds() -> float:
 
 
 class RunningClock:
-    """One thread at a time reads it. It begins with the seconds of `time.monotonic()`."""
+    """
+    One thread at a time reads it. It begins with the seconds of `time.monotonic()`.
+
+    A reading calls `on_pause` first, with the seconds that it leaves out and its result.
+    """
 
     def __init__(self, real_seconds: Callable[[], float] = _real_seconds) -> None:
+        self.on_pause: Callable[[float, float], None] = lambda seconds, now: None
         self._real_seconds = real_seconds
         self._read = real_seconds()
         self._now = time.monotonic()
-        self.paused_seconds = 0.0  # so far, in all
 
     def now(self) -> float:
         """Seconds of this clock."""
         before, self._read = self._read, self._real_seconds()
         passed = self._read - before
         self._now += min(passed, MOST_SECONDS)
-        self.paused_seconds += max(0.0, passed - MOST_SECONDS)
+        if passed > MOST_SECONDS:
+            self.on_pause(passed - MOST_SECONDS, self._now)
         return self._now
