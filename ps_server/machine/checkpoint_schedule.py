@@ -62,8 +62,7 @@ class CheckpointSchedule:
         self.has_saved_last = False  # whether that checkpoint is the last one
         self._asked: dict[PeerId, int] = {}  # requests for a checkpoint that is not begun yet
         self._waiting: dict[PeerId, int] = {}  # requests for the one that is being written
-        self.every_seconds = every_seconds
-        self._due = now + every_seconds
+        self.every_seconds, self._due = every_seconds, now + every_seconds
         self._hurried = False  # a worker needs one before it is due
         self._hurry_due = self._best_due = now
         self._writing: Content | None = None
@@ -215,8 +214,7 @@ class Saving:
     def __init__(
         self, schedule: CheckpointSchedule, replication: Replication, refusals: Refusals, soundness: Soundness
     ) -> None:
-        self._schedule = schedule
-        self._soundness = soundness
+        self._schedule, self._soundness = schedule, soundness
         self._replication = replication
         self._refusals = refusals
         self._best_before: float | None = None  # mean return of the best checkpoint before the newest was begun
@@ -247,11 +245,13 @@ class Saving:
             return []
         if not run.store.is_sound():  # useless checkpoints must not replace sound ones
             return self._not_begun(run.store.version)
-        self._best_before = run.progress.best_saved
+        self._best_before, number = run.progress.best_saved, self._replication.number
         best, milestone = run.progress.save_as_best(), self._milestone(run)
-        number, settings = self._replication.number, run.adjustments.version
-        record = replace(run.record(now=now), is_last=is_last, is_followed=bool(self._replication.address))
-        content = Content(run.store.version, record.ledger, run.progress.episodes, settings, number, is_last)
+        run.was_followed = bool(self._replication.address)
+        record = replace(run.record(now=now), is_last=is_last, is_followed=run.was_followed)
+        content = Content(
+            record.version, record.ledger, record.progress.episodes, record.adjustments.version, number, is_last
+        )
         self._soundness.checkpoint_begun(run.store.version)
         self._schedule.started(content, now=now)
         keep, steps = run.spec.records.keep_checkpoints, run.progress.global_steps

@@ -85,7 +85,7 @@ class TrainingRun:
         self.standby = ""  # HOST:PORT of the newest standby of this server
         self.primary = ""  # HOST:PORT of the server that this one took over from
         self.duplicates = 0
-        # Of the checkpoint of this run: whether a process may live that joined later, and whether the standby followed.
+        # Whether processes may live that joined after the newest checkpoint; whether the standby followed at that.
         self.may_lack_workers = self.was_followed = False
 
     @classmethod
