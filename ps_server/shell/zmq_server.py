@@ -65,7 +65,7 @@ class ZmqServer:
         self._server = server
         self._clock = clock or RunningClock()  # by which the machine was made
         if isinstance(server, Standby):
-            self._clock.on_pause = server.was_away
+            self._clock.on_pause = lambda seconds, now: server.was_away(seconds, now=now)  # it may be recorded
         self._writer = writer
         self._context = zmq.Context()
         self._socket = router_socket(self._context)

@@ -186,7 +186,7 @@ class Standby:
         """The process is asked to leave: at once, unless it serves the run."""
         return self.server.leave(now=now) if self.server is not None else [Exit("asked to leave")]
 
-    def was_away(self, seconds: float, now: float) -> None:
+    def was_away(self, seconds: float, *, now: float) -> None:
         """
         The process was paused, and `now` stood still. The promises of the primary ran out all the same; its silence is
         measured anew, because the connection may have been cut meanwhile.
