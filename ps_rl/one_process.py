@@ -46,7 +46,6 @@ from rl_worker.joining import Work
 from rl_worker.settings import WorkerSettings
 
 TICK_SECONDS = 0.25
-AWAY_SECONDS = 0.5  # a tick later than this: a step took long, or somebody looked at it in a debugger
 WAIT_SECONDS = 0.01  # between two looks while the server makes the worker wait
 DRIVER, NOWHERE = b"driver", "127.0.0.1:1"
 
@@ -86,9 +85,9 @@ class LocalServer:
         """To be called often."""
         if (now := time.monotonic()) < self._next_tick:
             return
-        if now - self._next_tick > AWAY_SECONDS:
-            self.machine.was_away(now - self._next_tick, now=now)
         self._next_tick = now + TICK_SECONDS
+        for member in self.machine.membership.alive():
+            member.last_heard = now  # it runs in this thread, however long a step takes, or a debugger stops in it
         self._do(self.machine.tick(now=now))
         self._records.tick(self.machine.status(now=now))
         self._on_tick()
@@ -96,8 +95,8 @@ class LocalServer:
     def close(self) -> None:
         """Save what the newest checkpoint lacks, and end the records."""
         for _ in range(2):  # again if the weights turn out ruined, and the run goes back to a checkpoint
-            if self.machine.has_unsaved:
-                self._do(self.machine.save(now=time.monotonic()))
+            if self.machine.lacks_last_checkpoint:
+                self._do(self.machine.save(now=time.monotonic(), is_last=True))
         self._writer.close()
         self._records.close(self.machine.status(now=time.monotonic()))
 
@@ -229,6 +228,8 @@ def _serve(run: Run, flags: Sequence[str], on_tick: Callable[[], None]) -> None:
     cluster = parse_with_run(ClusterSettings, flags, prog="train", custom_settings=custom_settings)
     of_server = parse_with_run(ServerSettings, prepare(cluster)[1], prog="ps-server")
     with NewPaths() as new, closing(storage_for(of_server, new)) as storage:
+        if of_server.program.resume is None:
+            storage.check_unused()
         machine = machine_for(of_server, storage, keys=None, now=time.monotonic())
         assert isinstance(machine, ParameterServer), "only --standby-of makes another"
         server = LocalServer(machine, storage, on_tick)

@@ -146,7 +146,8 @@ def prepare(flags: Parsed[ClusterSettings]) -> tuple[Path, list[str]]:
     """The run folder, with the settings of a new run in it, and the flags that the server gets."""
     settings, run = flags.program, flags.run
     if settings.resume is not None:
-        return settings.resume, ["--resume", str(settings.resume), "--new-code", *flags_for(flags.overrides)]
+        fork = ["--fork"] if settings.fork else []
+        return settings.resume, ["--resume", str(settings.resume), *fork, "--new-code", *flags_for(flags.overrides)]
     folder = make_run_folder(settings.run_dir, experiment=run.experiment, preset=run.preset, seed=run.seed)
     claim_run_folder(folder)
     (folder / SETTINGS).write_text(run.to_toml(), encoding="utf-8")

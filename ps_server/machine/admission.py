@@ -116,6 +116,9 @@ def incarnation_of(
     if account is None:
         if 0 < hello.incarnation <= superseded:
             raise Denied("superseded", f"{name} was silent for so long that the run has forgotten it; start it anew")
+        if owner_lives:
+            reason = f"a process named {name} may have joined after the state that this server was restarted from"
+            raise Denied("name_taken", f"{reason}; names that it does not know are free after the length of a lease")
         return max(superseded + 1, min(hello.incarnation, superseded + FURTHEST))
     if key and account.key and key != account.key and may_return:
         raise Denied("not_yours", f"the name {name} belongs to a worker with another key; take another --name")
@@ -144,10 +147,10 @@ class Admission:
         before = run.ledger.accounts.get(worker)
         if run.adjustments.drained and (before is None or before.proof != proof_of(hello.secret)):
             raise Denied("drained", "this run is drained, and admits no worker before ps-ctl resume")
-        lives, returns = self.membership.may_live(worker, now=now), self.membership.may_return(worker, now=now)
-        superseded = run.ledger.superseded
+        owner_lives = self.membership.may_live(worker, now=now) and _may_have_an_owner(run, hello)
+        returns, superseded = self.membership.may_return(worker, now=now), run.ledger.superseded
         incarnation = incarnation_of(
-            hello, before, key=key, owner_lives=lives, may_return=returns, superseded=superseded
+            hello, before, key=key, owner_lives=owner_lives, may_return=returns, superseded=superseded
         )
         if before is None and not self._may_bring_a_name(key or peer, now=now):
             whose = "key has" if key else "connection has"
@@ -215,6 +218,15 @@ class Admission:
             first_shard=run.first_shard,
             drained=run.adjustments.drained,
         )
+
+
+def _may_have_an_owner(run: TrainingRun, hello: Hello) -> bool:
+    """Whether another process may have the name of this one, as far as accounts tell."""
+    account = run.ledger.accounts.get(hello.worker_id)
+    if account is not None:
+        return not account.left
+    # A process with an incarnation was admitted by a server of this run: a name that is unknown here is its own.
+    return run.may_lack_workers and not hello.incarnation
 
 
 _NOTHING: dict[str, Any] = {"run": {}, "schema": ()} | dict.fromkeys(

@@ -128,12 +128,12 @@ class Membership:
         return self._by_peer.get(peer)
 
     def heard_from(self, peer: PeerId, *, now: float) -> Member | None:
-        """The member at this connection, whose lease is renewed; None for a peer that is no member."""
+        """The member at this connection, whose lease is renewed; None for a peer that is none, or has said GOODBYE."""
         member = self._by_peer.get(peer)
-        if member is not None:
-            member.last_heard = now
-            member.alive, member.left = True, False
-            self._living[member.worker_id] = member
+        if member is None or member.left:
+            return None
+        member.last_heard, member.alive = now, True
+        self._living[member.worker_id] = member
         return member
 
     def leave(self, member: Member) -> None:
@@ -148,13 +148,6 @@ class Membership:
         for member in ended:
             self._end_lease(member)
         return ended
-
-    def prolong(self, seconds: float, *, now: float) -> None:
-        """The server read no messages for so long, until now: leases are longer by that."""
-        self._presumed_until += seconds
-        self._others_heard = min(now, self._others_heard + seconds)
-        for member in self.alive():
-            member.last_heard = min(now, member.last_heard + seconds)
 
     def is_newly_alone(self, *, now: float) -> bool:
         """Whether no worker has been alive for ALONE_SECONDS; True once, until one was."""

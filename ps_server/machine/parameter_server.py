@@ -178,18 +178,22 @@ class ParameterServer:
         """A line is in the log; now it becomes an event, for subscribers and the run's records."""
         return self._operators.subscriptions.add(line, self.run, now=now)
 
-    def was_away(self, seconds: float, *, now: float) -> None:
-        """The process was paused: for so long, silence says nothing about the workers."""
-        self.membership.prolong(seconds, now=now)
-
     @property
     def has_unsaved(self) -> bool:
         """Whether the run has an update, a game or an adjustment that the newest checkpoint lacks."""
         return self.run is not None and self.checkpoints.lacks(self.run)
 
-    def save(self, *, now: float) -> list[Effect]:
-        """Write a checkpoint now, unless there are no weights, one is being written, or this server is fenced."""
-        return [] if self.run is None or self.ending.fenced else self._saving.begin(self.run, now=now)
+    @property
+    def lacks_last_checkpoint(self) -> bool:
+        """Whether the run has weights, and its newest checkpoint is not that of a server that ends."""
+        return self.has_unsaved or (self.version > 0 and not self.checkpoints.has_saved_last)
+
+    def save(self, *, now: float, is_last: bool = False) -> list[Effect]:
+        """
+        Write a checkpoint now, unless there are no weights, one is being written, or this server is fenced. `is_last`:
+        nothing is received after it.
+        """
+        return [] if self.run is None or self.ending.fenced else self._saving.begin(self.run, now=now, is_last=is_last)
 
     def checkpoint_saved(self, path: str) -> list[Effect]:
         """The checkpoint that was being written is complete."""

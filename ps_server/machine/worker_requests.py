@@ -65,6 +65,7 @@ class WorkerRequests:
                 return forwarded(member, request, now=now)
             case Goodbye(reason=reason, failed=failed):
                 self.membership.leave(member)
+                run.ledger.left(member.worker_id)
                 why = f": {reason}" if reason else ""
                 farewell = Send(member.peer, Farewell(request=request.request))
                 return [

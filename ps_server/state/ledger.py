@@ -80,17 +80,24 @@ class Ledger:
             number = self._next_number if account is None else account.number
         self._next_number = max(self._next_number, _above(number))
         if account is None or account.proof != opened.proof:
-            account = Account(opened.incarnation, opened.proof, opened.key, number)
+            applied = account is not None and account.applied
+            account = Account(opened.incarnation, opened.proof, opened.key, number, applied=applied)
         key, environments = opened.key or account.key, opened.environments
-        self._keep(worker_id, replace(account, number=number, key=key, environments=environments))
+        self._keep(worker_id, replace(account, number=number, key=key, environments=environments, left=False))
         self.forget_before(worker_id, opened.oldest)
         return self.accounts[worker_id]
 
     def applied(self, worker_id: str) -> None:
         """A push of this worker is applied."""
+        if not self.accounts[worker_id].applied:
+            self.change(worker_id, applied=True)
         if worker_id in self._idle:
             del self._idle[worker_id]
             self._kept[worker_id] = None
+
+    def left(self, worker_id: str) -> None:
+        """The process of this worker has said GOODBYE: after a restart nobody waits for it."""
+        self.change(worker_id, left=True)
 
     def to_forget(
         self, may_live: Callable[[str], bool], may_return: Callable[[str], bool]
@@ -155,7 +162,7 @@ class Ledger:
     def restore(self, accounts: Mapping[str, Account], *, superseded: int = 0) -> None:
         """Restore the accounts of a checkpoint: all of them are durable."""
         self.accounts, self.superseded = {}, superseded
-        self._idle = {name: None for name, account in accounts.items() if _has_nothing(account)}
+        self._idle = {name: None for name, account in accounts.items() if not account.applied}
         self._kept = {name: None for name in accounts if name not in self._idle}
         self._next_number = max((_above(account.number) for account in accounts.values()), default=0)
         for name, account in accounts.items():
@@ -215,11 +222,6 @@ def _violations_of(worker: str, account: Account) -> Iterator[str]:
         yield f"{worker}: {account.durable} of its pushes are durable, and {account.through} are settled"
     if account.early and min(account.early) <= account.through + 1:
         yield f"{worker}: all up to {account.through} are settled, and {min(account.early)} is beyond a gap"
-
-
-def _has_nothing(account: Account) -> bool:
-    """Whether no push of this name was ever applied: neither of this process, nor of one before it."""
-    return account.incarnation == 1 and not account.through and not account.early
 
 
 def _above(number: int) -> int:

@@ -73,12 +73,10 @@ class TrainingRun:
     """
 
     def __init__(self, spec: RunSpec, lineage: Lineage) -> None:
-        self.spec = spec
-        self.lineage = lineage
+        self.spec, self.lineage = spec, lineage
         # The run id of shard 1: which shards belong together. The others learn it from shard 1.
         self.first_shard = lineage.run_id if lineage.shard.number == 1 else ""
-        self.ledger = Ledger(PUSH_WINDOW)
-        self.progress = Progress()
+        self.ledger, self.progress = Ledger(PUSH_WINDOW), Progress()
         self.first_reporter, self._meters = FirstReporter(), MeterNames()
         self.adjustments = NO_ADJUSTMENTS
         self.store: WeightStore | None = None
@@ -87,6 +85,8 @@ class TrainingRun:
         self.standby = ""  # HOST:PORT of the newest standby of this server
         self.primary = ""  # HOST:PORT of the server that this one took over from
         self.duplicates = 0
+        # Whether processes may live that joined after the newest checkpoint; whether the standby followed at that.
+        self.may_lack_workers = self.was_followed = False
 
     @classmethod
     def restored(cls, vectors: dict[str, Tensor], record: Record, *, now: float) -> "TrainingRun":
@@ -99,6 +99,7 @@ class TrainingRun:
         run.first_shard = record.first_shard
         run.seed(record.own_schema(), vectors[WEIGHTS])
         run.standby, run.primary = record.standby, record.primary
+        run.may_lack_workers, run.was_followed = not record.is_last, record.is_followed
         run.weights.restore(vectors, version=record.version, target_version=record.target_version)
         run.ledger.restore(record.ledger, superseded=record.superseded)
         run.code = dict(record.code)

@@ -191,6 +191,8 @@ def record_for(records: Sequence[Record], shard: Shard, ledger: dict[str, Accoun
         superseded=max(record.superseded for record in records),
         standby="",
         primary="",
+        is_followed=False,
+        is_last=False,  # the old shards may have admitted workers since
     )
 
 
@@ -214,7 +216,8 @@ def _merged_account(newest: Account, same: Sequence[Account]) -> Account:
         through += 1
         early.remove(through)
     reported = max(account.reported for account in same)
-    return msgspec.structs.replace(newest, through=through, early=frozenset(early), reported=reported)
+    applied = any(account.applied for account in same)
+    return msgspec.structs.replace(newest, through=through, early=frozenset(early), reported=reported, applied=applied)
 
 
 def _settled(account: Account) -> int:

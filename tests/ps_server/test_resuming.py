@@ -71,7 +71,7 @@ def test_a_solved_run_keeps_the_minute_of_its_target(
     """Another target was not reached before, or nobody noted when."""
     server = Transcript.seeded(algorithm={"name": "n_step_q"}, optimizer={"name": "adam"}, budget={"until_return": 18})
     server.push("a", 1)
-    progress = {"returns": (18.0,) * 100, "best_mean": 18.0, "minutes": 3.0, "minutes_to_target": 1.0}
+    progress = {"episodes": 100, "returns": (18.0,) * 100, "best_mean": 18.0, "minutes": 3.0, "minutes_to_target": 1.0}
     saved = server.save()
     record = msgspec.structs.replace(saved.record, progress=msgspec.structs.replace(saved.record.progress, **progress))
     path = tmp_path / CHECKPOINTS / checkpoint_name(1, 1)

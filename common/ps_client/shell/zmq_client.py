@@ -35,6 +35,7 @@ from ps_client.shell.segment_slots import SegmentSlots
 from ps_client.shell.stalled_trainer import Trainer
 from ps_common.errors import PsRlError, ServerUnreachable, SettingsError, WireError
 from ps_common.program.output import LogOfPeer
+from ps_common.program.running_clock import RunningClock
 from ps_common.protocol.messages import Frame, ToWorker, Welcome
 from ps_common.protocol.names import ip_version, split_address
 from ps_common.protocol.wire import Buffer
@@ -89,15 +90,15 @@ class ZmqClient:
         """
         self.welcome: ReplyFuture[Welcome] = ReplyFuture(self._drive_until)
         self._server = ServerAddress(server)
-        self._keys = keys
-        self._postponing_signals = postponing_signals
+        self._keys, self._postponing_signals = keys, postponing_signals
         self.machine = machine
         self._trainer = Trainer(watch)
+        self._clock = RunningClock()
+        self._clock.on_pause = machine.heartbeats.was_away
         self._pending: dict[int, ReplyFuture[Reply]] = {}  # by ticket
         self._farewell: ReplyFuture[Reply] | None = None  # to GOODBYE
         self._ended: Exception | None = None  # why the conversation is over
-        self._slots = SegmentSlots()
-        self._log_of_server = LogOfPeer(log)
+        self._slots, self._log_of_server = SegmentSlots(), LogOfPeer(log)
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self._context = zmq.Context()
@@ -219,17 +220,17 @@ class ZmqClient:
 
     def _poll(self, seconds: float) -> None:
         """Wait for so long at most, then receive what has arrived and let the machine do what is due."""
-        wait = min(seconds, POLL_SECONDS, self.machine.next_tick() - time.monotonic())
+        wait = min(seconds, POLL_SECONDS, self.machine.next_tick() - self._clock.now())
         if wait > 0:
             zmq.zmq_poll([(self._inbox.socket, zmq.POLLIN)], int(wait * 1000) + 1)
         self._receive()
-        if self.machine.phase is Phase.JOINING and self._server.has_moved(now=time.monotonic()):
-            self._do(self.machine.reconnect(now=time.monotonic()))
-        self._do(self.machine.tick(now=time.monotonic(), stalled=self._trainer.is_stalled))
+        if self.machine.phase is Phase.JOINING and self._server.has_moved(now=self._clock.now()):
+            self._do(self.machine.reconnect(now=self._clock.now()))
+        self._do(self.machine.tick(now=self._clock.now(), stalled=self._trainer.is_stalled))
 
     def _call(self, method: Callable[..., Call], reply: ReplyFuture[Reply]) -> None:
         try:
-            ticket, effects = method(now=time.monotonic())
+            ticket, effects = method(now=self._clock.now())
         except Exception as error:
             reply.set_exception(error)
             raise
@@ -248,7 +249,7 @@ class ZmqClient:
                 self._log_of_server.warning("the server at %s sent something unreadable: %s", self._server, error)
             else:
                 if read is not None:
-                    self._do(self.machine.receive(*read, now=time.monotonic()))
+                    self._do(self.machine.receive(*read, now=self._clock.now()))
 
     def _do(self, effects: list[Effect]) -> None:
         for effect in effects:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import msgspec
 from torch import Tensor
 
-from ps_common.errors import CheckpointError, DamagedCheckpoint, OtherFormat, SchemaMismatch, SettingsError
+from ps_common.errors import DamagedCheckpoint, OtherFormat, SchemaMismatch, SettingsError
 from ps_common.protocol.lineage import Lineage
 from ps_common.protocol.messages import MOST_ENVIRONMENTS, AdjustmentsRecord, Code, Run
 from ps_common.protocol.names import Count, Minutes, Name, Sequence, Signed, Text, as_text, check_address
@@ -44,6 +44,8 @@ class Account(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reported: Count = 0  # every report up to here is counted
     environments: Annotated[int, msgspec.Meta(ge=1, le=MOST_ENVIRONMENTS)] = 1
     unplayed: Signed = 0  # steps of settled pushes minus those of games
+    applied: bool = False  # whether a push of this worker id was applied, by any of its processes
+    left: bool = False  # the process has said GOODBYE
 
 
 class ProgressRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -79,6 +81,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     progress: ProgressRecord
     adjustments: AdjustmentsRecord
     code: dict[Text, Code]
+    is_last: bool = False  # of a server that ended in order: it admitted nobody after this moment
+    is_followed: bool = False  # the standby followed then, so it may have been promoted since
 
     def own_schema(self) -> Schema:
         """The schema of the range that the server of this record holds. Raises SchemaMismatch."""
@@ -174,12 +178,12 @@ def release_in(content: bytes) -> str:
 
 def check_format(said: str, kind: str, *, newest: int = FORMAT, oldest: int = OLDEST, release: str = "") -> None:
     """
-    `said` is "ps-rl KIND NUMBER", written by this `release` if that is known. Raises CheckpointError when it is of no
+    `said` is "ps-rl KIND NUMBER", written by this `release` if that is known. Raises DamagedCheckpoint when it is of no
     `kind`, and OtherFormat when this version of ps-rl does not read its number.
     """
     match = re.fullmatch(rf"ps-rl {kind} ([0-9]{{1,9}})", said)
     if match is None:
-        raise CheckpointError(f"is not a {kind} of ps-rl")
+        raise DamagedCheckpoint(f"is not a {kind} of ps-rl")
     if not oldest <= (number := int(match[1])) <= newest:
         whose = "a later" if number > newest else "an earlier"
         known = f"{oldest} to {newest}" if oldest < newest else f"{newest} alone"
@@ -235,8 +239,15 @@ def _from_2(plain: dict[str, Any]) -> dict[str, Any]:
 
 
 def _from_3(plain: dict[str, Any]) -> dict[str, Any]:
-    """Format 3 forgot no worker of which a push was applied."""
-    return plain | {"format": 4, "superseded": 0}
+    """
+    Format 3 forgot no worker of which a push was applied, and did not say which these are: only a first process without
+    settled pushes surely has none.
+    """
+    ledger = {
+        worker: account | {"applied": bool(account["incarnation"] > 1 or account["through"] or account["early"])}
+        for worker, account in plain["ledger"].items()
+    }
+    return plain | {"format": 4, "ledger": ledger, "superseded": 0}
 
 
 # From each format to the next.

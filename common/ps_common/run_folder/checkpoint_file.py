@@ -33,7 +33,14 @@ from ps_common.protocol.record import (
 from ps_common.protocol.tensors import Schema
 from ps_common.run_folder.checkpoint_folder import checkpoints_of, first_sound, why_none
 from ps_common.run_folder.paths import BEST, CHECKPOINTS, SHARD_FOLDERS, SHARD_NAME, WRITING, newest_whole, numbers_in
-from ps_common.settings.regular_file import MOST_FILE_BYTES, check_regular, flush, made_anew, made_folder
+from ps_common.settings.regular_file import (
+    MOST_FILE_BYTES,
+    NOT_REGULAR,
+    check_regular,
+    flush,
+    made_anew,
+    made_folder,
+)
 from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import RunSpec
 
@@ -92,10 +99,19 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], Record]:
     except CheckpointError as error:
         raise type(error)(f"{path}: {error}") from error
     except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read: {error.strerror or error}") from error
+        raise unreadable(path, error) from error
+    except RuntimeError as error:  # torch could not open or map the file
+        raise CheckpointError(f"{path}: {as_text(f'cannot be read: {error}')}") from error
     except (SafetensorError, ValueError) as error:
         raise DamagedCheckpoint(f"{path}: {as_text(f'is damaged, because it cannot be read: {error}')}") from error
     return vectors, record
+
+
+def unreadable(path: Path, error: OSError) -> CheckpointError:
+    """The error of a checkpoint that was not read: damage only where the path is no file of that kind."""
+    kind = DamagedCheckpoint if error.errno in NOT_REGULAR else CheckpointError
+    # safe_open reports any failure to open a file as one that is missing, without an errno.
+    return kind(f"{path}: cannot be read: {error.strerror or 'it cannot be opened'}")
 
 
 def read_weights(path: Path) -> tuple[RunSpec, Schema, Tensor, Record]:

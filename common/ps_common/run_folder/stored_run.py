@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 
-from ps_common.errors import CheckpointError, OtherFormat, StoreError
+from ps_common.errors import CheckpointError, DamagedCheckpoint
 from ps_common.run_folder.checkpoint_file import read_checkpoint
 from ps_common.run_folder.object_store import ObjectStore
 from ps_common.run_folder.paths import BEST, LINEAGE, NEWEST, SHARD_NAME, WRITING, newest_whole, numbers_in
@@ -117,16 +117,14 @@ def fetch_sound(
     """
     The first sound checkpoint, in this order, of a run or shard in a store, downloaded. Changes nothing there.
 
-    Each damaged one before it is a warning. Raises OtherFormat, as `first_sound`, StoreError and CheckpointError.
+    Each damaged one before it is a warning. Raises CheckpointError, as `first_sound`, and StoreError.
     """
     store = ObjectStore(url, flag=flag)
     errors: list[str] = []
     for one in order(stored_in(store)):
         try:
             return fetch(store, one, folder)
-        except (OtherFormat, StoreError):
-            raise
-        except CheckpointError as error:
+        except DamagedCheckpoint as error:
             errors.append(str(error))
             log.warning("%s; trying the one before it", error)
     raise CheckpointError(f"{flag} {url}: contains no sound checkpoints; {'; '.join(errors) or 'there are none'}")

@@ -25,6 +25,7 @@ from ps_common.run_folder.checkpoint_file import (
     read_checkpoint,
     read_newest,
     read_weights,
+    unreadable,
 )
 from ps_common.run_folder.checkpoint_folder import best_first, checkpoints_of, first_sound, why_none
 from ps_common.run_folder.object_store import is_url
@@ -120,7 +121,7 @@ def trained_as(path: Path) -> Trained:
     before = _file_sha256(path)
     run, schema, weights, record = read_weights(path)
     if _file_sha256(path) != before:
-        raise CheckpointError(f"{path}: was replaced while it was being read; try again")
+        return trained_as(path)  # a live run has put another in its place
     steps = record.progress.global_steps
     return Trained(run, schema, weights, steps, record.progress.minutes, f"{path}, step {steps}", before)
 
@@ -142,4 +143,4 @@ def _file_sha256(path: Path) -> str:
         with opened(path, most_bytes=MOST_FILE_BYTES) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from error
+        raise unreadable(path, error) from error

@@ -17,6 +17,7 @@ from typing import Any
 MOST_BYTES = 2**24  # of a run folder's small files
 MOST_TOML_BYTES = 2**18  # read at about a megabyte a second
 UNHURT = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # flags with which nothing waits, and no link is followed
+NOT_REGULAR = {errno.EISDIR, errno.EINVAL, errno.EFBIG, errno.ELOOP}  # what is there is no file of its kind
 MOST_FILE_BYTES = 5 * 2**30  # of a checkpoint: weights, target and two slots of the largest schema, and the record
 
 

@@ -265,6 +265,17 @@ def test_patience_ends_every_call_and_the_joining() -> None:
                 pending.result(SECONDS)
 
 
+def test_a_client_whose_process_was_paused_beyond_its_patience_goes_on_and_says_at_once_that_it_lives() -> None:
+    machine = machine_now(patience_seconds=30.0)
+    with serving() as server, connected(server, machine) as client:
+        client.welcome.result(SECONDS)
+        before = len(server.received_of(messages.Heartbeat))
+        client._clock._read -= 10_000.0  # as if it had not been read for so long
+        client.call(pull(machine)).result(SECONDS)
+        wait_until(lambda: len(server.received_of(messages.Heartbeat)) > before, "the lease is renewed")
+        client.call(pull(machine)).result(SECONDS)
+
+
 def test_a_connection_that_went_silent_is_replaced_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
     class DeafToTheFirst(Polite):
         """Replies on all connections but the first."""

@@ -154,6 +154,15 @@ def test_a_standby_that_was_paused_reads_the_primary_first() -> None:
     assert server.standby.server is not None
 
 
+def test_while_a_standby_was_paused_the_promises_of_the_primary_ran_out() -> None:
+    """Its own clock stood still; the primary may have gone on without it."""
+    server = WithStandby.following()
+    server.silence(0.5)
+    assert server.standby.is_complete(now=server.now)
+    server.standby.was_away(LEASE_SECONDS, now=server.now)
+    assert not server.standby.is_complete(now=server.now)
+
+
 def test_a_standby_without_a_state_takes_nothing_over() -> None:
     server = WithStandby.seeded()
     server.silence(10.0)
