@@ -1,5 +1,5 @@
 #!/bin/sh
-# What a container of the image runs: role.sh server|worker|page|status|keys [FLAG…], with further flags of its program.
+# What a container of the image runs: role.sh server|worker|page|status|healthy|keys [FLAG…], with further flags of its program.
 # Every engine starts it, and says the rest by these variables:
 #
 #   PRESET   what to train (pong); empty: what the first worker proposes
@@ -10,7 +10,7 @@
 #   SHARD    K/N: the server holds the K-th of N ranges of the weights, and SHARDS are the addresses of all N
 #   PEER     HOST:PORT of the other server of a pair, BEGINS=yes for the one of the two that begins the run
 set -eu
-role=${1:?server, worker, page, status or keys}
+role=${1:?server, worker, page, status, healthy or keys}
 shift
 preset=${PRESET-pong}
 run=${RUN:-${preset:-run}}
@@ -90,18 +90,16 @@ value_of() {
     echo "$2" | grep -oE "\"$1\": *\"?[0-9a-f]+" | head -n 1 | grep -oE '[0-9a-f]+$'
 }
 
-# Its token is made once, and kept where Prometheus reads it; TOKEN gives one.
+# Its token is made once, and kept where Prometheus reads it; TOKEN gives one. No command line has it.
 page() {
-    token=${TOKEN:-}
-    if [ -z "$token" ]; then
-        if [ ! -s /token/token ]; then
-            python -c 'import secrets; print(secrets.token_urlsafe(16), end="")' >/token/token.new
-            mv /token/token.new /token/token
-        fi
-        token=$(cat /token/token)
+    if [ -n "${TOKEN:-}" ]; then
+        printf %s "$TOKEN" >/token/token
+    elif [ ! -s /token/token ]; then
+        python -c 'import secrets; print(secrets.token_urlsafe(16), end="")' >/token/token.new
+        mv /token/token.new /token/token
     fi
     until [ -d "$folder" ]; do sleep 1; done # until a server has begun the run, there is nothing to show
-    exec ps-web "$folder" --server "${servers%%,*}" --host 0.0.0.0 --port 8265 --token "$token" $key "$@"
+    exec ps-web "$folder" --server "${servers%%,*}" --host 0.0.0.0 --port 8265 --token-file /token/token $key "$@"
 }
 
 # The keys of a locked server once, in /keys, and copies of what a worker needs in /worker-keys.
@@ -115,6 +113,7 @@ server) if [ -n "${PEER:-}" ]; then serve_in_pair "$@"; else serve "$@"; fi ;;
 worker) exec rl-worker --server "$servers" $key "$@" ;;
 page) page "$@" ;;
 status) exec ps-ctl status --server 127.0.0.1:5555 $key "$@" ;;
+healthy) exec python /usr/local/bin/healthy.py 127.0.0.1:5555 ${KEYS:+"$KEYS/server.key" "$KEYS/worker.key_secret"} ;;
 keys) keys ;;
 *) echo "role.sh: there is no role $role" >&2 && exit 2 ;;
 esac

@@ -25,6 +25,7 @@ from tyro.extras import SubcommandApp
 
 from ps_common.errors import PsRlError, SettingsError
 from ps_common.program.flags import print_version
+from ps_common.program.names_elsewhere import NAMES_ELSEWHERE
 from ps_common.program.number_flags import NUMBERS
 from ps_common.program.output import reader_has_left
 from ps_common.program.progress_display import ProgressDisplay
@@ -156,6 +157,10 @@ def set_(settings: tuple[str, ...], /, *, server: Asked) -> None:
     """
     if not settings:
         raise SettingsError("set: name what to change, such as learning_rate=1e-4")
+    flags = [f"--{text.partition('=')[0].strip().replace('_', '-')}" for text in settings]
+    if ours := [(flag, NAMES_ELSEWHERE[flag]) for flag in flags if flag in NAMES_ELSEWHERE]:
+        theirs, here = (name.removeprefix("--").replace("-", "_") for name in ours[0])
+        raise SettingsError(f"{theirs}: here it is called {here}")
     _adjust(server, settings_in(settings))
 
 

@@ -6,6 +6,7 @@ it differs from other groups of the same name. A group is drawn as its mean over
 and as a band from the lowest to the highest, interpolated on a common grid. Each run is a thin line to its end, too.
 """
 
+import io
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 from ps_common.errors import SettingsError
 from ps_common.protocol.names import Count, printable
 from ps_common.protocol.record import EPISODES_IN_MEAN
+from ps_common.run_folder.output_files import write_output
 from ps_common.run_folder.paths import METRICS, records_folder, run_folders_below, run_name
 from ps_common.run_folder.run_rows import EpisodeRow, read_episodes, rows_in, scored_rows
 from ps_common.settings.run_files import SETTINGS, settings_as_written
@@ -201,7 +203,7 @@ def _short(value: Any) -> str:
 
 def plot_runs(paths: Sequence[Path], out: Path) -> Path:
     """
-    Plot the mean return of the last 100 episodes against steps, minutes and episodes, as the file `out`.
+    Plot the mean return of the last 100 episodes against steps, minutes and episodes, as the file `out`, by its suffix.
 
     A path is a run folder, or a folder that contains some. Raises SettingsError when there is no run folder, when one
     has nothing to draw yet, or when `out` cannot be written.
@@ -227,11 +229,13 @@ def plot_runs(paths: Sequence[Path], out: Path) -> Path:
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))  # 200k, 1M
     figure.legend(*by_steps.get_legend_handles_labels(), loc="outside lower center", ncols=LEGEND_COLUMNS)
     try:
-        figure.savefig(out, dpi=120)
-    except (OSError, ValueError) as error:  # ValueError: unknown suffix
+        picture = io.BytesIO()
+        figure.savefig(picture, dpi=120, format=out.suffix[1:] or None)
+    except ValueError as error:  # an unknown suffix
         raise SettingsError(f"--out {out}: cannot be written: {error}") from error
     finally:
         pyplot.close(figure)
+    write_output("--out", out, picture.getvalue())
     return out
 
 

@@ -31,7 +31,7 @@ def _text_of(status: Status) -> Text:
     memory, peak = (f"{size / 2**20:.0f} MiB" for size in (status.memory_bytes, status.memory_peak_bytes))
     returns, best, target = ("-" if score is None else f"{score:.2f}" for score in scores)
     text = Text(status.preset or "undecided", style="bold")
-    phase = "drained" if status.drained else "paused" if status.paused else status.phase
+    phase = "failed" if status.failed else "drained" if status.drained else "paused" if status.paused else status.phase
     text.append(
         f"{status.environment and ' on '}{status.environment} is {phase}, version {status.version}, "
         f"{status.parameters} parameters, {status.minutes:.1f} minutes\n"
@@ -46,6 +46,8 @@ def _text_of(status: Status) -> Text:
         f"{status.checkpoint_failures} failed   duplicates {status.duplicates}   refused {dict(status.refused) or 0}",
         style="not bold",
     )
+    if status.ending:
+        text.append(f"\nthe run is over: {status.ending}", style="not bold")
     if status.checkpoint_error:
         text.append(f"\nthe newest checkpoint failed: {status.checkpoint_error}", style="not bold")
     if (standby := status.standby) is not None:

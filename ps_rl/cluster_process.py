@@ -6,17 +6,19 @@ when the thread that started it ends, and a notebook's threads come and go.
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ps_common.errors import PsRlError
 from ps_common.program.child_processes import Child
 from ps_common.program.objects import handed
+from ps_common.program.stop_signals import LAST_CHECKPOINT_SECONDS
 from ps_common.run_folder.paths import ENDPOINT, records_folder, written_at
 
 LOG = "cluster.log"
 LOOK_SECONDS = 0.2  # between two looks at it
 START_SECONDS = 300.0  # for the server to listen
+STOP_SECONDS = LAST_CHECKPOINT_SECONDS + 10.0  # for a run to end in order
 
 
 class ClusterProcess:
@@ -24,14 +26,25 @@ class ClusterProcess:
 
     child: Child
 
-    def __init__(self, flags: Sequence[str], folder: Path, objects: bytes) -> None:
-        """`objects`: pickled, for all processes of the run. Raises SettingsError or OSError when it cannot start."""
+    def __init__(
+        self, flags: Sequence[str], folder: Path, objects: bytes, *, when_over: Callable[[], object] = bool
+    ) -> None:
+        """
+        `objects`: pickled, for all processes of the run. `when_over` is called in another thread when the process has
+        ended. Raises SettingsError or OSError when it cannot start.
+        """
         self._folder, self._log = folder, folder / LOG
         self._before = written_at(self._endpoint)  # by a server that was killed, where a run is resumed
         self._error: BaseException | None = None  # of the start
+        self._is_unwanted = False  # nobody will have this object, who could end the process
         begun = threading.Event()
-        threading.Thread(target=self._keep, args=(flags, objects, begun), name="run", daemon=True).start()
-        begun.wait()
+        arguments = (flags, objects, begun, when_over)
+        try:
+            threading.Thread(target=self._keep, args=arguments, name="run", daemon=True).start()
+            begun.wait()
+        except BaseException:  # Ctrl-C
+            self._is_unwanted = True
+            raise
         if self._error is not None:
             raise self._error
 
@@ -46,7 +59,9 @@ class ClusterProcess:
                 raise PsRlError(f"the server did not come up within {START_SECONDS:.0f} s; see {self._log}")
             time.sleep(LOOK_SECONDS)
 
-    def _keep(self, flags: Sequence[str], objects: bytes, begun: threading.Event) -> None:
+    def _keep(
+        self, flags: Sequence[str], objects: bytes, begun: threading.Event, when_over: Callable[[], object]
+    ) -> None:
         """The thread."""
         try:
             with handed(objects) as variables:
@@ -54,7 +69,10 @@ class ClusterProcess:
                 self.child = Child("rl_cluster", flags, self._log, variables | {"FORCE_COLOR": ""})
                 begun.set()
                 while self.child.exit_status is None:
+                    if self._is_unwanted:
+                        self.child.end(within_seconds=STOP_SECONDS)
                     self.child.wait(within_seconds=LOOK_SECONDS)
+            when_over()
         except BaseException as error:
             if begun.is_set():
                 raise

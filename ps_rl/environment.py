@@ -6,6 +6,7 @@ gymnasium.Env, for several a VectorEnv. They show what a policy of the run sees,
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -17,7 +18,8 @@ from numpy.typing import NDArray
 
 from ps_common.errors import PsRlError, SettingsError
 from ps_common.run_folder.paths import records_folder
-from ps_common.settings.run_files import SETTINGS, load_config
+from ps_common.run_folder.trained import trained_in
+from ps_common.settings.run_files import SETTINGS, load_config, presets
 from ps_common.settings.run_settings import with_keywords
 from ps_common.settings.run_spec import RunSpec
 from ps_rl.run import Run
@@ -41,7 +43,7 @@ MASK = "action_mask"
 
 
 def make_env(
-    source: Run | Policy | str | None = None,
+    source: Run | Policy | str | Path | None = None,
     *,
     count: int | None = None,
     render_mode: str | None = None,
@@ -49,10 +51,12 @@ def make_env(
     **settings: Any,
 ) -> Any:
     """
-    The environment of a run, of a policy, or of a preset by its name, as its workers play it: a `gymnasium.Env`; with
+    The environment of a run, of a policy, or of a preset by its name, as its workers play it; a path is that of a run
+    folder, a checkpoint or an exported policy, as `load_policy` takes it. It is a `gymnasium.Env`; with
     `count` a `gymnasium.vector.VectorEnv` of so many, in autoreset mode SAME_STEP, environment k seeded with seed + k.
 
         env = make_env("pong-a3c")
+        env = make_env("runs/pong-a3c-20260101-120000")
         env = make_env(policy, count=8, sticky_actions=0.25)
         env = make_env(environment=Rooms, environment_kwargs={"size": 5})
 
@@ -72,14 +76,14 @@ def make_env(
         raise SettingsError(
             f"make_env: render_mode={render_mode!r}: must be 'rgb_array', and belongs to one environment"
         )
-    run = _run_of(source, settings, imports)
+    run = run_of(source, settings, imports)
     leave_children_alone()
     environments = make_environments(run.environment, count=count or 1, with_screen=render_mode is not None)
     many = ManyEnvironments(environments)
     return OneEnvironment(many, render_mode) if count is None else many
 
 
-def _run_of(source: Run | Policy | str | None, settings: dict[str, Any], imports: Sequence[str]) -> RunSpec:
+def run_of(source: Run | Policy | str | Path | None, settings: dict[str, Any], imports: Sequence[str]) -> RunSpec:
     """The run, whose modules are imported. Raises SettingsError, also for a module that nobody named."""
     objects = dict(source.objects) if isinstance(source, Run | Policy) else {}  # which have their names here again
     settings = parts_by_name(settings, objects)
@@ -89,11 +93,19 @@ def _run_of(source: Run | Policy | str | None, settings: dict[str, Any], imports
         modules = (*modules, *source.modules)
     elif isinstance(source, Policy):
         run, origin = source.run, repr(source)
+    elif source is not None and source not in presets() and Path(source).exists():
+        run, origin = _run_at(Path(source)), str(source)
     else:
-        run, settings = spec_of(settings | ({"preset": source} if source else {}), source=origin), {}
+        run, settings = spec_of(settings | ({"preset": str(source)} if source else {}), source=origin), {}
     run, _ = with_keywords(run, settings, source="make_env")
     import_modules(modules, run.environment, source=origin)
     return run
+
+
+def _run_at(place: Path) -> RunSpec:
+    """The run of a run folder, which may have no checkpoint yet, of a checkpoint, or of an exported policy."""
+    settings = records_folder(place) / SETTINGS
+    return load_config(settings) if settings.is_file() else trained_in(place, flag="make_env").run
 
 
 class OneEnvironment(gymnasium.Env[Any, Any]):

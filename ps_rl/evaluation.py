@@ -1,77 +1,115 @@
-"""`evaluate`: full games of a policy in an environment of Gymnasium."""
+"""`evaluate`: full games of a policy in this process, played as `rl-eval` plays them."""
 
 from contextlib import ExitStack
 from typing import Any
 
 import gymnasium
 import numpy as np
-import xxhash
+import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.wrappers import TimeLimit
 
 from ps_common.errors import SettingsError
-from ps_rl.environment import make_env
-from rl_agent.algorithms.action_values import EVALUATION_EPSILON
+from ps_common.settings.run_spec import Environment
+from ps_rl.environment import run_of
 from rl_agent.environments.custom_environment import SAME_STEP
-from rl_eval.games import Game, Result, add_to, shares, summary
+from rl_agent.environments.interface import DEFAULT_STEPS_PER_SECOND, Environments, Stepped, checked
+from rl_agent.environments.make import closing, make_environments, with_time_limit
+from rl_agent.environments.process_guard import leave_children_alone
+from rl_agent.environments.spaces import Actions, Observations
+from rl_eval.games import MOST_ENVIRONMENTS, MOST_GAME_STEPS, Result, play, summary
 from rl_eval.policy import Policy
-
-SIDE_BY_SIDE = 10  # games
+from rl_eval.trained import agent_of
 
 
 def evaluate(
     policy: Policy,
     env: gymnasium.Env[Any, Any] | VectorEnv[Any, Any, Any] | None = None,
     *,
-    episodes: int = 10,
+    episodes: int = 100,
     greedy: bool = False,
+    epsilon: float | None = None,
     seed: int = 1_000_000,
+    max_episode_steps: int | None = None,
 ) -> Result:
     """
     The scores of so many full games, with their mean and its interval, played in this process.
 
-        evaluate(load_policy("my-policy"), episodes=100)
-        evaluate(policy, make_env(policy, count=8, sticky_actions=0.25))
+        evaluate(policy, make_env(policy, count=8, sticky_actions=0.25), episodes=20)
 
-    `env` shows what the policy sees, as those of `make_env` do, and is left open; a vector environment plays as many
-    games side by side, each environment its share. Without it the policy plays in the environment of its run, ten games
-    side by side. Its memory begins anew with each game. `seed` is that of the first reset; that of sampled actions is
-    an argument of `load_policy`. Raises SettingsError for what cannot be played.
+    Without `env` these are the games that `Run.evaluate` and `rl-eval` play with this seed, in the environment of the
+    policy's run. `env` shows what the policy sees, as those of `make_env` do, and is left open; a vector environment
+    plays as many games side by side, each environment its share.
+
+    `epsilon` is the share of random actions of value-based methods, 0.05 where it is None. Games end after
+    `max_episode_steps`, else at the limit of the run or of the environment, else after 27,000 steps. Raises
+    SettingsError for what cannot be played, and PsRlError for a vector environment that goes on beyond that.
     """
     if episodes < 1:
         raise SettingsError(f"evaluate: episodes={episodes}: must be 1 or more")
     with ExitStack() as opened:
-        games_of: Any = env
         if env is None:
-            games_of = make_env(policy, count=min(episodes, SIDE_BY_SIDE))
-            opened.callback(games_of.close)
-        elif not isinstance(env, VectorEnv):
-            games_of = SyncVectorEnv([lambda: env], autoreset_mode=AutoresetMode.SAME_STEP)
-        games = _played(policy, games_of, episodes=episodes, greedy=greedy, seed=seed)
-    epsilon = (0.0 if greedy else EVALUATION_EPSILON) if policy.learns_values else None
-    return summary(games, environment=policy.run.environment.id, greedy=greedy, epsilon=epsilon)
+            settings, most_steps = _of_the_run(policy, max_episode_steps)
+            environments = make_environments(settings, count=min(episodes, MOST_ENVIRONMENTS))
+            opened.enter_context(closing(environments))
+        else:
+            environments, most_steps = _given(policy, env, max_episode_steps)
+        name = policy.run.environment.id if env is None else environments.description["environment"]
+        opened.enter_context(torch.random.fork_rng(devices=[]))
+        torch.manual_seed(seed)
+        agent, share = agent_of(policy.exported, policy.exported.spaces, epsilon=epsilon, greedy=greedy, seed=seed)
+        how: dict[str, Any] = {"episodes": episodes, "seed": seed, "most_steps": most_steps, "keeps_actions": False}
+        games = play(agent, environments, greedy=greedy, **how)
+        return summary(list(games), environment=name, greedy=greedy, epsilon=share)
 
 
-def _played(policy: Policy, env: VectorEnv[Any, Any, Any], *, episodes: int, greedy: bool, seed: int) -> list[Game]:
+def _of_the_run(policy: Policy, max_episode_steps: int | None) -> tuple[Environment, int]:
+    """The environment of the policy's run, and the steps after which a game in it ends. Raises SettingsError."""
+    run = run_of(policy, {}, ())
+    leave_children_alone()
+    return with_time_limit(run.environment, at_least=MOST_GAME_STEPS, given=max_episode_steps)
+
+
+def _given(policy: Policy, env: Any, max_episode_steps: int | None) -> tuple[Environments, int]:
+    """The user's environment as `play` takes one, and the steps after which a game in it ends. Raises SettingsError."""
+    if not isinstance(env, VectorEnv):
+        limit = (env.spec and env.spec.max_episode_steps) or MOST_GAME_STEPS
+        limited = TimeLimit(env, max_episode_steps or limit)
+        one = SyncVectorEnv([lambda: limited], autoreset_mode=AutoresetMode.SAME_STEP)
+        return GivenEnvironments(policy, one, env), max_episode_steps or limit
+    if max_episode_steps is not None:
+        raise SettingsError("evaluate: max_episode_steps: a vector environment ends its games itself; leave it out")
     mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
     if AutoresetMode(mode) != AutoresetMode.SAME_STEP:
         raise SettingsError(f"evaluate: {env}: {SAME_STEP}")
-    share, scores = shares(episodes, env.num_envs), np.zeros(env.num_envs)
-    traces, games = [xxhash.xxh3_64() for _ in scores], []
-    policy.reset()
-    observations, _ = env.reset(seed=seed)
-    while share.any():
-        actions = policy.act(observations, greedy=greedy)
-        add_to(traces, *(observations if isinstance(observations, tuple) else (observations,)), actions)
-        observations, rewards, terminated, truncated, _ = env.step(actions)
-        add_to(traces, rewards)
-        scores += rewards
-        ended = terminated | truncated
-        policy.reset(ended)
-        for row in np.flatnonzero(ended):
-            if share[row]:
-                share[row] -= 1
-                trace = traces[row].hexdigest()
-                games.append(Game(environment=int(row), score=float(scores[row]), actions=[], trace=trace))
-            scores[row], traces[row] = 0.0, xxhash.xxh3_64()
-    policy.reset()
-    return games
+    return GivenEnvironments(policy, env, env), MOST_GAME_STEPS
+
+
+class GivenEnvironments:
+    """A vector environment that shows what a policy sees."""
+
+    def __init__(self, policy: Policy, vector: VectorEnv[Any, Any, Any], named: Any) -> None:
+        """`named`: what the games are called after."""
+        self._policy, self._vector = policy, vector
+        self.count = vector.num_envs
+        self.observations, self.actions = policy.observations, policy.actions
+        self.steps_per_second = float(vector.metadata.get("render_fps") or DEFAULT_STEPS_PER_SECOND)
+        self.description = {"environment": named.spec.id if named.spec else type(named.unwrapped).__name__}
+
+    def reset(self, seed: int) -> Observations:
+        return self._seen(self._vector.reset(seed=seed)[0])
+
+    def step(self, actions: Actions) -> Stepped:
+        seen, rewards, terminated, truncated, _ = self._vector.step(self.actions.native(actions))
+        rewards = np.asarray(rewards, np.float32)  # a copy, or of a type that the environment does not write into
+        stepped = Stepped(self._seen(seen), rewards, np.array(terminated), np.array(truncated), None)
+        return checked(stepped, self.observations)
+
+    def screen(self) -> Any:
+        return self._vector.render()
+
+    def close(self) -> None:
+        """It is the user's."""
+
+    def _seen(self, observations: Any) -> Observations:
+        return self._policy.seen(observations)[0].numpy()

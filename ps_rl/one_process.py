@@ -19,11 +19,11 @@ from ps_client.machine.effects import Fail, Joined, Resolve, Transmit
 from ps_client.machine.parameter_client import ParameterClient
 from ps_client.shell.shard_connections import name_of_this_process
 from ps_client.shell.zmq_client import Reply, ReplyFuture
-from ps_common.errors import CheckpointError, RunEnded
+from ps_common.errors import CheckpointError, RequestRefused, RunEnded
 from ps_common.program.flags import Parsed, parse_with_run
 from ps_common.program.reasons import reason_of
 from ps_common.program.stop_signals import StopSignal
-from ps_common.protocol.messages import Frame, StopRequest, ToServer, Welcome
+from ps_common.protocol.messages import Frame, Refused, StopRequest, ToServer, ToWorker, Welcome
 from ps_common.protocol.names import as_text
 from ps_common.protocol.wire import Buffer, read_to_server, read_to_worker, to_frames
 from ps_common.run_folder.paths import NewPaths
@@ -46,7 +46,6 @@ from rl_worker.joining import Work
 from rl_worker.settings import WorkerSettings
 
 TICK_SECONDS = 0.25
-AWAY_SECONDS = 0.5  # a tick later than this: a step took long, or somebody looked at it in a debugger
 WAIT_SECONDS = 0.01  # between two looks while the server makes the worker wait
 DRIVER, NOWHERE = b"driver", "127.0.0.1:1"
 
@@ -64,21 +63,31 @@ class LocalServer:
         self._writer = CheckpointWriter(storage.checkpoints, storage.store)
         self._records = RunRecords(storage.folder, lambda: machine.run.spec if machine.run else None, endpoint="")
         self._next_tick = time.monotonic()
+        self._reply: ToWorker | None = None  # to the newest message of the driver
 
     def receive(self, peer: bytes, message: ToServer, vector: Sequence[Buffer] = ()) -> None:
         received = read_to_server(list(to_frames(message, vector)))
         self._do(self.machine.receive(peer, *received, now=time.monotonic()))
 
-    def stop(self, reason: str) -> None:
-        self.receive(DRIVER, StopRequest(request=1, reason=as_text(reason)))
+    def ask(self, message: ToServer) -> ToWorker:
+        """The reply to a message of an operator. Raises RequestRefused."""
+        self._reply = None
+        self.receive(DRIVER, message)
+        if isinstance(reply := self._reply, Refused):
+            raise RequestRefused(reply.code, reply.reason)
+        assert reply is not None, "nothing here is done later"
+        return reply
+
+    def stop(self, reason: str, *, failed: bool = False) -> None:
+        self.ask(StopRequest(request=1, reason=as_text(reason), failed=failed))
 
     def pass_time(self) -> None:
         """To be called often."""
         if (now := time.monotonic()) < self._next_tick:
             return
-        if now - self._next_tick > AWAY_SECONDS:
-            self.machine.was_away(now - self._next_tick, now=now)
         self._next_tick = now + TICK_SECONDS
+        for member in self.machine.membership.alive():
+            member.last_heard = now  # it runs in this thread, however long a step takes, or a debugger stops in it
         self._do(self.machine.tick(now=now))
         self._records.tick(self.machine.status(now=now))
         self._on_tick()
@@ -86,14 +95,16 @@ class LocalServer:
     def close(self) -> None:
         """Save what the newest checkpoint lacks, and end the records."""
         for _ in range(2):  # again if the weights turn out ruined, and the run goes back to a checkpoint
-            if self.machine.has_unsaved:
-                self._do(self.machine.save(now=time.monotonic()))
+            if self.machine.lacks_last_checkpoint:
+                self._do(self.machine.save(now=time.monotonic(), is_last=True))
         self._writer.close()
         self._records.close(self.machine.status(now=time.monotonic()))
 
     def _do(self, todo: Sequence[Effect]) -> None:
         for effect in todo:
             match effect:
+                case Send() if effect.to == DRIVER:
+                    self._reply = effect.message
                 case Send() if effect.to in self.links:
                     self.links[effect.to].receive(effect)
                 case effects.SaveCheckpoint():
@@ -150,8 +161,8 @@ class Link:
     def shared_array(self, size: int) -> None:
         """Nothing is copied anyway."""
 
-    def say_goodbye(self, reason: str = "") -> None:
-        self._call(lambda now: self.machine.leave(reason, now=now))
+    def say_goodbye(self, reason: str = "", *, failed: bool = False) -> None:
+        self._call(lambda now: self.machine.leave(reason, failed=failed, now=now))
 
     def close(self, *, seconds: float) -> None:
         del self._server.links[self._peer]
@@ -198,6 +209,7 @@ def train_here(run: Run, flags: Sequence[str], callbacks: Sequence[Callback]) ->
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # as in a worker: several wait for each other longer than small networks take
     updates = Updates(run.folder)
+    updates.read()  # of a run that is resumed: callbacks get what comes after it
 
     def look() -> None:
         for update in updates.read():
@@ -206,7 +218,7 @@ def train_here(run: Run, flags: Sequence[str], callbacks: Sequence[Callback]) ->
     try:
         _serve(run, flags, look)
     finally:
-        run.stop_here = None
+        run.ask_here = None
         torch.set_num_threads(threads)
     look()
     return run
@@ -216,15 +228,18 @@ def _serve(run: Run, flags: Sequence[str], on_tick: Callable[[], None]) -> None:
     cluster = parse_with_run(ClusterSettings, flags, prog="train", custom_settings=custom_settings)
     of_server = parse_with_run(ServerSettings, prepare(cluster)[1], prog="ps-server")
     with NewPaths() as new, closing(storage_for(of_server, new)) as storage:
+        if of_server.program.resume is None:
+            storage.check_unused()
         machine = machine_for(of_server, storage, keys=None, now=time.monotonic())
         assert isinstance(machine, ParameterServer), "only --standby-of makes another"
         server = LocalServer(machine, storage, on_tick)
         new.keep()
-        run.stop_here = server.stop
+        run.ask_here = server.ask
         try:
             _work(server, cluster)
         except BaseException as error:
-            server.stop(reason_of(error))
+            server.stop(reason_of(error), failed=isinstance(error, Exception))
+            error.add_note(f"the run is saved in {run.folder}: Run.open({str(run.folder)!r})")
             raise
         finally:
             server.close()

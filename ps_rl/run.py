@@ -1,11 +1,9 @@
-"""
-`Run`: a run as a Python object, from its folder; live or over.
-"""
+"""`Run`: a run as a Python object, from its folder; live or over."""
 
 import atexit
 import contextlib
 import os
-import tempfile
+import sys
 import threading
 import time
 import weakref
@@ -14,68 +12,92 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from ps_common.errors import PsRlError, SettingsError
 from ps_common.program.child_processes import Child
-from ps_common.program.objects import have, pickled
+from ps_common.program.objects import pickled
 from ps_common.program.progress_display import ProgressDisplay
 from ps_common.program.reasons import reason_of
-from ps_common.protocol.messages import StopRequest
+from ps_common.protocol.messages import (
+    Adjust,
+    CheckpointRequest,
+    CheckpointSaved,
+    Stop,
+    StopRequest,
+    ToServer,
+    ToWorker,
+)
 from ps_common.protocol.names import as_text
-from ps_common.run_folder.checkpoint_folder import checkpoints_of
-from ps_common.run_folder.endpoint_file import is_serving, read_endpoint
-from ps_common.run_folder.paths import ENDPOINT, EPISODES, METRICS, check_whole_run, records_folder
-from ps_common.run_folder.run_rows import EpisodeRow, MetricsRow, last_row, read_episodes, rows_in
-from ps_common.settings.run_files import SETTINGS, load_config
-from ps_common.settings.run_settings import keywords_of
+from ps_common.run_folder.endpoint_file import is_serving
+from ps_common.run_folder.paths import METRICS, check_whole_run, records_folder
+from ps_common.run_folder.run_rows import MetricsRow
+from ps_common.settings.adjustable import by_full_name
+from ps_common.settings.run_files import SETTINGS
+from ps_common.sockets.curve import ClientKeys, client_keys
 from ps_common.sockets.request import ask_run, status_of
-from ps_rl.cluster_process import ClusterProcess, run_rl_eval
-from ps_rl.updates import LOOK_SECONDS, Curve, LoggedCurves, Update, updates_of
-from rl_eval.games import Result
+from ps_rl.cluster_process import LOOK_SECONDS, STOP_SECONDS, ClusterProcess
+from ps_rl.recorded_run import RecordedRun
+from ps_rl.updates import LoggedCurves, Update, Updates, updates_of
 
 if TYPE_CHECKING:
-    import pandas
-
-    from rl_eval.policy import Policy
+    pass
 
 Callback = Callable[["Run", Update], object]
 
-STOP_SECONDS = 30.0  # for a run to end in order
 REPLY_SECONDS = 5.0  # of a server
+SAVE_SECONDS = 60.0  # until a checkpoint is on disk
 
 
-class Run:
+class Run(RecordedRun):
     """A run, live or over: `train` starts one, `Run.open` reads a folder. Iterating yields its updates."""
 
-    def __init__(self, folder: Path, objects: Mapping[str, Any] | None = None, modules: Sequence[str] = ()) -> None:
-        """`objects`: parts without an import path, by name; `modules`: of the others that this program named."""
+    def __init__(
+        self,
+        folder: Path,
+        objects: Mapping[str, Any] | None = None,
+        modules: Sequence[str] = (),
+        keys: ClientKeys | None = None,
+    ) -> None:
+        """
+        `objects`: parts without an import path, by name; `modules`: of the others that this program named; `keys`: for
+        a locked server.
+        """
         self.folder = folder
-        self.modules = modules
-        self.objects = objects or {}
-        self._began = time.time()  # for this program: a run that is resumed has older rows
+        self._keys = keys
+        self.modules, self.objects = modules, objects or {}
         self._newest: MetricsRow | None = None  # update that a callback or an iteration has had
         self._curves: LoggedCurves | None = None  # that this program adds
         self._follower: threading.Thread | None = None  # calls callbacks
         self._failure: BaseException | None = None  # of a callback
         self._child: Child | None = None  # of a run that this process has started
-        self.stop_here: Callable[[str], None] | None = None  # ends a run in this process, while it goes on
+        self.ask_here: Callable[[ToServer], ToWorker] | None = None  # of the server of a run here, while it goes on
+        self._is_followed = False  # by this program, which has waited for updates or for the end
         self._pid = os.getpid()
 
     @classmethod
-    def open(cls, folder: str | Path) -> "Run":
-        """The run in a run folder, whoever trains it. Raises SettingsError when there is none."""
+    def open(
+        cls,
+        folder: str | Path,
+        *,
+        curve_server_key: str | Path | None = None,
+        curve_secret: str | Path | None = None,
+    ) -> "Run":
+        """
+        The run in a run folder, whoever trains it. A locked server takes the two key files of `ps-ctl`; to stop and
+        steer the run the secret has to be an admin's. Raises SettingsError when there is no run.
+        """
         path = Path(folder).absolute()
         check_whole_run(path, flag=str(folder))
         if not (path / SETTINGS).is_file() and not (records_folder(path) / METRICS).is_file():
             raise SettingsError(f"{folder}: is no run folder: there is neither {SETTINGS} nor {METRICS} in it")
-        return cls(path)
+        return cls(path, keys=client_keys(curve_server_key, curve_secret))
 
     def started(self, flags: Sequence[str], callbacks: Sequence[Callback] = ()) -> "Run":
         """Itself, with a process of rl-cluster that has these flags, once its server listens. Raises SettingsError."""
-        process = ClusterProcess(flags, self.folder, pickled(self.objects))
+        had = Updates(records_folder(self.folder))
+        had.read()  # of a run that is resumed: callbacks get what comes after it
+        process = ClusterProcess(flags, self.folder, pickled(self.objects), when_over=self._forget)
         self._child = process.child
-        atexit.register(self.stop)
+        atexit.register(self._at_exit)
         try:
             process.wait_for_server()
             self._check()
@@ -83,34 +105,21 @@ class Run:
             self.stop()
             raise
         if callbacks:
-            self._follower = threading.Thread(target=self._follow, args=(callbacks,), name="callbacks", daemon=True)
+            arguments = (callbacks, had)
+            self._follower = threading.Thread(target=self._follow, args=arguments, name="callbacks", daemon=True)
             self._follower.start()
         return self
-
-    @property
-    def endpoint(self) -> str:
-        """HOST:PORT of the server while it serves, else ""; for `load_policy`, `ps-ctl` and workers elsewhere."""
-        return read_endpoint(records_folder(self.folder) / ENDPOINT)
 
     @property
     def is_live(self) -> bool:
         """Whether the run goes on: for a run of others, whether its server writes to the folder, or answers."""
         if self._child is not None:
             return self._child.exit_status is None
-        return self.stop_here is not None or is_serving(records_folder(self.folder)) or self._answers()
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """All settings of the run by the names of their flags. Raises SettingsError when they cannot be read."""
-        return keywords_of(load_config(records_folder(self.folder) / SETTINGS))
-
-    @property
-    def status(self) -> MetricsRow | None:
-        """The newest row; None before the first."""
-        return last_row(records_folder(self.folder) / METRICS, MetricsRow)
+        return self.ask_here is not None or is_serving(records_folder(self.folder)) or self._answers()
 
     def __iter__(self) -> Iterator[Update]:
         """Each update so far, then each as it comes, until the run is over. Raises PsRlError if it failed."""
+        self._is_followed = True
         try:
             for update in updates_of(self.folder, lambda: self.is_live):
                 self._newest = update
@@ -126,6 +135,7 @@ class Run:
 
         Raises TimeoutError, PsRlError if it failed, and what a callback has raised.
         """
+        self._is_followed = True
         end = None if timeout is None else time.monotonic() + timeout
         try:
             while self.is_live or (self._follower is not None and self._follower.is_alive()):
@@ -154,18 +164,39 @@ class Run:
         The `reason` is shown as that of the run's end. With a reason a run of others is asked to end, too: raises
         PsRlError when its server does not reply, or refuses.
         """
-        if self.stop_here is not None:
-            self.stop_here(reason or "stopped")
+        if self.ask_here is not None:
+            self._ask(StopRequest(request=1, reason=as_text(reason or "stopped")))
             return
         is_ours = self._child is not None and self._pid == os.getpid()  # not in a forked process
-        if reason and (endpoint := self.endpoint):
+        if reason and self.endpoint:
             with contextlib.suppress(*([PsRlError] if is_ours else [])):
-                ask_run(endpoint, StopRequest(request=1, reason=as_text(reason)), timeout_seconds=REPLY_SECONDS)
+                self._ask(StopRequest(request=1, reason=as_text(reason), failed=self._failure is not None))
                 if is_ours and self._child is not None:
                     self._child.wait(within_seconds=STOP_SECONDS)
         if is_ours and self._child is not None:
             self._child.end(within_seconds=STOP_SECONDS)
-            atexit.unregister(self.stop)
+            self._forget()
+
+    def set(self, **settings: Any) -> None:
+        """
+        Change settings while the run goes on, all of them or none: `run.set(learning_rate=1e-4, until_return=None)`, as
+        `ps-ctl set`. Raises SettingsError for what cannot be set, and PsRlError when the server does not reply.
+        """
+        self._ask(Adjust(request=1, settings=by_full_name(settings), by="Python"))
+
+    def pause(self) -> None:
+        """Pause the run: gradients wait, minutes do not count, workers stay."""
+        self.set(paused=True)
+
+    def resume(self) -> None:
+        """Go on with a run that is paused or drained."""
+        self.set(paused=False, drained=False)
+
+    def checkpoint(self) -> Path:
+        """Write a checkpoint now; returns its file, of shard 1 where there are shards, once it is on disk."""
+        reply = self._ask(CheckpointRequest(request=1), seconds=SAVE_SECONDS)
+        assert isinstance(reply, CheckpointSaved), "no other reply is one to this request"
+        return Path(reply.path)
 
     def log(self, name: str, value: float) -> None:
         """
@@ -180,83 +211,11 @@ class Run:
         self._curves.add(name, value, at=self._newest or self.status)
 
     def __enter__(self) -> "Run":
+        self._is_followed = True
         return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-
-    def checkpoints(self) -> list[Path]:
-        """The checkpoints of the run, the newest first; of shard 1 where it has shards."""
-        return checkpoints_of(records_folder(self.folder))
-
-    def curve(self) -> Curve:
-        """The learning curve so far; empty arrays before the first game has ended."""
-        return Curve.of(self._rows())
-
-    def frame(self) -> "pandas.DataFrame":
-        """All rows as a data frame, a column for each field. Raises ImportError without pandas."""
-        try:
-            import pandas
-        except ImportError as error:
-            raise ImportError("Run.frame needs pandas: pip install pandas; Run.curve does without") from error
-        return pandas.DataFrame([msgspec.to_builtins(row) for row in self._rows()])
-
-    def evaluate(
-        self,
-        *,
-        episodes: int = 100,
-        greedy: bool = False,
-        epsilon: float | None = None,
-        seed: int = 1_000_000,
-        imports: Sequence[str] = (),
-    ) -> Result:
-        """
-        Full games with the best weights (or the newest sound ones), played by `rl-eval` in a process of its own.
-
-        The same seed gives the same games. `epsilon` is the share of random actions of a method of action values, 0.05
-        where it is None. `imports` names modules of custom parts, beside those that this program has named to `train`.
-
-        Raises PsRlError with what rl-eval says.
-        """
-        with tempfile.TemporaryDirectory() as place:
-            path = Path(place) / "result.json"
-            flags = ["--episodes", str(episodes), "--seed", str(seed), "--json", str(path)]
-            flags += [*(["--greedy"] if greedy else []), *([] if epsilon is None else ["--epsilon", str(epsilon)])]
-            self._rl_eval(flags, imports)
-            return msgspec.json.decode(path.read_bytes(), type=Result)
-
-    def export(
-        self, folder: str | Path, *, episodes: int = 100, onnx: bool = False, imports: Sequence[str] = ()
-    ) -> Path:
-        """
-        Write the policy with the best weights into a new folder, which `load_policy` takes; its card has its score in
-        so many games. `onnx` adds the network as ONNX. Raises PsRlError with what rl-eval says.
-        """
-        self._rl_eval(["--episodes", str(episodes), "--export", str(folder), *(["--onnx"] if onnx else [])], imports)
-        return Path(folder)
-
-    def policy(self, checkpoint: str | Path = "best", *, imports: Sequence[str] = (), seed: int = 0) -> "Policy":
-        """
-        The policy with the "best" weights (or the newest sound ones), the "last" ones, or those of a checkpoint.
-        `imports` and `seed` are those of `load_policy`, which says what is raised.
-        """
-        from rl_eval.policy import load_policy
-
-        have(self.objects)  # another run may have taken their names
-        path = self.folder if checkpoint in ("best", "last") else checkpoint
-        return load_policy(path, imports=self._modules(imports), seed=seed, newest=checkpoint == "last")
-
-    def episodes(self) -> list[EpisodeRow]:
-        """The games that workers have played, in order; of long runs the older ones as means of several."""
-        folder = records_folder(self.folder)
-        return read_episodes(folder) if (folder / EPISODES).is_file() else []
-
-    def _rl_eval(self, flags: Sequence[str], imports: Sequence[str]) -> None:
-        named = ["--import", *modules] if (modules := self._modules(imports)) else []
-        run_rl_eval(["--checkpoint", str(self.folder), *flags, *named], pickled(self.objects))
-
-    def _modules(self, imports: Sequence[str]) -> list[str]:
-        return [*self.modules, *([imports] if isinstance(imports, str) else imports)]
 
     def __repr__(self) -> str:
         return f"<Run {self.folder}, {self._so_far()}>"
@@ -268,33 +227,62 @@ class Run:
     def _so_far(self) -> str:
         return ("live" if self.is_live else "over") + (f", {status.so_far}" if (status := self.status) else "")
 
-    def _rows(self) -> Iterator[MetricsRow]:
-        path = records_folder(self.folder) / METRICS
-        return rows_in(path, MetricsRow) if path.is_file() else iter(())
-
     def call(self, callbacks: Sequence[Callback], update: Update) -> None:
-        """Call each with an update, unless it is older than this program's part in the run."""
+        """Call each with an update."""
         self._newest = update
-        for callback in callbacks if update.time > self._began else ():
+        for callback in callbacks:
             callback(self, update)
+
+    def _ask(self, message: ToServer, *, seconds: float = REPLY_SECONDS) -> ToWorker:
+        """The reply of the run's server. Raises PsRlError when it does not reply, or refuses."""
+        if self.ask_here is not None:
+            return self.ask_here(message)
+        if not (endpoint := self.endpoint):
+            raise PsRlError(f"{self.folder}: no server serves this run now")
+        reply, _ = ask_run(endpoint, message, timeout_seconds=seconds, keys=self._keys)
+        if isinstance(reply, Stop):
+            raise PsRlError(f"{self.folder}: the run is over: {reply.reason}")
+        return reply
 
     def _answers(self) -> bool:
         with contextlib.suppress(PsRlError):
-            return bool(self.endpoint) and bool(status_of(self.endpoint, timeout_seconds=1.0))
+            return bool(self.endpoint) and bool(status_of(self.endpoint, timeout_seconds=1.0, keys=self._keys))
         return False
 
-    def _follow(self, callbacks: Sequence[Callback]) -> None:
-        """The thread of callbacks. An error in one ends the run."""
+    def _follow(self, callbacks: Sequence[Callback], had: Updates) -> None:
+        """The thread of callbacks, which get what comes after `had`. An error in one ends the run."""
         try:
-            for update in updates_of(self.folder, lambda: self.is_live):
+            for update in updates_of(self.folder, lambda: self.is_live, had):
                 self.call(callbacks, update)
         except BaseException as error:
             self._failure = error
             self.stop(f"a callback has failed: {reason_of(error)}")
 
     def _check(self) -> None:
-        """Raises PsRlError when the run has failed, and what a callback has raised."""
+        """The run is over. Raises PsRlError when it has failed, and what a callback has raised."""
+        if not self.is_live:
+            self._forget()
         if self._failure is not None:
             raise self._failure
         if self._child is not None and self._child.has_died:
             raise PsRlError(self._child.cause_of_death())
+        if self._child is None and (last := self.status) and last.failed and not self.is_live:
+            raise PsRlError(last.ending)
+
+    def _forget(self) -> None:
+        """Have nothing done at the end of this program: the run is over, and this object may be collected."""
+        atexit.unregister(self._at_exit)
+
+    def _at_exit(self) -> None:
+        """
+        The program has ended: wait for a run that it has started and then not looked at, as for a thread that is no
+        daemon. Others are stopped, and so is each after an error or in an interactive session.
+        """
+        is_in_order = not hasattr(sys, "ps1") and not sys.flags.interactive and not hasattr(sys, "last_value")
+        if is_in_order and not self._is_followed and self._pid == os.getpid() and self.is_live:
+            print(f"{self.folder}: the program has ended, and waits for its run; Ctrl-C stops it", file=sys.stderr)
+            try:
+                self.wait()
+            except (Exception, KeyboardInterrupt) as error:
+                print(f"{self.folder}: {reason_of(error)}", file=sys.stderr)
+        self.stop()

@@ -42,7 +42,7 @@ PARTS = ("environment", "wrapper", "network", "algorithm", "hook")  # which may 
 
 def train(preset: str | None = None, *, workers: int = 2, callbacks: Sequence[Callback] = (), **settings: Any) -> Run:
     """
-    Start a server and workers on this machine; returns when the server listens.
+    Start a server and workers on this machine, and return while the run goes on: `train(...).wait()` trains to its end.
 
         with train("cartpole-a3c", workers=2, seed=1, max_minutes=2) as run:
             for row in run:
@@ -60,10 +60,12 @@ def train(preset: str | None = None, *, workers: int = 2, callbacks: Sequence[Ca
     raises it.
 
     `workers=0` trains in this process and thread, until the run is over: for breakpoints, and a first look at a custom
-    environment. An error of the environment is raised as it is.
+    environment. An error of the environment, or a KeyboardInterrupt, is raised as it is, with a note that names the
+    folder of the run, which is saved.
 
     The run ends at its own limit, with `stop`, at the end of a `with` block, by a KeyboardInterrupt in an iteration or
-    `wait`, and with this process. Raises SettingsError that names what makes no sense.
+    `wait`, and with this process. A script that ends waits for a run that it has started and then not looked at, by
+    `wait`, `watch`, an iteration or `with`; Ctrl-C stops it. Raises SettingsError that names what makes no sense.
     """
     if workers == 0 and (idle := NEEDS_PROCESSES & {name for name, value in settings.items() if value is not None}):
         raise SettingsError(f"train: {min(idle)} has no effect with workers=0, which starts no process; leave it out")

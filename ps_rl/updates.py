@@ -19,7 +19,7 @@ from ps_common.errors import SettingsError
 from ps_common.meters import RateLimit
 from ps_common.protocol.names import is_name
 from ps_common.run_folder.paths import EPISODES, LOGGED, METRICS, TENSORBOARD, records_folder
-from ps_common.run_folder.run_rows import EpisodeRow, LoggedRow, MetricsRow, RowsTail, scored_rows
+from ps_common.run_folder.run_rows import EpisodeRow, LoggedRow, MetricsRow, RowsTail, last_row, scored_rows
 from ps_server.records.bounded_file import BoundedLinesFile, evenly_in_time
 from ps_server.records.tensorboard import EventFile
 
@@ -43,33 +43,44 @@ class Updates:
 
     def __init__(self, folder: Path) -> None:
         """`folder` has the records of the run; its files need not exist yet."""
+        self.folder = folder
         self._metrics, self._episodes = RowsTail(folder / METRICS, Update), RowsTail(folder / EPISODES, EpisodeRow)
         self._games: deque[EpisodeRow] = deque()
-        self._time, self._episode = 0.0, 0  # of the newest row of each file; a thinned file is read again
+        self._newest: Update | None = None  # row, as it stands in the file; a thinned file is read again, up to it
+        self._episode = 0  # of the newest game, for the same reason
 
     def read(self) -> list[Update]:
-        """The new ones, in order."""
-        rows = [row for row in self._metrics.read()[0] if row.time > self._time]
+        """
+        The new ones, in order: the rows behind those that were read, whatever the clock says that wrote them, and
+        whether the run went back to a checkpoint.
+        """
+        rows, is_anew = self._metrics.read()
+        if is_anew and self._newest in rows:
+            rows = rows[len(rows) - rows[::-1].index(self._newest) :]
         games, is_new = self._episodes.read()
         self._games += [game for game in games if not is_new or game.episode > self._episode]
         self._episode = games[-1].episode if games else self._episode
         return [replace(row, games=tuple(self._games_until(row))) for row in rows]
 
     def _games_until(self, row: Update) -> list[EpisodeRow]:
-        self._time, games = row.time, []
+        """The games that were reported before this row, which is the next one."""
+        went_back = self._newest is not None and row.minutes < self._newest.minutes
+        self._newest, games = row, []
+        while self._games and went_back and self._games[0].minutes > row.minutes:  # of the time that was lost
+            games.append(self._games.popleft())
         while self._games and self._games[0].minutes <= row.minutes:
             games.append(self._games.popleft())
         return games
 
 
-def updates_of(run_folder: Path, is_live: Callable[[], bool]) -> Iterator[Update]:
-    """Each update so far, then each as it comes, until the run is over."""
-    updates: Updates | None = None
-    was_live = True
+def updates_of(run_folder: Path, is_live: Callable[[], bool], had: Updates | None = None) -> Iterator[Update]:
+    """Each update so far, but for those that were read by `had`, then each as it comes, until the run is over."""
+    updates, was_live = had, True
     while was_live:
         was_live = is_live()
-        folder = records_folder(run_folder)
-        updates = updates or (Updates(folder) if (folder / METRICS).is_file() else None)
+        folder = records_folder(run_folder)  # another one where a run was resumed with other shards
+        if (folder / METRICS).is_file() and (updates is None or updates.folder != folder):
+            updates = Updates(folder)
         yield from updates.read() if updates else ()
         if was_live:
             time.sleep(LOOK_SECONDS)
@@ -121,7 +132,9 @@ class LoggedCurves:
             self._file = BoundedLinesFile(folder / LOGGED, most_bytes=LOGGED_BYTES, thin=evenly_in_time)
             if (folder / TENSORBOARD).is_dir():
                 # TensorBoard leaves a file for good when a newer one is beside it.
-                self._events = EventFile(folder, LOGGED.partition(".")[0])
+                last = last_row(folder / LOGGED, LoggedRow)
+                newest = math.inf if last is None else last.global_steps
+                self._events = EventFile(folder, LOGGED.partition(".")[0], newest=newest)
         except OSError as error:
             raise SettingsError(f"{folder}: curves cannot be kept there: {error.strerror}") from error
         self._lock = threading.Lock()

@@ -3,22 +3,25 @@
 import contextlib
 import logging
 import shlex
-import time
+import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+import msgspec
 import torch
 
 from ps_common.errors import CheckpointError, Fenced, PsRlError, SettingsError
 from ps_common.program.flags import Parsed
-from ps_common.program.reasons import say
+from ps_common.program.reasons import reason_of, say
 from ps_common.program.resources import flush_denormals
+from ps_common.program.running_clock import RunningClock
 from ps_common.program.stop_signals import StopSignal
 from ps_common.protocol.lineage import WHOLE
-from ps_common.protocol.names import EVERY_INTERFACE, is_loopback, join_address, split_address
+from ps_common.protocol.names import EVERY_INTERFACE, as_text, is_loopback, join_address, split_address
 from ps_common.protocol.status import Status
 from ps_common.run_folder.commands import keep_command
-from ps_common.run_folder.followers import Followers, followers_of
+from ps_common.run_folder.followers import followers_of
 from ps_common.run_folder.paths import (
     BROKEN,
     CHECKPOINTS,
@@ -28,6 +31,7 @@ from ps_common.run_folder.paths import (
     make_run_folder,
     shard_folder,
     standby_folder,
+    write_whole,
 )
 from ps_common.settings.run_settings import flag_of
 from ps_common.sockets.curve import read_pair
@@ -40,7 +44,7 @@ from ps_server.shell.recording import Recording, beginning
 from ps_server.shell.server_sockets import is_own, own_host
 from ps_server.shell.zmq_server import ZmqServer
 from ps_server.standby.standby import Standby
-from ps_server.starting import machine_for
+from ps_server.starting import machine_for, successor_of
 from ps_server.storage.checkpoint_store import CheckpointStore
 from ps_server.storage.checkpoint_writer import CheckpointWriter
 from ps_server.storage.earlier_life import newest_checkpoint, write_lineage
@@ -76,7 +80,12 @@ def serve_run(flags: Parsed[ServerSettings]) -> Parsed[ServerSettings] | None:
             access_control = AccessControl(read_pair("--curve-secret", settings.curve_secret), settings.authorized_keys)
         storage = locked.enter_context(contextlib.closing(storage_for(flags, new)))
         keys = access_control.server_keys if access_control is not None else None
-        machine = machine_for(flags, storage, keys=keys, now=time.monotonic())
+        if successor := successor_of(settings, storage, keys=keys):
+            new.keep()
+            follows = settings.following(successor, storage.folder, port=settings.port)
+            return Parsed(follows, flags.run, overrides={})
+        clock = RunningClock()
+        machine = machine_for(flags, storage, keys=keys, now=clock.now())
         with followers_of(
             storage.folder,
             track=settings.track,
@@ -85,8 +94,9 @@ def serve_run(flags: Parsed[ServerSettings]) -> Parsed[ServerSettings] | None:
             report=log.info,
         ) as followers:
             followers.announce_page(leaving=stop.is_set)
+            followers.watch(partial(log.warning, "%s"))
             with stop.postponed():  # from here on the server itself leaves in order
-                follower = _serve(machine, storage, settings, access_control, followers, stop, begun=new.keep)
+                follower = _serve(machine, storage, settings, access_control, stop, clock, begun=new.keep)
     return None if follower is None else Parsed(follower, flags.run, overrides={})
 
 
@@ -95,13 +105,13 @@ def _serve(
     storage: RunStorage,
     settings: ServerSettings,
     access_control: AccessControl | None,
-    followers: Followers,
     stop: StopSignal,
+    clock: RunningClock,
     *,
     begun: Callable[[], None],
 ) -> ServerSettings | None:
     """Serve until the run ends or a signal comes, then save the run. Returns settings to follow another server with."""
-    shell = _shell(machine, storage, settings, access_control)
+    shell = _shell(machine, storage, settings, access_control, clock)
     host = settings.advertise or own_host(settings.host, shell.host)
     address = join_address(host, shell.port)
     if isinstance(machine, Standby):
@@ -109,18 +119,17 @@ def _serve(
     print(_first_line(settings, shell.host, address), flush=True)
     if access_control is None and not is_loopback(host):
         log.warning(UNLOCKED)
-    recording = _recording(machine, settings)
-    records = _records(machine, shell, storage.folder, endpoint=address)
+    recording, records = _recording(machine, settings), _records(machine, shell, storage.folder, endpoint=address)
     begun()
     say("serves", address)
     if settings.resume is None:
         keep_command(storage.folder, PROGRAM)
     try:
-        shell.serve(leaving=stop.is_set, on_tick=_on_tick(records, followers), on_record=records.add)
+        shell.serve(leaving=stop.is_set, on_tick=records.tick, on_record=records.add)
     finally:
         if recording is not None:
             recording.close()
-        is_written = shell.close() & records.close(machine.status(now=time.monotonic()))
+        is_written = shell.close() & records.close(_last_status(machine, now=clock.now()))
         if not is_written:
             storage.keep()
     _check_sound(machine, shell, storage)
@@ -132,13 +141,12 @@ def _serve(
     return None
 
 
-def _on_tick(records: RunRecords, followers: Followers) -> Callable[[Status], None]:
-    def tick(status: Status) -> None:
-        records.tick(status)
-        for line in followers.look():
-            log.warning("%s", line)
-
-    return tick
+def _last_status(machine: ParameterServer | Standby, *, now: float) -> Status:
+    """The status at the end; of an error that is on its way it is the end of the run, unless that has ended before."""
+    status, error = machine.status(now=now), sys.exception()
+    if status.ending or not isinstance(error, Exception):
+        return status
+    return msgspec.structs.replace(status, ending=as_text(reason_of(error)), failed=True)
 
 
 def _shell(
@@ -146,6 +154,7 @@ def _shell(
     storage: RunStorage,
     settings: ServerSettings,
     access_control: AccessControl | None,
+    clock: RunningClock,
 ) -> ZmqServer:
     """The bound shell and its checkpoint writer. Raises SettingsError."""
     writer = CheckpointWriter(storage.checkpoints, storage.store)
@@ -157,6 +166,7 @@ def _shell(
             port=settings.port,
             receive_bytes=int(settings.receive_mib * 2**20),
             access_control=access_control,
+            clock=clock,
         )
     except SettingsError:
         writer.close()
@@ -202,7 +212,7 @@ def storage_for(flags: Parsed[ServerSettings], new: NewPaths) -> RunStorage:
     folder = folder_of_shard(folder, settings.place)
     if settings.resume is None:
         check_no_others(folder, settings.checkpoint_dir if settings.store_flag else None)
-    may_hold_a_run = settings.resume is not None or settings.standby_of is not None
+    may_hold_a_run = settings.resume is not None or settings.standby_of is not None or (folder / LINEAGE).exists()
     store = CheckpointStore(settings.store_flag[1], flag=settings.store_flag[0]) if settings.store_flag else None
     checkpoints = settings.checkpoint_folder
     storage = RunStorage(folder, checkpoints=checkpoints, may_hold_a_run=may_hold_a_run, store=store)
@@ -267,7 +277,7 @@ def _check_sound(machine: ParameterServer | Standby, shell: ZmqServer, storage: 
     if not shell.broken:
         return
     with contextlib.suppress(OSError):
-        (storage.folder / BROKEN).write_bytes(beginning(machine, vectors=False, broken=shell.broken))
+        write_whole(storage.folder / BROKEN, beginning(machine, vectors=False, broken=shell.broken), mode=0o600)
     again = f"ps-server --resume {shlex.quote(str(storage.folder))}"
     what = f"go on from the newest checkpoint: {again}" if shell.served is not None else "start this standby anew"
     report = f"please report it with {storage.folder / BROKEN}"

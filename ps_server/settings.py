@@ -51,6 +51,9 @@ class ServerSettings:
     settings, except preset, seed, environment, network, algorithm and optimizer"""
     take_back: bool = False
     """with --resume: continue from this folder although another server took over the run; its updates are lost"""
+    fork: bool = False
+    """with --resume: begin a new run with the state of this folder, a copy of another run's: it has a run id of its
+    own, and workers of the other run cannot join it"""
     new_code: bool = False
     """with --resume: modules of the run's custom parts were changed on purpose; the first worker states them anew"""
     standby_of: str | None = None
@@ -107,6 +110,8 @@ class ServerSettings:
                 raise SettingsError("--standby-of and --resume: a standby receives its run from the primary; give one")
         if self.take_back and self.resume is None:
             raise SettingsError("--take-back goes with --resume RUN_DIR, the folder of the server that was replaced")
+        if self.fork and (self.resumed_folder is None or self.take_back or self.shard is not None):
+            raise SettingsError("--fork goes with --resume RUN_DIR, a copy, and without --take-back and --shard")
         if self.new_code and self.resume is None:
             raise SettingsError("--new-code goes with --resume RUN_DIR: a new run takes the code of its first worker")
         if self.resume is not None:

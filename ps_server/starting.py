@@ -4,36 +4,38 @@ first peer is served.
 """
 
 import logging
-import secrets
 import shlex
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from ps_common.errors import CheckpointError, Fenced, RequestRefused, ServerUnreachable, SettingsError, WireError
+from ps_common.errors import Fenced, RequestRefused, ServerUnreachable, SettingsError, WireError
 from ps_common.program.flags import Parsed
-from ps_common.protocol.lineage import RUN_ID_DIGITS, WHOLE, Lineage, Shard
+from ps_common.protocol.lineage import WHOLE, Lineage, Shard
 from ps_common.protocol.status import STANDBY_PHASE, Status
 from ps_common.run_folder.checkpoint_folder import newest_first
-from ps_common.run_folder.object_store import check_folder
-from ps_common.run_folder.paths import BEST, EVENTS, METRICS
-from ps_common.run_folder.run_rows import EventRow, rows_in
-from ps_common.run_folder.trained import trained_in
-from ps_common.settings.adjustable import shown
-from ps_common.settings.overrides import resumed_run
-from ps_common.settings.run_settings import run_from_dict
+from ps_common.run_folder.endpoint_file import read_endpoint
+from ps_common.run_folder.paths import ENDPOINT
 from ps_common.sockets.curve import ClientKeys
 from ps_common.sockets.request import status_of
 from ps_server.machine.ending import advice
 from ps_server.machine.flow_control import Limits
 from ps_server.machine.parameter_server import ParameterServer
+from ps_server.restoring import forked_run, restored_run, starting_weights
 from ps_server.settings import ServerSettings
+from ps_server.shell.server_sockets import is_own
 from ps_server.standby.standby import Standby
-from ps_server.state.adjustments import remembered, undone_by_flags
 from ps_server.state.starting_weights import StartingWeights
 from ps_server.state.training_run import TrainingRun
-from ps_server.storage.earlier_life import check_unused, drawn, newest_checkpoint, read_lineage, write_lineage
+from ps_server.storage.earlier_life import (
+    check_unused,
+    drawn,
+    new_lineage,
+    newest_checkpoint,
+    read_lineage,
+    write_lineage,
+)
 from ps_server.storage.resharding import is_behind_others, reshard, reshard_stored
 from ps_server.storage.run_storage import RunStorage
 
@@ -42,8 +44,11 @@ from ps_server.storage.run_storage import RunStorage
 STANDBY_REPLY_SECONDS = 10.0
 PRIMARY_REPLY_SECONDS = 2.0
 CHECKPOINT_SECONDS = 30.0  # between two checkpoints, where neither a flag nor ps-ctl says otherwise
-SECRET_BYTES = 16
-START_FROM = "--start-from"
+AWAY = (
+    "{standby} followed this server as its standby, and does not reply. If it was promoted, it has more than step "
+    "{steps} of {folder}: start it first, then this server again. If it is lost, or never served the run, continue "
+    "from the state here: ps-server --resume RUN_DIR --take-back"
+)
 
 log = logging.getLogger("ps-server")
 
@@ -74,8 +79,8 @@ def machine_for(
         run = _resumed_run(flags, storage, keys=keys, now=now)
         lineage = run.lineage
     else:
-        start = _starting_weights(flags.run.start_from)
-        lineage = _new_lineage(storage, shard=settings.place or WHOLE)
+        start = starting_weights(flags.run.start_from)
+        lineage = new_lineage(storage.folder, shard=settings.place or WHOLE)
         if flags.names_a_run and lineage.shard.number == 1:
             run = TrainingRun(flags.run, lineage)
         storage.begin_life(lineage)
@@ -84,47 +89,13 @@ def machine_for(
     return ParameterServer(run, lineage=lineage, overrides=overrides, limits=limits, now=now, start=start)
 
 
-def _starting_weights(place: str) -> StartingWeights | None:
-    """What --start-from names; None without the flag. Raises SettingsError, which names the flag."""
-    if not place:
-        return None
-    check_folder(START_FROM, place)
-    try:
-        trained = trained_in(place, flag=START_FROM)
-    except (CheckpointError, SettingsError) as error:
-        raise SettingsError(str(error) if START_FROM in str(error) else f"{START_FROM}: {error}") from error
-    return StartingWeights(place, trained.origin, trained.schema, trained.weights)
-
-
-def _new_lineage(storage: RunStorage, *, shard: Shard) -> Lineage:
-    """The lineage of a new run; of the run of this folder if its server ended before it had saved anything."""
-    before = read_lineage(storage.folder)
-    if before is not None and before.shard == shard and before.replaced_by is None:
-        if not _has_saved(storage.folder):
-            return before.resumed(draw=drawn())
-        gone = "the checkpoints of run %s are gone: a new run begins, for which its workers have to be started anew"
-        log.warning(gone, before.run_id)
-    run_id = secrets.token_hex(RUN_ID_DIGITS // 2)
-    return Lineage.begun(run_id, secret=secrets.token_hex(SECRET_BYTES), draw=drawn(), shard=shard)
-
-
-def _has_saved(folder: Path) -> bool:
-    """Whether the server of this folder had saved a checkpoint; True where nobody knows."""
-    try:
-        return any(one.kind == "checkpoint" for one in rows_in(folder / EVENTS, EventRow))
-    except FileNotFoundError:
-        return (folder / METRICS).exists()
-    except OSError:
-        return True
-
-
 def _taken_over_run(
     flags: Parsed[ServerSettings], storage: RunStorage, limits: Limits, *, keys: ClientKeys | None, now: float
 ) -> ParameterServer | None:
     """The run that this standby took over in an earlier life, if its folder holds one and nobody has it since."""
     if not newest_first(storage.checkpoints):
         return None
-    run = _restored_run(flags, storage, now=now)
+    run = restored_run(flags, storage, now=now)
     if run.primary != flags.program.standby_of:
         check_unused(storage.checkpoints)
     served = _status_of(run.primary, seconds=PRIMARY_REPLY_SECONDS, keys=keys)
@@ -134,9 +105,10 @@ def _taken_over_run(
             "follow it, take another --run-dir; to continue the run held here: "
             f"ps-server --resume {shlex.quote(str(storage.folder))}"
         )
-    run_id, primary = run.lineage.run_id, run.primary
+    run_id, primary, saved_life = run.lineage.run_id, run.primary, run.lineage.life
     try:
         _begin_epoch(run, storage, keys=keys, take_back=False)
+        run.may_lack_workers |= run.lineage.life > saved_life + 1
     except Fenced:
         serves_it = served is not None and served.phase != STANDBY_PHASE and served.epoch >= run.epoch
         if run.lineage.replaced_by != primary and not serves_it:
@@ -148,57 +120,52 @@ def _taken_over_run(
     return ParameterServer(run, lineage=run.lineage, overrides={}, limits=limits, now=now)
 
 
-def _restored_run(flags: Parsed[ServerSettings], storage: RunStorage, *, now: float) -> TrainingRun:
-    """The run of the newest sound checkpoint, with the settings that the flags change."""
-    path, vectors, record = newest_checkpoint(storage.folder, storage.checkpoints)
-    kept = run_from_dict(record.run, source=str(path))
-    is_first = record.lineage.shard.number == 1  # shard 1 alone decides the settings
-    spec = resumed_run(kept, flags.overrides) if is_first else kept
-    run = TrainingRun.restored(vectors, msgspec.structs.replace(record, run=spec.to_dict()), now=now)
-    if spec.budget.until_return != kept.budget.until_return:
-        run.progress.target_changed(spec.budget, now=now)
-    if flags.program.new_code:
-        run.code.clear()
-    seconds = flags.program.checkpoint_seconds if is_first else None
-    for undone in undone_by_flags(kept, spec, seconds, run.progress, run.adjustments, now=now):
-        run.adjustments = remembered(run.adjustments, undone)
-        log.warning(
-            "%s is %s by a flag, and no longer %s as it was adjusted (ps-ctl set); leave the flag out to keep that",
-            undone.setting,
-            shown(undone.after),
-            shown(undone.before),
-        )
-    if seconds is not None:
-        # A flag stands above what was adjusted.
-        run.adjustments = msgspec.structs.replace(run.adjustments, checkpoint_seconds=None)
-    log.info("resumed %s at step %d", path, run.progress.global_steps)
-    if run.adjustments.paused:
-        log.warning("the run is paused: ps-ctl resume goes on")
-    if run.adjustments.drained:
-        log.warning("the run is drained: ps-ctl resume admits workers again")
-    return run
-
-
 def _resumed_run(
     flags: Parsed[ServerSettings], storage: RunStorage, *, keys: ClientKeys | None, now: float
 ) -> TrainingRun:
     """The run of --resume in its next life. Raises PsRlError."""
     settings = flags.program
+    if settings.fork and settings.resumed_folder is not None:
+        reshard(settings.resumed_folder, storage, None)
+        return forked_run(restored_run(flags, storage, now=now), storage, now=now)
     claimed = _life_in_store(storage, settings)
     if settings.resumed_folder is None or (claimed is not None and is_behind_others(storage)):
         reshard_stored(storage.store_url, storage, settings.place)
     else:
         reshard(settings.resumed_folder, storage, settings.place)
-    run = _restored_run(flags, storage, now=now)
-    run.lineage = claimed or run.lineage
+    run = restored_run(flags, storage, now=now)
+    if not settings.take_back:
+        _check_not_served(run, storage.folder, settings, keys=keys)
+    saved_life, run.lineage = run.lineage.life, claimed or run.lineage
     is_begun, shard = claimed is not None, settings.place
     _begin_epoch(run, storage, keys=keys, take_back=settings.take_back, is_begun=is_begun, shard=shard)
+    # A life between may have admitted workers, and was killed before it saved anything.
+    run.may_lack_workers |= run.lineage.life > saved_life + 1
     if storage.store is not None and claimed is None:  # the run moves there: nothing of it is there yet
-        newest, keep = newest_first(storage.checkpoints)[0], run.spec.records.keep_checkpoints
-        for path in (newest, storage.checkpoints / BEST):
-            if path.exists():
-                storage.store.put(path, run.lineage, best=False, milestone="", keep=keep)
+        storage.put_newest(run.lineage, keep=run.spec.records.keep_checkpoints)
     return run
+
+
+def successor_of(settings: ServerSettings, storage: RunStorage, *, keys: ClientKeys | None) -> str:
+    """
+    HOST:PORT of the server that has the run of this folder now, where a new run would find it; "" in an unused folder.
+
+    The older state here is put aside then. Raises SettingsError when nobody has that run, and CheckpointError.
+    """
+    if settings.resume is not None or settings.standby_of is not None or not newest_first(storage.checkpoints):
+        return ""
+    _, _, record = newest_checkpoint(storage.folder, storage.checkpoints)
+    known = read_lineage(storage.folder) or record.lineage
+    for address in dict.fromkeys((known.replaced_by or "", record.standby, record.primary)):
+        served = _status_of(address, seconds=PRIMARY_REPLY_SECONDS, keys=keys)
+        if served is None or served.phase == STANDBY_PHASE or served.run_id != record.lineage.run_id:
+            continue
+        if served.epoch > record.lineage.epoch:
+            aside = storage.put_aside()
+            log.warning("%s has run %s: following, with the older state in %s", address, served.run_id, aside)
+            return address
+    storage.check_unused()
+    return ""
 
 
 def _life_in_store(storage: RunStorage, settings: ServerSettings) -> Lineage | None:
@@ -248,7 +215,7 @@ def _begin_epoch(
     if newest is not None and newest.run_id == run.lineage.run_id and newest.epoch > run.epoch:
         run.lineage = newest
     if run.lineage.replaced_by is None:
-        run.lineage = _lineage_known_to_pair(run, keys=keys)
+        run.lineage = _lineage_known_to_pair(run, storage.folder, is_asked=not take_back, keys=keys)
     if take_back:
         # One takeover may be unknown here: that of a standby which does not reply.
         run.lineage = run.lineage if is_begun else run.lineage.taken_over(draw=drawn()).taken_over(draw=drawn())
@@ -261,10 +228,29 @@ def _begin_epoch(
     storage.begin_life(run.lineage)
 
 
-def _lineage_known_to_pair(run: TrainingRun, *, keys: ClientKeys | None) -> Lineage:
-    """The lineage after asking the other server of a pair, which has the run if it serves it in a later epoch."""
+def _check_not_served(run: TrainingRun, folder: Path, settings: ServerSettings, *, keys: ClientKeys | None) -> None:
+    """Raises SettingsError when the server that this folder names lives: the folder is a copy of that server's."""
+    address = read_endpoint(folder / ENDPOINT)  # a killed server leaves it
+    if not address or is_own(address, settings.host, settings.port):
+        return
+    status = _status_of(address, seconds=PRIMARY_REPLY_SECONDS, keys=keys, is_expected=False)
+    if status is not None and status.run_id == run.lineage.run_id and status.phase != STANDBY_PHASE:
+        raise SettingsError(
+            f"{folder}: is a copy of the folder of run {status.run_id}, which {address} serves now; a run has one "
+            "server; to begin a new run with this state, add --fork"
+        )
+
+
+def _lineage_known_to_pair(run: TrainingRun, folder: Path, *, is_asked: bool, keys: ClientKeys | None) -> Lineage:
+    """
+    The lineage after asking the other server of a pair, which has the run if it serves it in a later epoch.
+
+    Raises SettingsError when a standby that may have been promoted does not reply, unless the user `is_asked` no more.
+    """
     for address, seconds in ((run.standby, STANDBY_REPLY_SECONDS), (run.primary, PRIMARY_REPLY_SECONDS)):
         status = _status_of(address, seconds=seconds, keys=keys)
+        if status is None and address == run.standby and run.was_followed and is_asked:
+            raise SettingsError(AWAY.format(standby=address, steps=run.progress.global_steps, folder=folder))
         if status is None or status.phase == STANDBY_PHASE:
             continue
         if status.run_id == run.lineage.run_id and status.epoch > run.epoch:
@@ -272,12 +258,13 @@ def _lineage_known_to_pair(run: TrainingRun, *, keys: ClientKeys | None) -> Line
     return run.lineage
 
 
-def _status_of(address: str, *, seconds: float, keys: ClientKeys | None) -> Status | None:
-    """The status of the other server of a pair; None when there is none, or it does not reply."""
+def _status_of(address: str, *, seconds: float, keys: ClientKeys | None, is_expected: bool = True) -> Status | None:
+    """The status of another server; None without one, or when it does not reply. `is_expected`: it should."""
     if not address:
         return None
     try:
         return status_of(address, timeout_seconds=seconds, keys=keys).status
     except (ServerUnreachable, RequestRefused, WireError) as error:
-        log.warning("%s does not say whether it serves this run; starting: %s", address, error)
+        level = logging.WARNING if is_expected else logging.DEBUG
+        log.log(level, "%s does not say whether it serves this run: %s", address, error)
         return None

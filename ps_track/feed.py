@@ -138,5 +138,5 @@ def _read(path: Path) -> Position:
 
 def summary_of(row: MetricsRow) -> dict[str, Any]:
     """The result of a run as it stands: numbers and texts, without those that there are not."""
-    values = {name: getattr(row, name) for name in (*SUMMARY, *SUMMARY_TEXTS)}
+    values = {name: getattr(row, name) for name in (*SUMMARY, *SUMMARY_TEXTS)} | {"failed": row.failed or None}
     return {name: value for name, value in values.items() if value not in (None, "")}

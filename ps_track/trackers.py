@@ -75,7 +75,7 @@ class WandbRun:
     def finish(self, summary: Mapping[str, Any]) -> str:
         self._run.summary.update(dict(summary))
         where = self._run.url or f"offline in {self._run.dir.removesuffix('/files')}; wandb sync sends it"
-        self._run.finish()
+        self._run.finish(exit_code=1 if "failed" in summary else None)
         return str(where)
 
 
@@ -164,7 +164,8 @@ class MlflowRun:
         final = {f"final_{name}": value for name, value in summary.items() if name not in texts}
         self._client.log_batch(self._run, metrics=self._metrics(final))
         self._tag(texts)
-        self._client.set_terminated(self._run, "FINISHED" if "ending" in summary else "KILLED")
+        status = "FAILED" if "failed" in summary else "FINISHED" if "ending" in summary else "KILLED"
+        self._client.set_terminated(self._run, status)
         return f"run {self._run} at {self._client.tracking_uri}"
 
     def _metrics(self, values: Mapping[str, float]) -> list[Any]:

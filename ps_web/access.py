@@ -3,17 +3,20 @@ Access to the page: connections, a token, the host names that a browser may use,
 out.
 
 On the loopback interface everybody on this machine may look. On another interface looking takes the token. Steering
-takes it everywhere.
+takes it everywhere. Who opens the address with the token gets a cookie, which is good for a week. It is not the token,
+since a browser sends the cookies of a host to the pages of all its ports.
 
 There are so many connections at most. The next one closes the oldest that waits for a request, else the oldest without
 the token: so half a request costs its sender alone.
 """
 
 import asyncio
+import hashlib
 import hmac
 import logging
 import resource
 import socket
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -39,6 +42,7 @@ HEADERS = {
 }
 MOST_CONNECTIONS = 1000
 LEFT_DESCRIPTORS = 256  # for files, servers, and connections that are accepted before others have closed
+COOKIE_SECONDS = 7 * 24 * 3600
 REQUEST_SECONDS = 15.0  # for the head of a request, and between two requests
 
 
@@ -77,7 +81,9 @@ class Access:
         given = request.query.get("token", "")
         if given and request.method == "GET" and request.path == "/" and self._is_token(given):
             response: web.StreamResponse = web.Response(status=302, headers={"Location": "./"})
-            response.set_cookie(self._cookie, self._token, httponly=True, samesite="Strict")
+            good_until = str(int(time.time()) + COOKIE_SECONDS)
+            cookie = f"{good_until}.{self._signature_of(good_until)}"
+            response.set_cookie(self._cookie, cookie, httponly=True, samesite="Strict", max_age=COOKIE_SECONDS)
         else:
             self._check(request)
             response = await handler(request)
@@ -86,7 +92,7 @@ class Access:
     def may_steer(self, request: web.Request) -> bool:
         """Whether the page that asks has the token."""
         scheme, _, bearer = request.headers.get("Authorization", "").partition(" ")
-        return self._is_token(request.cookies.get(self._cookie, "")) or (
+        return self._is_cookie(request.cookies.get(self._cookie, "")) or (
             scheme.lower() == "bearer" and self._is_token(bearer)
         )
 
@@ -101,8 +107,16 @@ class Access:
             raise web.HTTPUnauthorized(text="this takes the token: open the address that ps-web has printed\n")
 
     def _is_token(self, given: str) -> bool:
-        one, other = (text.encode(errors="backslashreplace") for text in (given, self._token))
-        return hmac.compare_digest(one, other)
+        return _are_equal(given, self._token)
+
+    def _is_cookie(self, given: str) -> bool:
+        good_until, _, signature = given.partition(".")
+        is_ours = _are_equal(signature, self._signature_of(good_until))
+        return is_ours and time.time() < int(good_until)
+
+    def _signature_of(self, good_until: str) -> str:
+        text = f"{self._cookie} is good until {good_until}".encode(errors="backslashreplace")
+        return hmac.new(self._token.encode(errors="backslashreplace"), text, hashlib.sha256).hexdigest()
 
     def _check_origin(self, request: web.Request) -> None:
         """Forms and scripts of other sites are refused, with whatever cookies they come."""
@@ -140,6 +154,11 @@ def is_our_fault(record: logging.LogRecord) -> bool:
 async def give_headers(_: web.Request, response: web.StreamResponse) -> None:
     """For every response, those to errors too."""
     response.headers.update(HEADERS)
+
+
+def _are_equal(given: str, other: str) -> bool:
+    """Takes as long whatever is given."""
+    return hmac.compare_digest(*(text.encode(errors="backslashreplace") for text in (given, other)))
 
 
 def _parts_of(address: str) -> SplitResult:

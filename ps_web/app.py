@@ -6,7 +6,8 @@ import logging
 import math
 import re
 import time
-from collections.abc import AsyncIterator, Sequence
+import zlib
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib import resources
@@ -38,7 +39,7 @@ from ps_web.history import most_sent
 from ps_web.index import MOST_SHOWN, RunIndex, settings_table
 from ps_web.prometheus import exposition
 from ps_web.run import WatchedRun
-from ps_web.viewers import TooManyViewers, Viewers, encoded
+from ps_web.viewers import TooManyViewers, Viewers, Waiting, encoded
 
 log = logging.getLogger("ps-web")
 
@@ -48,6 +49,8 @@ MOST_ASKED = 16  # runs at a time
 SAVE_SECONDS = 60.0  # until a checkpoint is on disk
 STUCK_SECONDS = 30.0  # for which a page may read nothing before it is disconnected
 LOOK_SECONDS = 4.0  # between two looks for runs
+PIECE_BYTES = 2**16  # of a stream that are written at once
+GZIP, PACKING_LEVEL = 31, 5  # zlib's code for a gzip stream
 PING_SECONDS = 15.0  # proxies close connections on which nothing is sent
 
 
@@ -136,29 +139,29 @@ class Page:
     async def stream(self, request: web.Request) -> web.StreamResponse:
         """Server-sent events of the runs `?runs=ID,ID` (without it the newest): first everything, then news."""
         runs = self._asked(request)
-        for run in runs:
-            run.read_folder()
+        await asyncio.gather(*(run.read_folder() for run in runs))
         is_owner = self._access.may_steer(request)
         try:
-            queue = self._viewers.open([run.number for run in runs], is_owner=is_owner)
+            page = self._viewers.open([run.number for run in runs], is_owner=is_owner)
         except TooManyViewers:
             raise web.HTTPServiceUnavailable(text="too many pages are open\n") from None
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"})
         try:
-            # No await between the queue and the state: nothing is missed, and nothing comes twice.
+            # No await between the page's queue and the state: nothing is missed, and nothing comes twice.
             start = [encoded("hello", {"steering": is_owner})]
             start += [encoded("run", run.whole(most_sent(len(runs)))) for run in runs]
+            packed = _packing(request, response)
             await response.prepare(request)
-            await asyncio.wait_for(response.write(b"".join(start)), STUCK_SECONDS)
-            while (data := await _next(queue)) is not None:
-                await asyncio.wait_for(response.write(data), STUCK_SECONDS)
+            await _send(response, await asyncio.to_thread(packed, b"".join(start)))
+            while (data := await _next(page)) is not None:
+                await _send(response, packed(data))
         except ConnectionError:
             pass  # the page was closed
         except TimeoutError:
             if request.transport is not None:
                 request.transport.abort()  # what was not read is thrown away
         finally:
-            self._viewers.leave(queue)
+            self._viewers.leave(page)
         return response
 
     async def checkpoint(self, request: web.Request) -> web.Response:
@@ -266,10 +269,25 @@ def _tell_error(following: "asyncio.Task[None]") -> None:
         log.error("%s is not followed any more: start ps-web again", following.get_name(), exc_info=error)
 
 
-async def _next(queue: "asyncio.Queue[bytes | None]") -> bytes | None:
+def _packing(request: web.Request, response: web.StreamResponse) -> Callable[[bytes], bytes]:
+    """What compresses each message of a stream, if the page takes that; a message does not wait for the next one."""
+    if "gzip" not in request.headers.get("Accept-Encoding", ""):
+        return lambda data: data
+    response.headers["Content-Encoding"] = "gzip"
+    packer = zlib.compressobj(PACKING_LEVEL, wbits=GZIP)
+    return lambda data: packer.compress(data) + packer.flush(zlib.Z_SYNC_FLUSH)
+
+
+async def _send(response: web.StreamResponse, data: bytes) -> None:
+    """Raises TimeoutError where the page reads nothing for long, however much there is to send."""
+    for first in range(0, len(data), PIECE_BYTES):
+        await asyncio.wait_for(response.write(data[first : first + PIECE_BYTES]), STUCK_SECONDS)
+
+
+async def _next(page: Waiting) -> bytes | None:
     """The next message, or a comment when there is none for long."""
     try:
-        return await asyncio.wait_for(queue.get(), PING_SECONDS)
+        return await asyncio.wait_for(page.get(), PING_SECONDS)
     except TimeoutError:
         return b": nothing new\n\n"
 

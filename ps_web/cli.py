@@ -15,9 +15,11 @@ import tyro
 from ps_common.errors import SettingsError
 from ps_common.program.flags import parse_program
 from ps_common.program.number_flags import Port, check_numbers
+from ps_common.program.output import line_of_page
 from ps_common.program.stop_signals import ignore_stop_signals, stop_signals
 from ps_common.protocol.names import bare_host, check_address, is_loopback, join_address
 from ps_common.run_folder.paths import write_whole
+from ps_common.settings.regular_file import content_of
 from ps_common.sockets.curve import CurveFlags
 from ps_web.access import Access, serving
 from ps_web.app import make_app
@@ -26,6 +28,7 @@ from ps_web.index import MOST_SHOWN, RunIndex
 from ps_web.viewers import Viewers
 
 PROGRAM = "ps-web"
+LEAST_TOKEN, MOST_TOKEN_BYTES = 16, 4096
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +44,7 @@ class WebSettings(CurveFlags):
       --server HOST:PORT       a server of another machine; several for several runs
       --port N                 port of the page; 0 takes a free one
       --host ADDRESS           interface to listen on; on any but the loopback interface looking takes the token, too
-      --token TEXT             the secret that steering takes; a random one when not given
+      --token-file PATH        a file with the secret that steering takes; a random one when not given
       --allow-host NAME        a name under which a proxy offers the page
       --curve-server-key PATH  the public key of a locked server, with --curve-secret PATH
     """
@@ -59,7 +62,9 @@ class WebSettings(CurveFlags):
     address_file: Path | None = None
     """a file that has the page's address, with its token, while the page is served; it is not printed then"""
     token: str = ""
-    """the secret that steering takes; empty: a random one, which is printed"""
+    """the secret that steering takes, of 16 characters or more; a random one, which a terminal shows, when not given"""
+    token_file: Path | None = None
+    """a file with the secret that steering takes: who lists the processes of this machine sees the words of --token"""
     allow_host: tuple[str, ...] = ()
     """names under which a proxy offers this page"""
 
@@ -71,6 +76,34 @@ class WebSettings(CurveFlags):
             raise SettingsError("ps-web shows runs: name a RUN_DIR, or a server with --server HOST:PORT")
         if len(self.server) > MOST_SHOWN:
             raise SettingsError(f"--server: {len(self.server)} runs are more than one page shows ({MOST_SHOWN})")
+        if self.token and self.token_file is not None:
+            raise SettingsError("--token and --token-file: both are the token; give one of them")
+        if self.token:
+            _check_token(self.token, "--token")
+
+    def given_token(self) -> str:
+        """The token of the flags; "" without one. Raises SettingsError."""
+        if self.token_file is None:
+            return self.token
+        try:
+            token = content_of(self.token_file, most_bytes=MOST_TOKEN_BYTES).decode().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "is no text"
+            raise SettingsError(f"--token-file {self.token_file}: cannot be read: {why}") from error
+        _check_token(token, f"--token-file {self.token_file}")
+        return token
+
+    @property
+    def token_is(self) -> str:
+        """Where the token is, in words."""
+        if self.token_file is not None:
+            return f"in {self.token_file}"
+        return "that of --token" if self.token else "shown by a terminal, or kept by --address-file FILE"
+
+
+def _check_token(token: str, flag: str) -> None:
+    if len(token) < LEAST_TOKEN:
+        raise SettingsError(f"{flag}: a token has {LEAST_TOKEN} characters or more, so that nobody can guess it")
 
 
 def show(argv: Sequence[str] | None = None) -> int:
@@ -89,8 +122,9 @@ def _at_the_address_before(settings: WebSettings) -> tuple[WebSettings, str]:
     The settings and the token. A page that is started in the place of a killed one, whose address is still in its file,
     takes its port and its token: who has it open sees it go on.
     """
-    token, file = settings.token or secrets.token_urlsafe(16), settings.address_file
-    if file is None or settings.token or not file.exists():
+    given, file = settings.given_token(), settings.address_file
+    token = given or secrets.token_urlsafe(16)
+    if file is None or given or not file.exists():
         return settings, token
     try:
         before = urlsplit(file.read_text(encoding="utf-8"))
@@ -113,14 +147,14 @@ async def _serve(settings: WebSettings, index: RunIndex, viewers: Viewers, token
         address = f"http://{join_address(settings.host, port)}/?token={quote(token, safe='')}"
         async with serving(make_app(index, viewers, access), listening, access):
             if settings.address_file is None:
-                print(f"page: {address}", flush=True)
+                print(line_of_page(address, token_is=settings.token_is), flush=True)
             else:
                 _write_address(settings.address_file, address)
             try:
                 await stop.wait()
             finally:
                 shown = [run for run in index.runs if viewers.shown(run.number).is_set()]
-                viewers.send("bye", {"runs": [run.last_word(most_sent(len(shown))) for run in shown]})
+                viewers.send("bye", {"runs": [await run.last_word(most_sent(len(shown))) for run in shown]})
                 viewers.close()
                 if settings.address_file is not None:
                     settings.address_file.unlink(missing_ok=True)

@@ -1,18 +1,19 @@
 """
-The curves of one run as columns: the form in which a page draws them.
+The curves of one run as columns, in which form a page draws them, its events and its end.
 
 The number of points is bounded, so a run of a week is as quick to draw as one of a minute. A table that is full keeps
 points at about equal distances over T, and so the whole of a curve, however long it is.
 """
 
 from collections import defaultdict, deque
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from ps_common.protocol.names import Count
-from ps_common.protocol.status import STALENESS_BOUNDS, Histogram, Status, check_histogram, mean_meters
-from ps_common.run_folder.run_rows import Time
+from ps_common.protocol.status import STALENESS_BOUNDS, Histogram, Status, check_histogram, how_it_ended, mean_meters
+from ps_common.run_folder.run_rows import EventRow, Time
 
 MOST_POINTS = 4000  # of a table; it is thinned to half of them or fewer
 PLACE = {"global_steps", "minutes", "episodes", "episode"}  # columns that say where a row is
@@ -20,6 +21,7 @@ MOST_COLUMNS = 256  # of a table; a server counts fewer names of meters
 MOST_SENT = 1500  # of a table to a page, where it shows few runs
 ALL_RUNS_SENT = 6000  # of one table of all runs together
 LEAST_SENT = 100
+MOST_EVENTS = 200
 RECENT_STATUSES = 60  # a status comes each second
 
 
@@ -165,3 +167,14 @@ class StalenessHistogram:
         oldest = self._recent[0] if self._recent else self._all
         recent = [after - before for after, before in zip(self._all, oldest, strict=True)]
         return {"bounds": STALENESS_BOUNDS, "all": self._all, "recent": recent if any(recent) else []}
+
+
+def ending_of(last: Status | None) -> dict[str, Any]:
+    """What a page is told of the end of a run; None: it goes on, or nobody has seen its end."""
+    return {"ended": how_it_ended(last) if last else "", "failed": bool(last and last.failed)}
+
+
+def newest_events(events: Sequence[EventRow]) -> list[EventRow]:
+    """The newest, in order; of checkpoints, which come by the minute, the last one."""
+    saved = [event for event in events if event.kind == "checkpoint"][-1:]
+    return [event for event in events if event.kind != "checkpoint" or event in saved][-MOST_EVENTS:]

@@ -5,11 +5,7 @@ Folders that come later are found, too. A line is read again when the files of i
 settings that differ from the defaults, which are those of the table of all settings.
 """
 
-import ast
 import contextlib
-import inspect
-import itertools
-import textwrap
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -19,14 +15,15 @@ import msgspec
 
 from ps_common.errors import SettingsError
 from ps_common.protocol.names import printable
-from ps_common.protocol.status import how_it_ended
 from ps_common.run_folder.endpoint_file import is_serving
 from ps_common.run_folder.paths import ENDPOINT, METRICS, records_folder, run_folders_below, run_name, written_at
 from ps_common.run_folder.run_rows import MetricsRow, last_row
+from ps_common.settings.help_texts import help_texts
 from ps_common.settings.run_files import SETTINGS, settings_as_written
 from ps_common.settings.run_settings import NAMED_SECTIONS
 from ps_common.settings.run_spec import RunSpec
 from ps_common.sockets.curve import ClientKeys
+from ps_web.history import ending_of
 from ps_web.run import WatchedRun
 from ps_web.viewers import Viewers
 
@@ -49,6 +46,7 @@ class RunLine(msgspec.Struct, frozen=True, kw_only=True):
     steps: int = 0
     minutes: float = 0.0
     ended: str = ""
+    failed: bool = False
 
 
 class RunIndex:
@@ -141,7 +139,7 @@ def _read(run: WatchedRun, folder: Path, written: float) -> RunLine:
             "best": last.best_mean_return_100,
             "steps": last.global_steps,
             "minutes": last.minutes,
-            "ended": how_it_ended(last) if last.ending else "",
+            **ending_of(last if last.ending else None),
         }
     environment = settings.get("environment")
     game = _text(environment.get("id")) if isinstance(environment, dict) else ""
@@ -190,23 +188,6 @@ def _defaults() -> dict[str, Any]:
 def settings_table() -> dict[str, dict[str, Any]]:
     """`defaults` by section, of algorithms and optimizers by name; `help` by setting, "schedule.learning_rate"."""
     defaults = RunSpec().to_dict()
-    kinds = [
-        (name, type(section)) for name in defaults if isinstance(section := getattr(RunSpec(), name), msgspec.Struct)
-    ]
     for section, structs in NAMED_SECTIONS.items():
         defaults[section] = {name: msgspec.to_builtins(struct()) for name, struct in structs.items()}
-        kinds += [(section, struct) for struct in structs.values()]
-    helps = {f"{section}.{name}": text for section, kind in kinds for name, text in _helps(kind).items()}
-    return {"defaults": defaults, "help": helps}
-
-
-def _helps(kind: type) -> dict[str, str]:
-    """The text below each setting of a section, as its source has it."""
-    found: dict[str, str] = {}
-    for owner in reversed([one for one in kind.__mro__ if one.__module__ == RunSpec.__module__]):
-        (definition,) = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
-        for node, after in itertools.pairwise(getattr(definition, "body", [])):
-            match node, after:
-                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                    found[name] = " ".join(text.split())
-    return found
+    return {"defaults": defaults, "help": help_texts()}

@@ -21,13 +21,13 @@ import msgspec
 from ps_common.program.flags import typed_flags
 from ps_common.program.objects import MAIN
 from ps_common.protocol.messages import Event, WatchedFrame
-from ps_common.protocol.names import is_import_path, module_of, printable
-from ps_common.protocol.status import Status, how_it_ended
+from ps_common.protocol.names import is_import_path, is_loopback, module_of, printable, split_address
+from ps_common.protocol.status import Status
 from ps_common.run_folder.checkpoint_folder import checkpoints_of
-from ps_common.run_folder.commands import command_of_run, what_next
+from ps_common.run_folder.commands import command_of_run, what_next, whose_code
 from ps_common.run_folder.endpoint_file import read_endpoint
 from ps_common.run_folder.paths import BEST, CHECKPOINTS, ENDPOINT, EPISODES, EVENTS, LOGGED, METRICS, SHARD_NAME
-from ps_common.run_folder.run_rows import EventRow, LoggedRow, MetricsRow, RowsTail, last_row
+from ps_common.run_folder.run_rows import EventRow, LoggedRow, MetricsRow, R, RowsTail, last_row
 from ps_common.settings.run_files import SETTINGS, settings_as_written
 from ps_common.sockets.curve import ClientKeys
 from ps_web.history import (
@@ -36,14 +36,17 @@ from ps_web.history import (
     MetricsPoint,
     StalenessHistogram,
     Table,
+    ending_of,
+    newest_events,
 )
 from ps_web.link import ServerLink
 from ps_web.viewers import Viewers
 
 EVERY_SECONDS = 1.0  # between two looks at a folder
+Read = tuple[list[R], bool]  # what a RowsTail returns
+
 STILL_SECONDS = 6.0  # a server adds a row to its folder every two
 MOST_READ = 12_000  # rows of a long file: a table has room for fewer
-MOST_EVENTS = 200
 
 
 class WatchedRun:
@@ -74,6 +77,7 @@ class WatchedRun:
         self._viewers = viewers
         self._grown = -STILL_SECONDS  # when the folder had new rows
         self._run_id = ""  # the last one that a server has said
+        self._reading = asyncio.Lock()
         self._begin()
         self.link = ServerLink(
             self.addresses,
@@ -122,34 +126,34 @@ class WatchedRun:
             **self._now(),
         }
 
-    def last_word(self, most: int) -> dict[str, Any]:
+    async def last_word(self, most: int) -> dict[str, Any]:
         """Everything, for a page that gets no more: how the run ended, or what was seen of it last."""
-        self.read_folder()
+        await self.read_folder()
         self.status, self.link.address = None, ""
         return self.whole(most)
 
     def _past(self) -> dict[str, Any]:
         """What the folder says of the run; `ended` is "" while it goes on, and where nobody has seen its end."""
         written = last_row(self.folder / METRICS, MetricsRow) if self.folder else None
-        ended = next((how_it_ended(last) for last in (written, self._last_status) if last and last.ending), "")
+        end = next((last for last in (written, self._last_status) if last and last.ending and not self.status), None)
         settings = settings_as_written(self.folder / SETTINGS) if self.folder else {}
-        past = {"settings": settings, "command": "", "ended": "" if self.status else ended, "next": []}
+        past = {"settings": settings, "command": "", "next": [], **ending_of(end)}
         if self.folder is not None:
             whole = self.folder.parent if SHARD_NAME.fullmatch(self.folder.name) else self.folder
             past["command"] = command_of_run(self.folder)
             modules = self._modules()
             lines = what_next(written, whole, modules=modules) if written and MAIN not in modules else []
-            past["next"] = list(map(printable, lines))
+            past["next"] = list(map(printable, [*(whose_code(modules) if lines else []), *lines]))
         return past
 
     def _now(self) -> dict[str, Any]:
         """The present; where no server answers, also what the folder says of the run and its end."""
-        past = {"ended": "", "next": self._for_more_workers()} if self.status else self._past()
+        past = {"next": self._for_more_workers(), **ending_of(None)} if self.status else self._past()
         checkpoints = [path.name for path in checkpoints_of(self.folder)[:5]] if self.folder else []
         return {
             "run": self.number,
             "address": self.link.address,
-            "asking": self.link.is_asking,
+            "asking": self.link.is_asking and bool(self.addresses()),
             "status": self.status,
             "checkpoints": checkpoints,
             "best": bool(self.folder and (self.folder / CHECKPOINTS / BEST).exists()),
@@ -162,7 +166,11 @@ class WatchedRun:
     def _for_more_workers(self) -> list[str]:
         imports = ["--import", *modules] if (modules := self._modules()) else []
         command = shlex.join(["rl-cluster", "--server", self.link.address, *imports])
-        return ["# more workers, on any machine:", command] if self.link.address and MAIN not in modules else []
+        if not self.link.address or MAIN in modules:
+            return []
+        is_here = is_loopback(split_address(self.link.address)[0])
+        where = "this machine; for those of others start the run with --host 0.0.0.0" if is_here else "any machine"
+        return [*whose_code(modules), f"# more workers, on {where}:", command]
 
     def _modules(self) -> list[str]:
         """Those that the command of the run names, by --import and by import paths."""
@@ -196,7 +204,7 @@ class WatchedRun:
                 while self.folder is None or shown.is_set():
                     if link.done():
                         await link  # raises its error
-                    self.read_folder()
+                    await self.read_folder()
                     is_silent = not self.link.address and not self.link.is_asking
                     if is_silent and not was_silent:
                         self.status = None
@@ -211,23 +219,25 @@ class WatchedRun:
                 if not link.cancelled():
                     link.result()  # raises its error
 
-    def read_folder(self) -> None:
-        """Take what was appended to the run's files, and send it on."""
+    async def read_folder(self) -> None:
+        """Take what was appended to the run's files, which a thread reads, and send it on."""
         if self.folder is None:
             return
-        points, anew = self._metrics_file.read()
-        self._take(self._points, [point.drawn() for point in points], anew, "points")
-        if points:
-            self._grown = time.monotonic()
-            self._times = (self._times[0] or points[0].time, points[-1].time)
-            if self.status is None:
-                self._staleness.add(points[-1].staleness_counts)
-        games, anew = self._episodes_file.read()
-        self._take(self._episodes, [msgspec.structs.asdict(game) for game in games], anew, "episodes")
-        logged, anew = self._logged_file.read()
-        self._take(self._logged, [row.drawn() for row in logged], anew, "logged")
-        events, _ = self._events_file.read()
-        self._add_events(events)
+        async with self._reading:
+            (points, anew), games, logged, events = await asyncio.to_thread(self._read_files)
+            self._take(self._points, [point.drawn() for point in points], anew, "points")
+            if points:
+                self._grown = time.monotonic()
+                self._times = (self._times[0] or points[0].time, points[-1].time)
+                if self.status is None:
+                    self._staleness.add(points[-1].staleness_counts)
+            self._take(self._episodes, [msgspec.structs.asdict(game) for game in games[0]], games[1], "episodes")
+            self._take(self._logged, [row.drawn() for row in logged[0]], logged[1], "logged")
+            self._add_events(events[0])
+
+    def _read_files(self) -> tuple[Read[MetricsPoint], Read[EpisodePoint], Read[LoggedRow], Read[EventRow]]:
+        """In a thread: files of a first look may be long. A look at a time, which `_reading` sees to."""
+        return self._metrics_file.read(), self._episodes_file.read(), self._logged_file.read(), self._events_file.read()
 
     def _take(self, table: Table, rows: list[dict[str, Any]], anew: bool, kind: str) -> None:
         if anew:
@@ -286,9 +296,3 @@ class WatchedRun:
         if self._standby:
             places.append(self._standby)
         return places
-
-
-def newest_events(events: Sequence[EventRow]) -> list[EventRow]:
-    """The newest, in order; of checkpoints, which come by the minute, the last one."""
-    saved = [event for event in events if event.kind == "checkpoint"][-1:]
-    return [event for event in events if event.kind != "checkpoint" or event in saved][-MOST_EVENTS:]

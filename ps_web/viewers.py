@@ -1,8 +1,9 @@
 """
 The pages that are open: each has a bounded queue of messages of the runs that it shows.
 
-A page that does not read fast enough is disconnected. Its browser connects again and gets the whole state anew, so a
-forgotten tab costs no memory.
+Of the present and of a game's frames a page is sent the newest alone: a slow link gets fewer of them, and all rows. A
+page that does not read what is left fast enough is disconnected. Its browser connects again and gets the whole state
+anew, so a forgotten tab costs no memory.
 """
 
 import asyncio
@@ -12,24 +13,67 @@ from typing import Any
 
 import msgspec
 
-MOST_WAITING = 64  # messages of one page
+MOST_WAITING_BYTES = 2**22  # of one page; pages that show the same runs share them
 MOST_VIEWERS = 100
 RESERVED = 20  # of these, for pages that have the token
+NEWEST_ALONE = {"now", "frame"}  # kinds of which a newer message stands for those before it
 
 
 class TooManyViewers(Exception):
     """One page more would be more than MOST_VIEWERS, or would take a place that is reserved."""
 
 
+class Waiting:
+    """The messages that one page is yet to be sent."""
+
+    def __init__(self) -> None:
+        self._messages: dict[object, bytes] = {}  # in order; of a kind and a run where the newest is kept alone
+        self._bytes = 0
+        self._is_over = False
+        self._news = asyncio.Event()
+
+    def put(self, kind: str, run: int | None, data: bytes) -> bool:
+        """Add a message. False when too much waits already: then nothing is added any more."""
+        key: object = (kind, run) if kind in NEWEST_ALONE else object()
+        if self._bytes - len(self._messages.get(key, b"")) > MOST_WAITING_BYTES:
+            self._messages.clear()
+            self._bytes = 0
+            self.end()
+            return False
+        if kind == "run":  # it says all that "now" says
+            self._drop(("now", run))
+        self._bytes += len(data) - len(self._messages.get(key, b""))
+        self._messages[key] = data
+        self._news.set()
+        return True
+
+    def end(self) -> None:
+        """After what waits the stream ends."""
+        self._is_over = True
+        self._news.set()
+
+    async def get(self) -> bytes | None:
+        """The next message; None at the end of the stream."""
+        while not self._messages and not self._is_over:
+            self._news.clear()
+            await self._news.wait()
+        return self._drop(next(iter(self._messages))) if self._messages else None
+
+    def _drop(self, key: object) -> bytes:
+        data = self._messages.pop(key, b"")
+        self._bytes -= len(data)
+        return data
+
+
 class Viewers:
     """Sends messages to all open pages. Numbers that JSON lacks (NaN, Inf) become null."""
 
     def __init__(self) -> None:
-        self._queues: dict[asyncio.Queue[bytes | None], frozenset[int]] = {}  # with the numbers of the runs
+        self._pages: dict[Waiting, frozenset[int]] = {}  # with the numbers of the runs
         self._shown: defaultdict[int, asyncio.Event] = defaultdict(asyncio.Event)
 
     def __len__(self) -> int:
-        return len(self._queues)
+        return len(self._pages)
 
     def shown(self, run: int) -> asyncio.Event:
         """Set while at least one page shows this run."""
@@ -38,42 +82,36 @@ class Viewers:
     def send(self, kind: str, content: dict[str, Any]) -> None:
         """To every open page that shows the run of the content; without a run to every one."""
         run = content.get("run")
-        readers = [queue for queue, runs in self._queues.items() if run is None or run in runs]
+        readers = [page for page, runs in self._pages.items() if run is None or run in runs]
         if not readers:
             return
         data = encoded(kind, content)
-        for queue in readers:
-            if queue.full():
-                del self._queues[queue]
-                queue.get_nowait()
-                queue.put_nowait(None)  # the end of its stream
-            else:
-                queue.put_nowait(data)
+        for page in readers:
+            if not page.put(kind, run, data):
+                del self._pages[page]
         self._update()
 
-    def open(self, runs: Collection[int] = (), *, is_owner: bool = True) -> "asyncio.Queue[bytes | None]":
-        """The queue of a page that shows these runs from now on; None in it is the end. Raises TooManyViewers."""
-        if len(self._queues) >= (MOST_VIEWERS if is_owner else MOST_VIEWERS - RESERVED):
+    def open(self, runs: Collection[int] = (), *, is_owner: bool = True) -> Waiting:
+        """What waits for a page that shows these runs from now on. Raises TooManyViewers."""
+        if len(self._pages) >= (MOST_VIEWERS if is_owner else MOST_VIEWERS - RESERVED):
             raise TooManyViewers
-        queue: asyncio.Queue[bytes | None] = asyncio.Queue(MOST_WAITING)
-        self._queues[queue] = frozenset(runs)
+        page = Waiting()
+        self._pages[page] = frozenset(runs)
         self._update()
-        return queue
+        return page
 
-    def leave(self, queue: "asyncio.Queue[bytes | None]") -> None:
-        """The page of this queue is closed."""
-        self._queues.pop(queue, None)
+    def leave(self, page: Waiting) -> None:
+        """This page is closed."""
+        self._pages.pop(page, None)
         self._update()
 
     def close(self) -> None:
         """End all streams."""
-        for queue in self._queues:
-            if queue.full():
-                queue.get_nowait()
-            queue.put_nowait(None)
+        for page in self._pages:
+            page.end()
 
     def _update(self) -> None:
-        shown = frozenset().union(*self._queues.values())
+        shown = frozenset().union(*self._pages.values())
         for run in shown | self._shown.keys():
             (self._shown[run].set if run in shown else self._shown[run].clear)()
 

@@ -4,7 +4,11 @@ from functools import partial
 
 from ps_common.program.start import start
 
-FORKS = {"ps_server": ("ps_server.cli", "ps_server.serving"), "rl_worker": ("rl_worker.cli", "rl_worker.joining")}
+FORKS = {
+    "rl_agent.trial.run_check": ("rl_agent.trial.agent_check", "rl_agent.trial.environment_check"),
+    "ps_server": ("ps_server.cli", "ps_server.serving"),
+    "rl_worker": ("rl_worker.cli", "rl_worker.joining"),
+}
 
 main = partial(start, "rl_cluster.cli", "train_here", forks=FORKS)
 

@@ -14,24 +14,26 @@ from typing import Any
 import msgspec
 import tyro
 
-from ps_common.errors import PsRlError, ServerUnreachable
+from ps_common.errors import PsRlError, ServerUnreachable, SettingsError
 from ps_common.program.child_processes import OUTPUT_SECONDS, PipedChild, kill_all
 from ps_common.program.flags import Parsed, parse_with_run, typed_flags
 from ps_common.program.number_flags import NUMBERS
 from ps_common.program.objects import forget_objects, objects_here
-from ps_common.program.output import check_output, log_as, never_wait_for_output
+from ps_common.program.output import log_as, never_wait_for_output
 from ps_common.program.progress_display import ProgressDisplay
 from ps_common.program.stop_signals import StopSignal
 from ps_common.protocol.names import as_name, is_loopback, split_address
 from ps_common.protocol.status import Status, how_it_ended
 from ps_common.run_folder.commands import keep_command, what_next
 from ps_common.run_folder.followers import Followers, followers_of
+from ps_common.run_folder.output_files import check_output, write_output
 from ps_common.run_folder.paths import (
     METRICS,
     REPLAY,
     SERVER_LOG,
     claim_run_folder,
     make_run_folder,
+    make_shard_folder,
     shard_folder,
     shards_in,
 )
@@ -79,7 +81,7 @@ def _train(flags: Parsed[ClusterSettings]) -> int:
     folder, server_flags = prepare(flags)
     shards = flags.program.shards or shards_in(folder)
     shown = shard_folder(folder, 1, shards)
-    shown.mkdir(exist_ok=True)
+    make_shard_folder(shown)
     if flags.program.resume is None:
         keep_command(shown, PROGRAM)
     every, modules = flags.run.records.gif_every_episodes, flags.modules
@@ -92,12 +94,15 @@ def _train(flags: Parsed[ClusterSettings]) -> int:
                 status = _last_status(shown)
                 display.finish(status)
             followers.ask_to_leave()
+        except PsRlError as error:
+            cluster.fail(str(error))
+            raise
         finally:
             cluster.end()
             forget_objects()
     _report(flags, status, folder, deaths=deaths)
     if status.episodes:  # a plot that fails says why itself, and the run has not failed
-        plot = PipedChild("ps_ctl", ["plot", str(folder)], print)
+        plot = PipedChild("ps_ctl", ["plot", str(folder)], lambda line: print(f"# its curve, as it is now: {line}"))
         plot.wait()
         plot.read_rest(within_seconds=OUTPUT_SECONDS)
     return 0
@@ -133,14 +138,17 @@ def _check(flags: Parsed[ClusterSettings]) -> list[str]:
     check_listening(settings.host, settings.port)
     source = "--config" if settings.resume is None else f"--resume {settings.resume}"
     check_modules(flags.modules, flags.run, source=source)
-    return check_apart(flags.run, imports=settings.imports, hooks=settings.hook, device=settings.device)
+    return check_apart(
+        flags.run, imports=settings.imports, hooks=settings.hook, device=settings.device, resumed=settings.resume
+    )
 
 
 def prepare(flags: Parsed[ClusterSettings]) -> tuple[Path, list[str]]:
     """The run folder, with the settings of a new run in it, and the flags that the server gets."""
     settings, run = flags.program, flags.run
     if settings.resume is not None:
-        return settings.resume, ["--resume", str(settings.resume), "--new-code", *flags_for(flags.overrides)]
+        fork = ["--fork"] if settings.fork else []
+        return settings.resume, ["--resume", str(settings.resume), *fork, "--new-code", *flags_for(flags.overrides)]
     folder = make_run_folder(settings.run_dir, experiment=run.experiment, preset=run.preset, seed=run.seed)
     claim_run_folder(folder)
     (folder / SETTINGS).write_text(run.to_toml(), encoding="utf-8")
@@ -195,6 +203,8 @@ def _watch(cluster: LocalCluster, look: Callable[[], list[str]], display: Progre
             for death in cluster.take_deaths():
                 deaths += 1
                 display.print_line(death)
+            for note in cluster.take_notes():
+                display.print_line(note)
         if status is None:
             return deaths
         display.show(status)
@@ -206,9 +216,9 @@ def _report(flags: Parsed[ClusterSettings], status: Status, folder: Path, *, dea
     if path is not None:
         summary = _summary(status, flags.run) | {"deaths": deaths}
         try:
-            path.write_bytes(msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n")
-        except OSError as error:
-            print(f"--json {path}: cannot be written: {error.strerror}", file=sys.stderr)
+            write_output("--json", path, msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n")
+        except SettingsError as error:
+            print(error, file=sys.stderr)
     print(how_it_ended(status))
     if deaths:
         times = "once" if deaths == 1 else f"{deaths} times"

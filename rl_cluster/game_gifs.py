@@ -15,7 +15,8 @@ from typing import Self
 from ps_common.errors import PsRlError
 from ps_common.program.child_processes import Child
 from ps_common.run_folder.checkpoint_folder import newest_first
-from ps_common.run_folder.paths import CHECKPOINTS, GIFS, MILESTONES, shard_folder
+from ps_common.run_folder.paths import CHECKPOINTS, GIFS, MILESTONES, numbers_in, shard_folder
+from ps_common.settings.regular_file import made_folder
 
 LOG = "gifs.log"
 WEIGHTS = ".weights.safetensors"  # of the game that is recorded: the server may delete the checkpoint meanwhile
@@ -57,8 +58,10 @@ class GameGifs:
         finally:
             if self._child is not None:
                 self._child.end(within_seconds=0.0)
-            with contextlib.suppress(OSError):
-                (self._run_folder / GIFS / WEIGHTS).unlink()
+            weights = self._run_folder / GIFS / WEIGHTS
+            if not weights.parent.is_symlink():
+                with contextlib.suppress(OSError):
+                    weights.unlink()
 
     def look(self) -> list[str]:
         """Begin a recording if one is due. Returns a line on each that has failed."""
@@ -89,12 +92,11 @@ class GameGifs:
     def _newest(self) -> tuple[int, Path | None]:
         """The newest checkpoint that is kept apart, after the number of episodes in its name."""
         newest = newest_first(self._checkpoints, MILESTONES)[:1] if self._every_episodes else []
-        return (int(newest[0].stem.rpartition("-")[2]), newest[0]) if newest else (0, None)
+        return (numbers_in(newest[0].name)[0], newest[0]) if newest else (0, None)
 
     def _weights(self, newest: Path) -> Path:
         """What rl-eval reads: this checkpoint; of a run in shards the best of all. Raises OSError."""
-        weights = self._run_folder / GIFS / WEIGHTS
-        weights.parent.mkdir(exist_ok=True)
+        weights = made_folder(self._run_folder / GIFS) / WEIGHTS
         if self._has_shards:
             return self._run_folder
         weights.unlink(missing_ok=True)

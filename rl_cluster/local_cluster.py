@@ -11,19 +11,21 @@ from pathlib import Path
 
 from ps_common.errors import PsRlError, RequestRefused, ServerUnreachable
 from ps_common.program.child_processes import Child, end_all
-from ps_common.program.stop_signals import Interrupted
+from ps_common.program.stop_signals import LAST_CHECKPOINT_SECONDS, Interrupted
 from ps_common.program.supervision import SupervisedProcess, deaths_of
 from ps_common.protocol import messages
-from ps_common.protocol.names import EVERY_INTERFACE, bare_host
+from ps_common.protocol.names import EVERY_INTERFACE, LONGEST_SENTENCE, as_text, bare_host
 from ps_common.protocol.status import STANDBY_PHASE, Status
-from ps_common.run_folder.paths import server_log, worker_log
+from ps_common.run_folder.paths import server_log, shard_folder, worker_log
+from ps_common.run_folder.run_rows import record_failure
 from ps_common.sockets.request import ask, status_of
+from rl_cluster.silent_server import SilentServer
 from rl_cluster.workers import SupervisedWorkers
 
 POLL_SECONDS = 0.5  # between two status requests
 REPLY_SECONDS = 2.0  # until a request has failed
 START_SECONDS = 300.0  # for the server to come up; on a machine with fifty busy processes it has taken over 60
-LEAVE_SECONDS = 10.0  # for servers to leave: they save the run
+LEAVE_SECONDS = LAST_CHECKPOINT_SECONDS  # for servers to leave
 TOLD_SECONDS = 2.0  # for workers to leave when the server has told them that the run is over
 WORKERS_SECONDS = 3.0  # for workers to leave when they are asked to
 FOLLOWS = (
@@ -59,10 +61,13 @@ class LocalCluster:
         self._host = host
         self._worker_flags = ["--stall-seconds", str(stall_seconds), *worker_flags]
         self._deaths: list[str] = []
-        self._was_drained = False
+        self._notes: list[str] = []
+        self._stall_seconds = stall_seconds
+        self._was_drained = self._is_draining = False  # as the first server has said last
         self._ending = ""  # the reason for which the run was asked to end
         self._workers = SupervisedWorkers([], self._start_worker, stall_seconds=stall_seconds)
         self._servers: list[SupervisedProcess] = []
+        self._silences: list[SilentServer] = []  # of the servers, in their order
         try:
             self.endpoint = self._start_servers(server_flags, port)
             if self.endpoint is None:
@@ -84,12 +89,19 @@ class LocalCluster:
         for number, (server, endpoint) in enumerate(zip(self._servers, listening, strict=True), 1):
             again = ("--resume", str(self._folder), "--port", str(endpoint).rpartition(":")[2])
             server.start = partial(self._start_server, number, *again)
+            silence = SilentServer(server, stall_seconds=self._stall_seconds, start_seconds=START_SECONDS)
+            self._silences.append(silence)
         return listening[0]
 
     def take_deaths(self) -> list[str]:
         """How processes have died since the last call."""
         deaths, self._deaths = self._deaths, []
         return deaths
+
+    def take_notes(self) -> list[str]:
+        """Further lines about its processes since the last call."""
+        notes, self._notes = self._notes, []
+        return notes
 
     def poll(self) -> Status | None:
         """
@@ -111,12 +123,18 @@ class LocalCluster:
                     raise PsRlError(f"the run is over, and {shard.name} has failed: {shard.child.cause_of_death()}")
             return None
         self._deaths += deaths_of([first])
-        status = status_of(self._local_endpoint, timeout_seconds=REPLY_SECONDS).status
+        try:
+            status = self._status()
+        except ServerUnreachable:
+            if not self._is_draining:
+                self._deaths += deaths_of(others) + self._workers.replace_dead(None)
+            raise
+        self._is_draining = status.phase == "draining"
         if status.phase == STANDBY_PHASE:
             raise PsRlError(f"{FOLLOWS} (ps-ctl stop --server …; {first.child.log} names it) or take another --port")
         for server in self._servers:  # each update is one of every shard
             server.note_work(status.updates)
-        if status.phase != "draining":
+        if not self._is_draining:
             self._deaths += deaths_of(others)
             self._deaths += self._workers.replace_dead(status)
             self._follow_drain(is_drained=status.drained)
@@ -124,7 +142,28 @@ class LocalCluster:
                 self.stop(self._ending)
         return status
 
-    def stop(self, reason: str) -> None:
+    def _status(self) -> Status:
+        """That of the first server. A server that does not reply though its process runs is reported, and replaced."""
+        statuses: list[Status] = []
+        for address, silence in zip(self._shards or [self._local_endpoint], self._silences, strict=True):
+            try:
+                statuses.append(status_of(address, timeout_seconds=REPLY_SECONDS).status)
+                silence.has_replied()
+            except ServerUnreachable:
+                note, death = silence.look()
+                self._notes += filter(None, [note])
+                self._deaths += filter(None, [death])
+                if not statuses:
+                    raise
+        return statuses[0]
+
+    def fail(self, reason: str) -> None:
+        """Have the server record that the run has failed, and end it; where no server replies, write that down."""
+        self.stop(reason, failed=True)
+        self.end()
+        record_failure(shard_folder(self._folder, 1, len(self._shards) or 1), reason)
+
+    def stop(self, reason: str, *, failed: bool = False) -> None:
         """
         End the run in order: workers leave, the server writes a checkpoint and exits.
 
@@ -133,7 +172,7 @@ class LocalCluster:
         self._ending = reason
         if self.endpoint is None:
             return
-        request = messages.StopRequest(request=1, reason=reason)
+        request = messages.StopRequest(request=1, reason=as_text(reason, LONGEST_SENTENCE), failed=failed)
         try:
             ask(self._local_endpoint, request, timeout_seconds=REPLY_SECONDS)
         except (ServerUnreachable, RequestRefused):

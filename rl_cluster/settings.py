@@ -14,7 +14,7 @@ from ps_common.protocol.names import EVERY_INTERFACE, LONGEST_PREFIX, bare_host,
 from ps_common.run_folder.endpoint_file import check_server
 from ps_common.run_folder.followers import TrackerName, check_trackers
 from ps_common.run_folder.object_store import check_folder
-from ps_common.run_folder.paths import check_whole_run
+from ps_common.run_folder.paths import check_whole_run, shards_in
 from ps_common.settings.run_files import SETTINGS
 from ps_common.sockets.curve import CurveFlags
 
@@ -29,7 +29,7 @@ class WorkersHere:
     """the worker processes learn together and are one worker to the server, which gets one push of all of them"""
     stall_seconds: Seconds = 60.0
     """a worker is replaced when its environments make no step for so long, and for ten times their longest step so far;
-    raise it where a step may take minutes"""
+    raise it where a step may take minutes. rl-cluster's own server is replaced when it does not reply for so long"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +59,8 @@ class ClusterSettings(WorkersHere):
     resume: Path | None = None
     """continue the run in this folder from its newest sound checkpoint; other flags change its settings, but not what
     it was begun with: preset, seed, environment, network, algorithm and optimizer"""
+    fork: bool = False
+    """with --resume: begin a new run with the state of this folder, a copy of another run's"""
     host: str = "127.0.0.1"
     """address to listen on; 0.0.0.0 is every interface: workers on other machines can help"""
     port: Port = 0
@@ -90,6 +92,8 @@ class ClusterSettings(WorkersHere):
         check_trackers(self.track)
         check_folder("--run-dir", self.run_dir)
         check_folder("--resume", self.resume)
+        if self.fork and (self.resume is None or (self.shards or shards_in(self.resume)) > 1):
+            raise SettingsError("--fork goes with --resume RUN_DIR, a copy, and with --shards 1 where that has more")
         if self.resume is not None:
             if self.run_dir is not None:
                 raise SettingsError("--resume and --run-dir both name the run folder; give one of them")

@@ -7,6 +7,7 @@ than this is made by `ps_rl.make_env`.
 """
 
 import inspect
+import json
 from collections.abc import Sequence
 from contextlib import closing
 
@@ -27,7 +28,7 @@ gymnasium.register_envs(ale_py)
 # A frame is the maximum of the last two emulator frames of a step, pixel by pixel (maxpool). Where its size is not
 # 210x160, ALE resizes it after that, with OpenCV's INTER_AREA.
 game = gymnasium.make_vec(
-    "{id}",
+    {id},
     num_envs=1,
 {arguments}
 )"""
@@ -120,7 +121,7 @@ def _game(settings: Environment, environments: Environments) -> str:
         return ""
     limit = {"max_episode_steps": settings.max_episode_steps} if settings.max_episode_steps else {}
     arguments = "".join(f", {name}={value!r}" for name, value in (limit | settings.kwargs).items())
-    return f'game = gymnasium.make("{settings.id}"{arguments})'
+    return f"game = gymnasium.make({json.dumps(settings.id)}{arguments})"
 
 
 def _ale(settings: Environment, environments: Environments) -> str:
@@ -129,7 +130,7 @@ def _ale(settings: Environment, environments: Environments) -> str:
     # How games follow one another is of no concern to one game.
     arguments = {name: value for name, value in vector_arguments(settings).items() if name != "autoreset_mode"}
     game = ALE.format(
-        id=settings.id, arguments="\n".join(f"    {name}={value!r}," for name, value in arguments.items())
+        id=json.dumps(settings.id), arguments="\n".join(f"    {name}={value!r}," for name, value in arguments.items())
     )
     if (function := scheme_for(settings).function) is None:
         return game

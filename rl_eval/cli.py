@@ -14,22 +14,22 @@ import torch
 from rich.console import Console
 from rich.progress import track
 
-from ps_common.errors import SettingsError
 from ps_common.program.flags import parse_program
 from ps_common.program.reasons import say
+from ps_common.run_folder.output_files import write_output
 from ps_common.run_folder.paths import gif_name
 from ps_common.run_folder.policy_file import MODEL
 from ps_common.run_folder.trained import Trained, trained_in
 from rl_agent.algorithms.algorithm import Algorithm
 from rl_agent.environments.imports import import_modules
 from rl_agent.environments.interface import Environments
-from rl_agent.environments.make import closing, make_environments
+from rl_agent.environments.make import closing, make_environments, with_time_limit
 from rl_agent.random_numbers import drawing_apart
 from rl_eval.export import write_policy
 from rl_eval.film import write_contact_sheet, write_film
-from rl_eval.games import Game, Result, play, summary
+from rl_eval.games import MOST_ENVIRONMENTS, MOST_GAME_STEPS, Game, Result, play, summary
 from rl_eval.onnx_file import check_onnx
-from rl_eval.receipt import MOST_ENVIRONMENTS, read_receipt, receipt_of, verify, write_receipt
+from rl_eval.receipt import read_receipt, receipt_of, verify, write_receipt
 from rl_eval.recording import record
 from rl_eval.scores import measure_baselines, print_result
 from rl_eval.settings import EvaluationSettings
@@ -64,8 +64,12 @@ def _evaluate(settings: EvaluationSettings) -> None:
     log.info("%s from %s", trained.run.environment.id, trained.origin)
     is_trusted = settings.curve_server_key is not None
     import_modules(settings.imports, trained.run, source=trained.origin, is_trusted=is_trusted)
-    agent = _play(trained, settings)
-    _record(agent, trained, settings)
+    environment, most_steps = with_time_limit(
+        trained.run.environment, at_least=MOST_GAME_STEPS, given=settings.max_episode_steps
+    )
+    played = dataclasses.replace(trained, run=msgspec.structs.replace(trained.run, environment=environment))
+    agent = _play(trained, played, most_steps, settings)
+    _record(agent, played, settings)
     say("over", "")
 
 
@@ -86,38 +90,45 @@ def _verify(path: Path, settings: EvaluationSettings) -> None:
     print_result(msgspec.structs.replace(result, baselines=receipt.baselines))
 
 
-def _play(trained: Trained, settings: EvaluationSettings) -> Algorithm:
-    """Play the games, print and write their scores; returns the agent."""
-    environment, seed = trained.run.environment, settings.seed
+def _play(trained: Trained, played: Trained, most_steps: int, settings: EvaluationSettings) -> Algorithm:
+    """Play the games, print and write their scores; returns the agent. `played` is trained in games that all end."""
+    environment, seed = played.run.environment, settings.seed
     count = min(settings.episodes, MOST_ENVIRONMENTS)
     with closing(make_environments(environment, count=count)) as environments:
-        agent, epsilon = agent_of(trained, environments, epsilon=settings.epsilon, greedy=settings.greedy, seed=seed)
+        agent, epsilon = agent_of(played, environments, epsilon=settings.epsilon, greedy=settings.greedy, seed=seed)
         if settings.onnx:
             check_onnx(agent.network, environments.observations)  # before the games, which an error would lose
-        games = _games(agent, environments, settings)
+        games = _games(agent, environments, most_steps, settings)
     result = summary(games, environment=environment.id, greedy=settings.greedy, epsilon=epsilon)
     if settings.baselines:
-        baselines = measure_baselines(environment, epsilon=epsilon or 0.0, seed=seed)
+        baselines = measure_baselines(environment, epsilon=epsilon or 0.0, seed=seed, most_steps=most_steps)
         result = msgspec.structs.replace(result, baselines=baselines)
     print_result(result)
-    _write_files(games, result, trained, environments, agent, settings)
+    _write_files(games, result, trained, played, environments, agent, settings)
     return agent
 
 
-def _games(agent: Algorithm, environments: Environments, settings: EvaluationSettings) -> list[Game]:
+def _games(agent: Algorithm, environments: Environments, most_steps: int, settings: EvaluationSettings) -> list[Game]:
     """The games, played beside a progress bar; with their actions only where a file needs them."""
-    played = play(agent, environments, episodes=settings.episodes, greedy=settings.greedy, seed=settings.seed)
+    played = play(
+        agent,
+        environments,
+        episodes=settings.episodes,
+        greedy=settings.greedy,
+        seed=settings.seed,
+        most_steps=most_steps,
+        keeps_actions=any((settings.receipt, settings.contact_sheet, settings.export)),
+    )
     console = Console(stderr=True)
     is_silent = not console.is_terminal
-    shown = track(played, "games", settings.episodes, console=console, transient=True, disable=is_silent)
-    has_actions = any((settings.receipt, settings.contact_sheet, settings.export))
-    return [game if has_actions else msgspec.structs.replace(game, actions=[]) for game in shown]
+    return list(track(played, "games", settings.episodes, console=console, transient=True, disable=is_silent))
 
 
 def _write_files(
     games: list[Game],
     result: Result,
     trained: Trained,
+    played: Trained,
     environments: Environments,
     agent: Algorithm,
     settings: EvaluationSettings,
@@ -125,17 +136,17 @@ def _write_files(
     """Write the files that the games themselves fill."""
     if settings.export is not None:
         # A path of this machine would mean nothing to others: the hash names the weights.
-        portable = dataclasses.replace(trained, origin=MODEL)
+        portable = dataclasses.replace(played, origin=MODEL)
         receipt = receipt_of(games, result, portable, environments, seed=settings.seed)
         write_policy(settings.export, trained, agent.network, environments, receipt, result, has_onnx=settings.onnx)
         print(f"policy: {settings.export}")
     if settings.json is not None:
-        _write(settings.json, result)
+        write_output("--json", settings.json, msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n")
     if settings.receipt is not None:
-        write_receipt(settings.receipt, receipt_of(games, result, trained, environments, seed=settings.seed))
+        write_receipt(settings.receipt, receipt_of(games, result, played, environments, seed=settings.seed))
         print(f"receipt: {settings.receipt}")
     if settings.contact_sheet is not None:
-        write_contact_sheet(settings.contact_sheet, trained.run.environment, games, seed=settings.seed)
+        write_contact_sheet(settings.contact_sheet, played.run.environment, games, seed=settings.seed)
         print(f"contact sheet: {settings.contact_sheet}")
 
 
@@ -148,10 +159,3 @@ def _record(agent: Algorithm, trained: Trained, settings: EvaluationSettings) ->
         environment, greedy, seed = trained.run.environment, settings.greedy, settings.seed
         record(flag, path, agent, environment, greedy=greedy, seed=seed, overlay=settings.overlay)
         print(f"{kind}: {path}")
-
-
-def _write(path: Path, result: Result) -> None:
-    try:
-        path.write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n")
-    except OSError as error:
-        raise SettingsError(f"--json {path}: cannot be written: {error.strerror}") from error

@@ -1,19 +1,25 @@
 """
 `rl-eval --export`: everything that an exported policy consists of, in a new folder.
 
-The model card says what the policy plays, how well, how that was measured, and how to use it.
+The model card says what the policy plays, how well, how that was measured, and how to use it. Some words on it are the
+user's own, such as the name of a preset, and a run may be a stranger's: whatever they are, YAML reads them as they are,
+and Markdown shows them, without a link and without HTML.
 """
 
+import json
+import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 from torch import nn
 
 from ps_common.errors import SettingsError
-from ps_common.protocol.names import module_of
+from ps_common.protocol.names import module_of, printable
 from ps_common.release import release
 from ps_common.run_folder.policy_file import MODEL
 from ps_common.run_folder.trained import Trained
+from ps_common.settings.run_settings import shown_run
 from rl_agent.environments.interface import Environments
 from rl_eval.card_program import onnx_program, program
 from rl_eval.games import Result
@@ -22,23 +28,25 @@ from rl_eval.policy_folder import CARD, ONNX, RECEIPT, SETTINGS, write_model
 from rl_eval.receipt import Receipt, write_receipt
 from rl_eval.scores import actions_of, copies_in, interval_of, scores_beside
 
+MARKED = re.compile(r"([\\`*_\[<>|&~$@:])")  # what Markdown, or one of its dialects, may take for more than text
+SPACE = re.compile(r"\s+")
 TEMPLATE = """\
 ---
 license: mit
 library_name: ps-rl
 pipeline_tag: reinforcement-learning
-tags: [reinforcement-learning, ps-rl, {environment}]
+tags: [reinforcement-learning, ps-rl, {id}]
 model-index:
-- name: {preset}
+- name: {name}
   results:
   - task: {{type: reinforcement-learning}}
-    dataset: {{name: {environment}, type: {environment}}}
+    dataset: {{name: {id}, type: {id}}}
     metrics: [{{type: mean_return, value: {mean:.2f}}}]
 ---
 
 # {environment}, trained with ps-rl
 
-A policy of the preset `{preset}` ({algorithm}), after {steps:,} steps and {minutes:.1f} minutes of training.{own}
+A policy of the preset {preset} ({algorithm}), after {steps:,} steps and {minutes:.1f} minutes of training.{own}
 
 ## Score
 
@@ -58,8 +66,7 @@ This program, run in this folder, plays a game and shows the policy what it saw 
 {program}
 ```
 {onnx}
-`rl-eval --checkpoint .{flags}` plays full games with it. `settings.toml` has every setting of the run:
-`rl-cluster --config settings.toml{flags}` trains it again.
+{evaluate} plays full games with it. `settings.toml` has every setting of the run: {train} trains it again.
 
 The weights are those of the checkpoint with SHA-256 `{sha256}`. ps-rl {release} exported them.
 """
@@ -82,7 +89,8 @@ def write_policy(
     *,
     has_onnx: bool,
 ) -> None:
-    """Write the folder, which appears whole or not at all. Raises SettingsError."""
+    """Write the folder, which appears whole or not at all, and has no secret in it. Raises SettingsError."""
+    trained = replace(trained, run=shown_run(trained.run))
     card = model_card(trained, environments, result, network if has_onnx else None)
     try:
         with NewFolder(path) as folder:
@@ -107,14 +115,17 @@ def write_policy(
 def model_card(trained: Trained, environments: Environments, result: Result, network: nn.Module | None) -> str:
     """Markdown with the front matter that model hubs read; `network`: the one that is exported as ONNX, too."""
     run, modules = trained.run, sorted(set(map(module_of, trained.run.parts)))
-    parts = ", ".join(f"`{part}`" for part in run.parts)
+    parts, flags = ", ".join(map(as_code, run.parts)), f" --import {' '.join(modules)}" if modules else ""
     onnx = "" if network is None else onnx_program(run.environment, environments, network)
     return TEMPLATE.format(
-        environment=run.environment.id,
+        environment=in_markdown(run.environment.id),
+        id=in_yaml(run.environment.id),
+        name=in_yaml(run.preset),
         own=f" It needs code that is not part of ps-rl: {parts}." if parts else "",
-        flags=f" --import {' '.join(modules)}" if modules else "",
-        preset=run.preset,
-        algorithm=run.algorithm_name,
+        evaluate=as_code(f"rl-eval --checkpoint .{flags}"),
+        train=as_code(f"rl-cluster --config settings.toml{flags}"),
+        preset=as_code(run.preset),
+        algorithm=in_markdown(run.algorithm_name),
         steps=trained.global_steps,
         minutes=trained.minutes,
         mean=result.mean,
@@ -123,13 +134,31 @@ def model_card(trained: Trained, environments: Environments, result: Result, net
         episodes=result.episodes,
         how=actions_of(result) + copies_in(result),
         baselines=_baselines(result),
-        protocol="\n".join(f"| {name} | {value} |" for name, value in environments.description.items()),
-        observations=environments.observations,
+        protocol="\n".join(f"| {name} | {in_markdown(str(one))} |" for name, one in environments.description.items()),
+        observations=in_markdown(str(environments.observations)),
         program=program(run, environments, is_greedy=result.greedy),
         onnx=ONNX_USE.format(program=onnx) if onnx else "",
         sha256=trained.sha256,
         release=release(),
     )
+
+
+def in_yaml(text: str) -> str:
+    """A scalar in quotes."""
+    quoted = json.dumps(printable(text), ensure_ascii=False)
+    return "".join(one if one.isprintable() else f"\\U{ord(one):08x}" for one in quoted)
+
+
+def in_markdown(text: str) -> str:
+    """Plain text on one line, also in a table."""
+    return MARKED.sub(r"\\\1", SPACE.sub(" ", printable(text)))
+
+
+def as_code(text: str) -> str:
+    """A code span on one line."""
+    shown = SPACE.sub(" ", printable(text))
+    fence = "`" * (1 + max(map(len, re.findall("`+", shown)), default=0))
+    return f"{fence} {shown} {fence}" if "`" in shown or not shown.strip() else f"{fence}{shown}{fence}"
 
 
 def _baselines(result: Result) -> str:

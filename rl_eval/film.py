@@ -5,6 +5,7 @@ A film shows the GIFs that a run has recorded, or without them a game with each 
 replayed by its actions in an environment that renders: evaluation itself renders nothing.
 """
 
+import io
 import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +18,7 @@ from PIL import Image
 
 from ps_common.errors import CheckpointError, SettingsError
 from ps_common.run_folder.checkpoint_folder import best_first, newest_first, why_none
+from ps_common.run_folder.output_files import write_output
 from ps_common.run_folder.paths import CHECKPOINTS, GAME_GIFS, GIFS, MILESTONES, written_at
 from ps_common.run_folder.trained import Trained, trained_as
 from ps_common.settings.run_spec import Environment
@@ -56,10 +58,9 @@ def write_contact_sheet(path: Path, environment: Environment, games: Sequence[Ga
     best = max(games, key=lambda game: game.score)
     title = f"{environment.id}: the best of {len(games)} games, score {best.score:g} in {len(best.actions):,} steps"
     sheet = captioned(_grid(list(_pictures(environment, games, best, seed=seed)), COLUMNS), title)
-    try:
-        Image.fromarray(sheet).save(path, "PNG")
-    except OSError as error:
-        raise SettingsError(f"--contact-sheet {path}: cannot be written: {error.strerror or error}") from error
+    picture = io.BytesIO()
+    Image.fromarray(sheet).save(picture, "PNG")
+    write_output("--contact-sheet", path, picture.getvalue())
 
 
 def _recorded(run_folder: Path) -> Scenes:

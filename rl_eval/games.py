@@ -2,10 +2,15 @@
 Full games: how an agent plays them, their scores, and how their actions are replayed without the agent.
 
 Each environment draws its random numbers from its own seed, so one environment's games can be replayed alone. A game is
-a copy of another if every observation, action and reward is the same: copies are no further evidence of a score.
+a copy of another if every observation, action and reward is the same. Where actions are drawn at random, a copy is a
+game like any other; where they are not, it may be the same game again, and is no further evidence of a score.
+
+No game is played for ever: `play` ends by its limit of steps, whatever an environment does.
 """
 
+import logging
 import math
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -22,7 +27,14 @@ from rl_agent.environments.interface import Environments, Stepped, unsound_obser
 from rl_agent.environments.spaces import Actions, ActionSpace, BoxActions, DiscreteActions, MultiDiscreteActions
 from rl_agent.rollouts import Actor, Decision, State
 
-LEAST_DISTINCT = 10  # games for an interval where some are copies: the approximation is of many
+LEAST_GAMES = 5  # for an interval: of fewer games nobody can tell how far their mean lies from the true one
+NORMAL = 1.959964  # the 97.5 % quantile of the normal distribution
+MOST_GAME_STEPS = 27_000  # of games that have no limit of their own; so many decisions have ALE's, in half an hour
+MOST_ENVIRONMENTS = 16  # in lockstep
+SILENT_SECONDS = 10.0  # without the end of a game, before that is reported
+
+log = logging.getLogger("rl-eval")
+
 Action = int | list[int | float]  # of DiscreteActions, MultiDiscreteActions, BoxActions
 
 
@@ -40,7 +52,7 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     name: str  # "random play", or the held action
     mean: float
-    low: float | None  # of the 95 % interval; None: there is one game, or too few of the games were distinct
+    low: float | None  # of the 95 % interval; None: there is none, as in Result
     high: float | None
     episodes: Count
     distinct: Count  # games that are no copies of others
@@ -48,10 +60,11 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
     """
-    Scores of the games. `low` and `high` bound the mean with 95 % confidence (normal approximation).
+    Scores of the games. `low` and `high` bound the mean of all games that might be played, with 95 % confidence, by
+    Student's t distribution, with a correction for continuity where scores have steps.
 
-    The interval counts each distinct game once. It is None of one game, and where games were copies and few of them
-    distinct.
+    Of a policy that draws no actions at random, the interval is that of as many games as were distinct. It is None of
+    fewer than five games, and where all have one score: what the others would have been cannot be told then.
     """
 
     environment: str
@@ -66,6 +79,11 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     scores: list[float]
     baselines: list[Baseline] = []
 
+    @property
+    def draws_actions(self) -> bool:
+        """Whether actions were drawn at random, so that a copy is a game of its own."""
+        return not self.greedy and self.epsilon != 0
+
     def __repr__(self) -> str:
         within = "" if self.low is None else f" (95 % {self.low:.2f} to {self.high:.2f})"
         return f"<Result in {self.environment}: mean {self.mean:.2f}{within} of {self.episodes} games>"
@@ -74,26 +92,39 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 def summary(games: Sequence[Game], *, environment: str, greedy: bool, epsilon: float | None = None) -> Result:
     """Mean, standard deviation and confidence interval of the games' scores."""
     scores = [game.score for game in games]
-    distinct = list({game.trace: game.score for game in games}.values())
-    mean = float(np.mean(scores))
-    margin = 1.96 * _deviation(distinct) / math.sqrt(len(distinct))
-    has_interval = len(distinct) > 1 and (len(distinct) == len(games) or len(distinct) >= LEAST_DISTINCT)
-    return Result(
+    result = Result(
         environment=environment,
         episodes=len(scores),
         greedy=greedy,
         epsilon=epsilon,
-        mean=mean,
-        std=_deviation(scores),
-        low=mean - margin if has_interval else None,
-        high=mean + margin if has_interval else None,
-        distinct=len(distinct),
+        mean=float(np.mean(scores)),
+        std=float(np.std(scores, ddof=1)) if len(scores) > 1 else 0.0,
+        low=None,
+        high=None,
+        distinct=len({game.trace for game in games}),
         scores=scores,
     )
+    counted = result.episodes if result.draws_actions else result.distinct
+    if counted < LEAST_GAMES or min(scores) == max(scores):
+        return result
+    margin = _students_t(counted - 1) * float(np.std(scores)) / math.sqrt(counted - 1)
+    margin += float(np.diff(np.unique(scores)).min()) / (2 * counted)  # for continuity, where games are won or lost
+    return msgspec.structs.replace(result, low=result.mean - margin, high=result.mean + margin)
 
 
-def _deviation(scores: Sequence[float]) -> float:
-    return float(np.std(scores, ddof=1)) if len(scores) > 1 else 0.0
+def _students_t(freedom: int) -> float:
+    """
+    The 97.5 % quantile of Student's t distribution with so many degrees of freedom, of 4 or more within 0.0015:
+    Cornish and Fisher's expansion (Abramowitz and Stegun 1964, 26.7.5).
+    """
+    x = NORMAL
+    terms: tuple[float, ...] = (
+        (x**3 + x) / 4,
+        (5 * x**5 + 16 * x**3 + 3 * x) / 96,
+        (3 * x**7 + 19 * x**5 + 17 * x**3 - 15 * x) / 384,
+        (79 * x**9 + 776 * x**7 + 1482 * x**5 - 1920 * x**3 - 945 * x) / 92160,
+    )
+    return x + math.fsum(term / freedom**power for power, term in enumerate(terms, 1))
 
 
 class Player:
@@ -103,7 +134,7 @@ class Player:
         self._actor = actor
         self._environments = environments
         self._greedy = greedy
-        self._steps = np.zeros(environments.count, np.int64)  # of the games in progress
+        self.steps = np.zeros(environments.count, np.int64)  # of the games in progress
         first = environments.reset(seed)
         if (unsound := unsound_observation(first, environments.observations)) is not None:
             raise PsRlError(f"{unsound.sentence(environments)}: it cannot be played")
@@ -124,10 +155,10 @@ class Player:
         """Step every environment once. Raises PsRlError for a number without which no game has a score."""
         stepped = self._environments.step(decision.actions.cpu().numpy())
         if stepped.unsound is not None:
-            sentence = stepped.unsound.sentence(self._environments, steps=self._steps[stepped.unsound.row])
+            sentence = stepped.unsound.sentence(self._environments, steps=self.steps[stepped.unsound.row])
             raise PsRlError(f"{sentence}: the game has no score")
         ended = np.logical_or(stepped.terminated, stepped.truncated)
-        self._steps = np.where(ended, 0, self._steps + 1)
+        self.steps = np.where(ended, 0, self.steps + 1)
         self._observations, self._state = torch.from_numpy(stepped.observations), decision.state
         self._starts = torch.from_numpy(ended)
         return stepped
@@ -140,28 +171,80 @@ def shares(episodes: int, count: int) -> NDArray[np.int64]:
     return share
 
 
-def play(actor: Actor, environments: Environments, *, episodes: int, greedy: bool, seed: int) -> Iterator[Game]:
-    """`episodes` full games, as they end. Each environment plays its share of them."""
-    share = shares(episodes, environments.count)
+def play(
+    actor: Actor,
+    environments: Environments,
+    *,
+    episodes: int,
+    greedy: bool,
+    seed: int,
+    most_steps: int = MOST_GAME_STEPS,
+    keeps_actions: bool = True,
+) -> Iterator[Game]:
+    """
+    `episodes` full games, as they end. Each environment plays its share of them.
+
+    Raises PsRlError when an environment goes on with a game after `most_steps`, which is the limit that it has itself
+    wherever it can be given one. Without `keeps_actions` games have none, and memory is the same however long they are.
+    """
+    share, patience = shares(episodes, environments.count), _Patience(most_steps)
     returns = np.zeros(environments.count)
     actions: list[list[Action]] = [[] for _ in range(environments.count)]
     traces = [xxhash.xxh3_64() for _ in range(environments.count)]
     player = Player(actor, environments, greedy=greedy, seed=seed)
     while share.any():
         seen, decision = player.grounds[0].numpy(), player.decide()
-        for taken, action in zip(actions, decision.actions.tolist(), strict=True):
+        for taken, action in zip(actions, decision.actions.tolist() if keeps_actions else (), strict=keeps_actions):
             taken.append(action)
         # The trace comes before the step, which may write the next observations into the same memory.
         add_to(traces, seen, decision.actions.cpu().numpy())
+        lengths = player.steps + 1
         stepped = player.take(decision)
         add_to(traces, stepped.rewards)
         returns += stepped.rewards
+        patience.check(np.where(share, player.steps, 0), environments)
         for row in np.flatnonzero(stepped.terminated | stepped.truncated):
             if share[row]:
                 share[row] -= 1
+                patience.ended(lengths[row])
                 trace = traces[row].hexdigest()
                 yield Game(environment=int(row), score=float(returns[row]), actions=actions[row], trace=trace)
             returns[row], actions[row], traces[row] = 0.0, [], xxhash.xxh3_64()
+    patience.report(episodes)
+
+
+class _Patience:
+    """How long games may be, and how long nobody is told that none has ended."""
+
+    def __init__(self, most_steps: int) -> None:
+        self._most_steps = most_steps
+        self._silent_until = time.monotonic() + SILENT_SECONDS
+        self._cut_off = 0  # games without a limit of their own
+
+    def ended(self, steps: int) -> None:
+        """A game has ended after so many steps."""
+        self._silent_until = math.inf
+        self._cut_off += steps >= MOST_GAME_STEPS
+
+    def report(self, episodes: int) -> None:
+        """Log how many of the games, which are over, were cut off."""
+        if self._cut_off:
+            log.warning("%d of %d games were cut off after %s steps", self._cut_off, episodes, f"{MOST_GAME_STEPS:,}")
+
+    def check(self, lengths: NDArray[np.int64], environments: Environments) -> None:
+        """`lengths` [B]: steps of the games in progress. Raises PsRlError when one is longer than it may be."""
+        row = int(lengths.argmax())
+        if (steps := int(lengths[row])) > self._most_steps:
+            raise PsRlError(
+                f"{next(iter(environments.description.values()))}: environment {row} has not ended its game after "
+                f"{steps:,} steps, so it has no score; give it a time limit, such as gymnasium.wrappers.TimeLimit"
+            )
+        if time.monotonic() > self._silent_until:
+            self._silent_until = math.inf
+            log.warning(
+                f"no game has ended after {steps:,} steps of each; each is cut off after {self._most_steps:,}, or as "
+                "many as --max-episode-steps says (max_episode_steps in Python)"
+            )
 
 
 def add_to(traces: Sequence[xxhash.xxh3_64], *arrays: NDArray[Any]) -> None:

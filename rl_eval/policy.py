@@ -42,9 +42,9 @@ class Policy:
 
     def __init__(self, exported: ExportedPolicy, *, seed: int = 0) -> None:
         """`seed` is that of sampled actions."""
+        self.exported = exported
         self.run = exported.run
         self.global_steps = exported.global_steps
-        self._spaces = exported.spaces
         self.objects = objects_here()  # by name, as they are now: a later run may have others of these names
         self._agent = trained_agent(
             exported.run,
@@ -61,12 +61,12 @@ class Policy:
     @property
     def observations(self) -> ObservationSpace:
         """The space of the argument of `act`."""
-        return self._spaces.observations
+        return self.exported.spaces.observations
 
     @property
     def actions(self) -> ActionSpace:
         """The space that the policy acts in; its `native` makes the result of `act`."""
-        return self._spaces.actions
+        return self.exported.spaces.actions
 
     def reset(self, ended: ArrayLike | None = None) -> None:
         """
@@ -93,7 +93,7 @@ class Policy:
         action is sampled from the policy, or the most probable one if `greedy`. A method of action values takes the
         best one, and a random one with probability 0.05 unless `greedy`.
         """
-        seen, is_one = self._seen(observation)
+        seen, is_one = self.seen(observation)
         decision = self._agent.act(*self._grounds(seen), greedy=greedy)
         self._state, self._starts = decision.state, torch.zeros(len(seen), dtype=torch.bool)
         actions = self.actions.native(decision.actions.numpy())
@@ -125,7 +125,7 @@ class Policy:
         return f"<Policy of {trained}: {self.observations} -> {self.actions}>"
 
     def _outlook(self, observation: Any) -> tuple[Outlook, bool]:
-        seen, is_one = self._seen(observation)
+        seen, is_one = self.seen(observation)
         return self._agent.outlook(*self._grounds(seen)), is_one
 
     def _grounds(self, seen: Tensor) -> tuple[Tensor, State, Tensor]:
@@ -137,7 +137,7 @@ class Policy:
             raise ValueError(f"the policy remembers {len(self._starts)} games, and here are {len(seen)}; reset() it")
         return seen, self._state, self._starts
 
-    def _seen(self, observation: Any) -> tuple[Tensor, bool]:
+    def seen(self, observation: Any) -> tuple[Tensor, bool]:
         """[N, ...] as the network sees it, and whether it is of one observation. Raises ValueError."""
         space, parts = self.observations, self.observations.parts
         if not parts or (not isinstance(observation, list | tuple) and np.shape(observation)[-1:] == space.shape):

@@ -20,6 +20,7 @@ from ps_common.errors import CheckpointError
 from ps_common.protocol.tensors import Schema
 from ps_common.release import release
 from ps_common.run_folder.policy_file import FORMAT, KIND, MODEL, PolicyRecord, read_policy
+from ps_common.settings.regular_file import made_anew
 from ps_common.settings.run_settings import run_for_peers, with_settings
 from ps_common.settings.run_spec import RunSpec
 from rl_agent.environments.spaces import Spaces
@@ -69,8 +70,9 @@ def write_model(
     )
     text = msgspec.json.encode(record).decode()
     metadata = {"format": f"ps-rl {KIND} {FORMAT}", "release": release(), "record": text}
+    mode = made_anew(path)
     safetensors.torch.save_file(tensors, path, metadata)
-    path.chmod(0o644)  # the library makes it readable by its owner alone
+    path.chmod(mode)
 
 
 def read_model(path: Path) -> ExportedPolicy:

@@ -18,19 +18,19 @@ from ps_common.errors import CheckpointError, ReceiptError
 from ps_common.protocol.names import as_text, printable
 from ps_common.protocol.record import check_format
 from ps_common.release import release
+from ps_common.run_folder.output_files import write_output
 from ps_common.run_folder.trained import Trained
 from ps_common.settings.regular_file import content_of
-from ps_common.settings.run_settings import run_for_peers
+from ps_common.settings.run_settings import run_for_peers, shown_run
 from ps_common.settings.run_spec import Environment, RunSpec
 from rl_agent.environments.interface import Environments
 from rl_agent.environments.make import closing, make_environments
-from rl_eval.games import Baseline, Game, Replay, Result, shares
+from rl_eval.games import MOST_ENVIRONMENTS, Baseline, Game, Replay, Result, shares
 from rl_eval.scores import measure_baselines
 from rl_eval.settings import MOST_EPISODES, MOST_SEED
 
 KIND, FORMAT = "receipt", 1
 MOST_BYTES = 2**28
-MOST_ENVIRONMENTS = 16  # in lockstep
 PACKAGES = ("gymnasium", "ale-py", "torch", "numpy", "vizdoom", "MinAtar", "mujoco")
 
 
@@ -65,7 +65,7 @@ def receipt_of(
         format=f"ps-rl {KIND} {FORMAT}",
         checkpoint=printable(trained.origin),
         checkpoint_sha256=trained.sha256,
-        environment=trained.run.environment,
+        environment=shown_run(trained.run).environment,
         card=_card(environments),
         greedy=result.greedy,
         epsilon=result.epsilon,
@@ -79,14 +79,11 @@ def receipt_of(
 
 
 def write_receipt(path: Path, receipt: Receipt) -> None:
-    """The receipt with its checksums. Raises ReceiptError."""
+    """The receipt with its checksums. Raises SettingsError."""
     content = msgspec.json.decode(msgspec.json.encode(receipt))
     content["environment"] = run_for_peers(RunSpec(environment=receipt.environment))["environment"]
     content["checksums"] = checksums(content)
-    try:
-        path.write_bytes(msgspec.json.encode(content) + b"\n")
-    except OSError as error:
-        raise ReceiptError(f"--receipt {path}: cannot be written: {error.strerror}") from error
+    write_output("--receipt", path, msgspec.json.encode(content) + b"\n")
 
 
 def read_receipt(path: Path) -> Receipt:
@@ -155,7 +152,7 @@ def _other_baseline(receipt: Receipt) -> str:
         here = measured.pop(written.name, None)
         if here is None:
             return f"the baseline {written.name}: does not exist here"
-        if here != written:
+        if (here.mean, here.episodes) != (written.mean, written.episodes):  # releases differ in their intervals
             return f"the baseline {written.name}: its mean is {written.mean:g}, and {here.mean:g} when played again"
     return f"the baseline {next(iter(measured))}: is missing" if measured else ""
 

@@ -21,7 +21,7 @@ import torch
 from PIL import Image, ImageChops, ImageDraw, ImageFont, ImageOps, ImageSequence, ImageStat
 
 from ps_common.errors import SettingsError
-from ps_common.run_folder.paths import write_whole
+from ps_common.run_folder.output_files import check_output, write_output
 from ps_common.settings.run_spec import Environment
 from rl_agent.algorithms.algorithm import Algorithm, Outlook
 from rl_agent.environments.interface import Environments, Screen
@@ -64,8 +64,9 @@ def write_screens(
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix.lower() == ".gif":
-            write_whole(path.resolve(), gif_of(screens, steps_per_second, most_side))  # a link stays one
+            write_output(flag, path, gif_of(screens, steps_per_second, most_side))
             return
+        check_output(flag, path)
         with imageio.v2.get_writer(path, fps=steps_per_second, macro_block_size=2) as video:
             for screen in screens:
                 video.append_data(screen)

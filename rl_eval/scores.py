@@ -22,7 +22,7 @@ from rl_agent.environments.spaces import DiscreteActions
 from rl_agent.networks.custom_network import part_of
 from rl_agent.networks.policies import FORBIDDEN
 from rl_agent.rollouts import Actor, Decision, State
-from rl_eval.games import Baseline, Result, play, summary
+from rl_eval.games import MOST_GAME_STEPS, Baseline, Result, play, summary
 
 HELD_GAMES = 30  # a held action has hardly more different games without sticky actions
 RANDOM_GAMES = 100  # their scores are spread widely: 20 to 700 in Space Invaders
@@ -67,7 +67,9 @@ class RandomPlay:
         return Decision(torch.from_numpy(self._actions.sample(self._random, len(observations), allowed)), (), {})
 
 
-def measure_baselines(settings: Environment, *, epsilon: float, seed: int) -> list[Baseline]:
+def measure_baselines(
+    settings: Environment, *, epsilon: float, seed: int, most_steps: int = MOST_GAME_STEPS
+) -> list[Baseline]:
     """Random play and each held action, the best first; held actions have a share `epsilon` of random ones."""
     with closing(make_environments(settings, count=ENVIRONMENTS)) as environments:
         actors: list[tuple[str, Actor]] = [(RANDOM_PLAY, RandomPlay(environments, seed=seed))]
@@ -75,19 +77,25 @@ def measure_baselines(settings: Environment, *, epsilon: float, seed: int) -> li
             names = environments.actions.names or tuple(map(str, range(environments.actions.count)))
             for action, name in enumerate(names):
                 actors.append((name, HeldAction(environments, action, epsilon=epsilon, seed=seed)))
-        # A held action may never end a game: Breakout's wait for a FIRE that does not come, for half an hour of play.
+        # A held action may end no game: Breakout's wait for a FIRE that does not come, for half an hour of play.
         console = Console(stderr=True)
         shown = track(actors, "baselines", console=console, transient=True, disable=not console.is_terminal)
         measured = [
-            _measured(name, actor, environments, RANDOM_GAMES if name == RANDOM_PLAY else HELD_GAMES, seed)
+            _measured(name, actor, environments, epsilon=epsilon, seed=seed, most_steps=most_steps)
             for name, actor in shown
         ]
     return sorted(measured, key=lambda baseline: baseline.mean, reverse=True)
 
 
-def _measured(name: str, actor: Actor, environments: Environments, count: int, seed: int) -> Baseline:
-    games = list(play(actor, environments, episodes=count, greedy=False, seed=seed))
-    result = summary(games, environment="", greedy=False)
+def _measured(
+    name: str, actor: Actor, environments: Environments, *, epsilon: float, seed: int, most_steps: int
+) -> Baseline:
+    is_random = name == RANDOM_PLAY
+    count = RANDOM_GAMES if is_random else HELD_GAMES
+    games = play(
+        actor, environments, episodes=count, greedy=False, seed=seed, most_steps=most_steps, keeps_actions=False
+    )
+    result = summary(list(games), environment="", greedy=False, epsilon=None if is_random else epsilon)
     return Baseline(
         name=name, mean=result.mean, low=result.low, high=result.high, episodes=count, distinct=result.distinct
     )
@@ -125,8 +133,9 @@ def copies_in(result: Result) -> str:
     """A clause on copies among the games; "" if there are none."""
     if result.distinct == result.episodes:
         return ""
-    counted = "counts each once" if result.low is not None else "is left out"
-    return f"; only {result.distinct} of them distinct, the others copies: the interval {counted}"
+    if result.draws_actions or result.low is None:
+        return f"; {result.distinct} of them distinct"
+    return f"; only {result.distinct} of them distinct, the others copies: the interval is that of so many games"
 
 
 def interval_of(row: Result | Baseline) -> str:

@@ -11,12 +11,13 @@ from tyro.conf import arg
 
 from ps_common.errors import SettingsError
 from ps_common.program.number_flags import check_numbers
-from ps_common.program.output import check_output
 from ps_common.protocol.names import check_address
 from ps_common.run_folder.object_store import check_folder, is_url
+from ps_common.run_folder.output_files import check_output
 from ps_common.sockets.curve import CurveFlags
 
 MOST_EPISODES = 10**9
+MOST_STEPS = 10**9  # of a game, as in training
 MOST_SEED = 10**9  # as in training; seed plus environment number must fit into 31 bits (ALE)
 
 
@@ -56,6 +57,9 @@ class EvaluationSettings(CurveFlags):
     """full games to play"""
     greedy: bool = False
     """take the most probable action instead of sampling the policy; for action values the best one, as --epsilon 0"""
+    max_episode_steps: Annotated[int, Meta(ge=1, le=MOST_STEPS)] | None = None
+    """cut games off after this many steps; when not given, they end at the limit of the run or of the environment, and
+    where there is none after 27,000 steps"""
     epsilon: Annotated[float, Meta(ge=0, le=1)] | None = None
     """share of random actions of a method that learns action values; 0.05 when not given"""
     baselines: bool = False
@@ -94,6 +98,8 @@ class EvaluationSettings(CurveFlags):
             raise SettingsError(f"--epsilon {self.epsilon:g}: --greedy has no random actions; leave one of them out")
         if self.baselines and (self.verify is not None or self.film is not None):
             raise SettingsError("--baselines: belongs to scored games; leave --verify and --film out")
+        if self.max_episode_steps is not None and self.verify is not None:
+            raise SettingsError("--max-episode-steps: a receipt has the limit of its games; leave --verify out")
         if self.verify is not None and (of_games or self.film is not None):
             raise SettingsError("--verify: replays games and writes no files; leave the flags of files out")
         if self.film is not None and of_games:

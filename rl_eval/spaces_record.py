@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from ps_common.protocol.names import Signed
 from ps_common.settings.run_spec import Environment
 from rl_agent.environments.spaces import (
+    MOST_ACTIONS,
+    MOST_ELEMENTS,
     ActionSpace,
     BoxActions,
     DiscreteActions,
@@ -21,9 +23,6 @@ from rl_agent.environments.spaces import (
     Spaces,
     mask_size,
 )
-
-MOST_ELEMENTS = 2**24  # of an observation
-MOST_ACTIONS = 2**16  # of a space, in all its choices together
 
 Size = Annotated[int, msgspec.Meta(ge=1, le=MOST_ELEMENTS)]
 Shape = Annotated[tuple[Size, ...], msgspec.Meta(max_length=8)]

@@ -16,13 +16,14 @@ from ps_common.sockets.request import ask, status_of
 from rl_agent.agent import trained_agent
 from rl_agent.algorithms.action_values import EVALUATION_EPSILON, ActionValueLearner
 from rl_agent.algorithms.algorithm import Algorithm
-from rl_agent.environments.interface import Environments
+from rl_agent.environments.spaces import Spaces
+from rl_eval.policy_folder import ExportedPolicy
 
 REPLY_TIMEOUT_SECONDS = 30.0
 
 
 def agent_of(
-    trained: Trained, environments: Environments, *, epsilon: float | None, greedy: bool, seed: int
+    trained: Trained | ExportedPolicy, spaces: Spaces, *, epsilon: float | None, greedy: bool, seed: int
 ) -> tuple[Algorithm, float | None]:
     """
     The agent with these weights, for evaluation, and its share of random actions; None of a method without one.
@@ -32,7 +33,7 @@ def agent_of(
     """
     agent = trained_agent(
         trained.run,
-        environments,
+        spaces,
         trained.schema,
         trained.weights,
         global_steps=trained.global_steps,

@@ -29,6 +29,7 @@ from ps_client.shell.remote_parameters import Newest
 from ps_client.shell.sharded_parameters import Parameters
 from ps_common.errors import SettingsError
 from ps_common.program.child_processes import LinkedChild, end_all
+from ps_common.program.running_clock import RunningClock
 from ps_common.protocol.messages import Episode
 from ps_common.protocol.status import MOST_METERS
 from ps_common.protocol.tensors import Schema
@@ -194,14 +195,15 @@ class Gang:
 
     def _meet(self) -> None:
         """Wait until every member that is in step has asked for something."""
-        began, hangs = time.monotonic(), False
+        clock, hangs = RunningClock(), False
+        began = clock.now()
         while late := [member for member in self._members if member.is_in_step and member.asked is None]:
             first = late[0]
             if first.link is not None and first.link.waits(seconds=LOOK_SECONDS):
                 first.read()
                 continue
             self._progressed()
-            waited = time.monotonic() - began
+            waited = clock.now() - began
             for member in late:
                 member.read()
                 member.look()
@@ -210,7 +212,7 @@ class Gang:
                     hangs = True
                     member.replace(f"it hangs: its gradient is {waited:.0f} s late")
         if not hangs:
-            self._longest = max(self._longest, min(time.monotonic() - began, self._stall_seconds))
+            self._longest = max(self._longest, min(clock.now() - began, self._stall_seconds))
 
     def _answer(self, newest: Newest, *, pushed: bool) -> None:
         """Give all who wait for it this version."""

@@ -111,7 +111,7 @@ class Work:
             ending = Reason("failed", reason_of(error))
             raise
         finally:
-            self.connections.close(ending.text)
+            self.connections.close(ending.text, failed=ending.how == "failed")
             say(ending.how, ending.text)
             with bounded("close() of the environments", PROGRAM, seconds=CLOSE_SECONDS):
                 self.environments.close()

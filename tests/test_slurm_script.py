@@ -172,13 +172,14 @@ def test_a_run_that_is_over_keeps_no_worker_waiting(tmp_path: Path, over: int, r
     assert len(worker.started()) == 1  # the server
 
 
-def test_a_task_of_several_workers_is_one_program(tmp_path: Path) -> None:
+@pytest.mark.parametrize("flags", [["--workers", "2"], ["--workers=2"]], ids=" ".join)
+def test_a_task_of_several_workers_is_one_program(tmp_path: Path, flags: list[str]) -> None:
     (tmp_path / "run" / "keys").mkdir(parents=True)
     (tmp_path / "run" / "keys" / "worker.key_secret").touch()
-    worker = Task(tmp_path, 5, "run", "--", "--workers", "2", lives=("kill -15 $PPID; exit 0",))
+    worker = Task(tmp_path, 5, "run", "--", *flags, lives=("kill -15 $PPID; exit 0",))
     assert worker.end()[0] == 0
     ((program, *arguments),) = worker.started()
-    assert (program, arguments[-2:]) == ("rl-cluster", ["--workers", "2"])
+    assert (program, arguments[-len(flags) :]) == ("rl-cluster", flags)
 
 
 def test_a_new_job_goes_on_with_a_run_that_was_over(tmp_path: Path) -> None:

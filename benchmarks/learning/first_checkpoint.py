@@ -18,7 +18,8 @@ from typing import Any, Protocol
 
 from benchmarks.learning.programs import evaluate
 from ps_common.run_folder.checkpoint_file import read_weights
-from ps_common.run_folder.paths import CHECKPOINTS, EPISODES, MILESTONES
+from ps_common.run_folder.checkpoint_folder import newest_first
+from ps_common.run_folder.paths import CHECKPOINTS, EPISODES, MILESTONES, numbers_in
 from ps_common.run_folder.run_rows import EpisodeRow, rows_in
 
 EVERY_EPISODES = 5  # from one checkpoint that is kept apart to the next
@@ -78,6 +79,6 @@ def first_good(
 def _candidates(run: Path, trained: Sequence[EpisodeRow], score: float) -> Iterator[Path]:
     """Checkpoints that were kept apart, from the first training game with this score on, the earliest first."""
     first = next((row.episode for row in trained if row.episode_return >= score), None)
-    for path in sorted((run / CHECKPOINTS).glob(MILESTONES)):
-        if first is not None and int(path.stem.rpartition("-")[2]) >= first:
+    for path in reversed(newest_first(run / CHECKPOINTS, MILESTONES)):
+        if first is not None and numbers_in(path.name)[0] >= first:
             yield path

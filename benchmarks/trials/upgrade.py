@@ -106,6 +106,8 @@ class Upgrade:
 
     def __init__(self, programs: Programs, *, workers: int, shards: int) -> None:
         self._programs = programs
+        if workers < SWARMS:
+            raise SystemExit(f"WORKERS={workers}: there are at least {SWARMS}, one in each process that is replaced")
         self._each = workers // SWARMS
         self._weights = 2 * self._each * SWARMS  # each worker of either release has its own
         self._after = False  # whether programs are started as those of the next release

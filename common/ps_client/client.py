@@ -8,6 +8,7 @@ gradients' origins.
 import atexit
 import contextlib
 import operator
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -16,12 +17,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ps_client.named_tensors import flat, float32
 from ps_client.shell.remote_parameters import Newest
 from ps_client.shell.shard_connections import ShardConnections, name_of_this_process
 from ps_client.shell.sharded_parameters import Parameters
-from ps_common.errors import RunEnded, SchemaMismatch, SettingsError
+from ps_common.errors import RunEnded, SettingsError
 from ps_common.program.number_flags import LEAST_SECONDS, MOST_MIB, MOST_SECONDS, check_number
-from ps_common.protocol.messages import Settlement, Welcome
+from ps_common.protocol.messages import Settlement
 from ps_common.protocol.names import check_name
 from ps_common.protocol.record import MOST_STEPS
 from ps_common.protocol.status import MOST_METERS
@@ -47,7 +49,8 @@ class ParameterServerClient:
     The server steps its optimizer against each gradient, once, however often the network or a restart repeats it. A
     server that is restarted, or a standby that takes over, gets again what it lacks; calls wait meanwhile. All calls
     belong to one thread at a time. They raise `RunEnded` when the run is over or its workers were asked to leave,
-    `ServerUnreachable` after `patience_seconds` without a server, and `RequestRefused` when the server refuses.
+    `ServerUnreachable` after `patience_seconds` without a server, and `RequestRefused` when the server refuses. A
+    forked process cannot use its parent's client, and makes one of its own.
 
     Every client counts as a worker. One that only pulls keeps the pushes of all others waiting, unless `consistency` is
     "async".
@@ -60,6 +63,7 @@ class ParameterServerClient:
     _is_closed = False
     _parameters: Parameters | None = None  # from `seed` or the first pull on
     _schema: Schema | None = None  # of the parameters
+    _weights: Tensor | None = None  # [P] of the last reply that had any; no caller gets this memory
     _newest: Newest | None = None  # the version of the last reply
     _settlement: Settlement | None = None
 
@@ -96,15 +100,15 @@ class ParameterServerClient:
             patience_seconds=patience_seconds,
             resend_mib=resend_mib,
         )
+        self._pid = os.getpid()
         atexit.register(self.close)
-        self._welcome = self._joined()
-        self._run = run_from_dict(self._welcome.run, source=f"the server at {server}")
-        self._wire = wire_of(self._run, overrides)
-        self._weights: Tensor | None = None  # [P] of the last reply that had any; no caller gets this memory
+        self._join(f"the server at {server}", overrides)
 
-    def _joined(self) -> Welcome:
+    def _join(self, source: str, overrides: Mapping[str, Any]) -> None:
         try:
-            return self._connections.join()
+            self._welcome = self._connections.join()
+            self._run = run_from_dict(self._welcome.run, source=source)
+            self._wire = wire_of(self._run, overrides)
         except BaseException:
             self._leave("could not join")
             raise
@@ -144,9 +148,9 @@ class ParameterServerClient:
         `parameters` are tensors or arrays of any shape, by name, in the order in which every worker of the run gives
         them; they travel as float32. Raises SchemaMismatch when the run trains others.
         """
-        tensors = {name: _float32(name, value) for name, value in parameters.items()}
+        tensors = {name: float32(name, value) for name, value in parameters.items()}
         schema = Schema([TensorSpec(name, tuple(tensor.shape)) for name, tensor in tensors.items()])
-        self._use(schema).seed(_flat(schema, tensors))
+        self._use(schema).seed(flat(schema, tensors))
         return self.pull()
 
     def pull(self) -> dict[str, Tensor]:
@@ -192,7 +196,7 @@ class ParameterServerClient:
 
     def close(self) -> None:
         """Wait until what was pushed is settled, and leave the run. A second call does nothing."""
-        if not self._is_closed and self._parameters is not None:
+        if not self._is_closed and self._parameters is not None and self._pid == os.getpid():
             try:
                 with contextlib.suppress(RunEnded):
                     self._parameters.finish()
@@ -211,10 +215,11 @@ class ParameterServerClient:
             self._leave(f"failed: {kind.__name__}")
 
     def _leave(self, reason: str) -> None:
-        if not self._is_closed:
+        """Leave the run; in a forked process nothing happens, since the parent goes on."""
+        if not self._is_closed and self._pid == os.getpid():
             self._is_closed = True
             atexit.unregister(self.close)
-            self._connections.close(reason)
+            self._connections.close(reason, failed=bool(reason))
 
     def _use(self, schema: Schema) -> Parameters:
         self._schema = schema
@@ -243,7 +248,7 @@ class ParameterServerClient:
             raise SettingsError(f"steps {steps!r}: must be a whole number") from error
         check_number("steps", steps, least=0, most=MOST_STEPS)
         parameters.adjusted_algorithm()  # raises RunEnded when the run is drained
-        gradient = _flat(schema, gradients)
+        gradient = flat(schema, gradients)
         self._keep(parameters.push_pull(gradient, computed_on=self._newest, steps=steps, pulls=pulls))
 
     def _keep(self, newest: Newest) -> None:
@@ -266,29 +271,3 @@ def _check(server: str, name: str, *, patience_seconds: float, resend_mib: float
     check_number("patience_seconds", patience_seconds, least=LEAST_SECONDS, most=MOST_SECONDS)
     check_number("resend_mib", resend_mib, least=0, most=MOST_MIB)
     check_name("name", name)
-
-
-def _flat(schema: Schema, tensors: Mapping[str, Any]) -> Tensor:
-    """A vector [P] of the tensors, None as zeros. Raises SchemaMismatch that names the first that does not fit."""
-    if unknown := tensors.keys() - {spec.name for spec in schema.specs}:
-        raise SchemaMismatch(
-            f"this run has no tensor {min(unknown)!r}, only {', '.join(spec.name for spec in schema.specs)}"
-        )
-    flat = torch.zeros(schema.size)
-    for name, view in schema.views(flat).items():
-        if name not in tensors:
-            raise SchemaMismatch(f"tensor {name!r} is missing; None stands for zeros")
-        if tensors[name] is not None:
-            tensor = _float32(name, tensors[name])
-            if tensor.shape != view.shape:
-                raise SchemaMismatch(f"tensor {name!r} has shape {list(tensor.shape)}, not {list(view.shape)}")
-            view.copy_(tensor)
-    return flat
-
-
-def _float32(name: str, value: Any) -> Tensor:
-    """A tensor of the caller's as float32 on the CPU. Raises SchemaMismatch for what has no numbers."""
-    try:
-        return torch.as_tensor(value).detach().to("cpu", torch.float32)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise SchemaMismatch(f"tensor {name!r} holds no numbers: {error}") from error

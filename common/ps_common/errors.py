@@ -1,8 +1,13 @@
 """Every error of ps-rl that a user may meet. A message names the flag, worker or tensor, and what to do."""
 
+# Codes of refusals of what a worker is: its flags, its code, its network.
+FINAL = {"bad_run", "bad_schema", "contradiction", "other_code", "protocol", "schema_mismatch", "unknown_codec"}
+
 
 class PsRlError(Exception):
     """Base of all errors that a program reports in one sentence instead of a traceback."""
+
+    is_final = False  # a program that is started again with the same flags would end with it, too
 
 
 class SettingsError(PsRlError):
@@ -20,6 +25,8 @@ class UnknownCodec(WireError):
 class SchemaMismatch(PsRlError):
     """Tensors that are not those of this run."""
 
+    is_final = True
+
 
 class RequestRefused(PsRlError):
     """The server refused a request."""
@@ -27,6 +34,7 @@ class RequestRefused(PsRlError):
     def __init__(self, code: str, reason: str) -> None:
         super().__init__(f"the server refused ({code}): {reason}")
         self.code = code
+        self.is_final = code in FINAL
         self.reason = reason
 
 

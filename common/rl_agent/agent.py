@@ -5,22 +5,22 @@ Training and evaluation build their agents here, so that both get the same. The 
 mode, in which dropout is off; FlatNetwork.learning changes that while a loss is differentiated.
 """
 
+import operator
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from ps_common.errors import CheckpointError, SettingsError
-from ps_common.protocol.names import check_name
+from ps_common.errors import CheckpointError
 from ps_common.protocol.tensors import Schema
 from ps_common.settings import run_spec
 from ps_common.settings.run_spec import RunSpec
 from rl_agent.algorithms.a3c import A3C
 from rl_agent.algorithms.action_values import EVALUATION_EPSILON, EpsilonGreedy
-from rl_agent.algorithms.algorithm import Algorithm, Loss, Outlook
+from rl_agent.algorithms.algorithm import Algorithm
 from rl_agent.algorithms.custom_algorithm import build_custom
 from rl_agent.algorithms.dqn import Dqn
 from rl_agent.algorithms.n_step_q import NStepQ
@@ -29,11 +29,12 @@ from rl_agent.algorithms.one_step_sarsa import OneStepSarsa
 from rl_agent.algorithms.replayed import ReplayedUpdates
 from rl_agent.algorithms.sac import Sac
 from rl_agent.environments.interface import Environments
-from rl_agent.environments.spaces import ActionSpace, DiscreteActions, Spaces
-from rl_agent.networks.compatibility import check_algorithm
-from rl_agent.networks.flat_network import FlatNetwork
+from rl_agent.environments.spaces import Spaces
+from rl_agent.networks.compatibility import LONG_VECTOR, ONE_HOT, check_algorithm
+from rl_agent.networks.flat_network import FlatNetwork, check_size, schema_of
+from rl_agent.networks.other_spaces import why_other
 from rl_agent.random_numbers import drawing
-from rl_agent.rollouts import RolloutCollector, Trajectory, Watcher
+from rl_agent.rollouts import RolloutCollector, Watcher
 
 METHODS: dict[type, type[A3C] | type[EpsilonGreedy] | type[Sac]] = {
     run_spec.A3CSettings: A3C,
@@ -65,6 +66,43 @@ def build_agent(run: RunSpec, spaces: Spaces, *, device: torch.device, seed: int
     return built
 
 
+def planned_network(run: RunSpec, spaces: Spaces) -> nn.Module:
+    """
+    The run's network to look at, drawn from other random numbers than an agent's: ours has no memory, and takes no time
+    to initialize. Raises SettingsError when the settings do not fit the spaces.
+    """
+    with torch.random.fork_rng(devices=[]):
+        if run.agent_parts:
+            return build_agent(run, spaces, device=torch.device("cpu"), seed=0).network
+        check_algorithm(run, spaces)
+        method: Any = METHODS[type(run.algorithm)]  # which takes settings of this type
+        with torch.device("meta"):
+            network: nn.Module = method.make_network(run.algorithm, run.network, spaces)
+        return network
+
+
+def planned_schema(run: RunSpec, spaces: Spaces) -> Schema:
+    """The tensors of the planned network. Raises SettingsError when a run can have no such network."""
+    network = planned_network(run, spaces)
+    is_long = len(spaces.observations.shape) == 1 and spaces.observations.shape[0] > LONG_VECTOR
+    shown = f"{spaces.observations} is shown, and {ONE_HOT}" if is_long else "give fewer or narrower --hidden layers"
+    check_size(network, flag=f"--network {run.network.name}", remedy=shown)
+    return schema_of(network)
+
+
+def why_not_of(
+    trained: Schema, run: RunSpec, spaces: Spaces, *, fits: Callable[[Schema, Schema], bool] = operator.eq
+) -> str:
+    """One sentence on weights of this schema that do not fit the run's network for these spaces."""
+    return why_other(
+        trained,
+        spaces,
+        environment=run.environment.id,
+        planned=lambda of: schema_of(planned_network(run, of)),
+        fits=fits,
+    )
+
+
 def trained_agent(
     run: RunSpec, spaces: Spaces, schema: Schema, weights: Tensor, *, global_steps: int, seed: int, origin: str
 ) -> Algorithm:
@@ -76,8 +114,8 @@ def trained_agent(
     with drawing(seed):  # the caller's generators do not move
         agent = build_agent(run, spaces, device=torch.device("cpu"), seed=seed)
     network = FlatNetwork(agent.network)
-    if sentence := network.schema.difference(schema):
-        raise CheckpointError(f"{origin}: the weights are of another network: {sentence}")
+    if network.schema != schema:
+        raise CheckpointError(f"{origin}: {why_not_of(schema, run, spaces)}")
     network.load(weights)
     agent.begin_unroll(global_steps)
     if isinstance(agent, EpsilonGreedy):
@@ -120,63 +158,3 @@ def keep_replay(agent: Algorithm, folder: Path | None, name: str, run_id: str, r
         report("the replay memory lies in memory, and begins empty (--replay-folder keeps it in a file)")
     else:
         replay.keep_in(folder / f"{name}.replay", run_id, report)
-
-
-MOST_STEPS = 32  # of the trial's unroll
-SEED = 0
-
-
-def check_custom_agent(run: RunSpec, environments: Environments, *, flag: str) -> None:
-    """
-    The trial of a custom network or algorithm before anything is started for its run: one short unroll, one gradient.
-
-    Every member that training uses is used once. Raises SettingsError that begins with the flag and names the return
-    value of a wrong torso or algorithm, or what the custom code raises.
-    """
-    device = torch.device("cpu")
-    agent = build_agent(run, environments, device=device, seed=SEED)
-    network = FlatNetwork(agent.network)
-    buffers = {name: buffer.clone() for name, buffer in agent.network.named_buffers()}
-    agent.begin_unroll(0)
-    unroll = collector_for(agent, environments, seed=SEED, most_steps=MOST_STEPS).collect()
-    _check_outlook(agent, unroll, environments.actions, flag)
-    batch = _first_batch(agent, unroll, flag)
-    with network.learning():
-        loss = agent.loss(batch)
-        if not (isinstance(loss, Loss) and loss.total.dim() == 0 and loss.total.requires_grad):
-            raise SettingsError(
-                f"{flag}: its loss must be a Loss whose total is one number with a gradient, not {loss}"
-            )
-        gradient, _ = network.gradient_of(loss.total, clip=agent.gradient_clip)
-    if not torch.isfinite(gradient).all():
-        raise SettingsError(f"{flag}: its first gradient has NaN or Inf in it")
-    for name, value in loss.meters.items():
-        check_name(f"{flag}: its meter", name)
-        if torch.as_tensor(value).numel() != 1:
-            raise SettingsError(f"{flag}: its meter {name} must be one number, not {value}")
-    for name, buffer in agent.network.named_buffers():
-        if name not in buffers or not torch.equal(buffer, buffers[name]):
-            raise SettingsError(
-                f"{flag}: its buffer {name} changes while it acts or learns, but the server changes parameters alone, "
-                "and each pull brings the buffer's first value back"
-            )
-
-
-def _check_outlook(agent: Algorithm, unroll: Trajectory, actions: ActionSpace, flag: str) -> None:
-    """The outlook as the live game asks for it, of one observation. Raises SettingsError."""
-    state = tuple(part[:1] for part in unroll.initial_state)
-    outlook = agent.outlook(unroll.observations[0, :1], state, unroll.starts[0, :1])
-    is_shown = isinstance(outlook, Outlook) and outlook.values.shape == (1,)
-    if is_shown and outlook.probabilities is not None and isinstance(actions, DiscreteActions):
-        is_shown = outlook.probabilities.shape[1:] == (actions.count,)
-    if not is_shown:
-        raise SettingsError(
-            f"{flag}: its outlook must be an Outlook with one value for each observation, and one probability for each "
-            f"action or None, not {outlook}"
-        )
-
-
-def _first_batch(agent: Algorithm, unroll: Trajectory, flag: str) -> Any:
-    for batch in agent.batches(unroll):
-        return batch
-    raise SettingsError(f"{flag}: its batches() gave no batch of an unroll; each batch becomes one push")

@@ -68,8 +68,8 @@ class Trajectory:
     starts: Tensor  # [T + 1, B] bool: the observation is the first of an episode
     actions: Tensor  # [T, B(, K)] int64 or [T, B, A] float32; T + 1 where the collector commits to the next action
     rewards: Tensor  # [T, B] unclipped; a run may replace the last of a lost game
-    discounts: Tensor  # [T, B] γ, and 0 only where the step terminated its episode
-    continues: Tensor  # [T, B] 0 where the step was the last of its episode, also by truncation; else 1
+    discounts: Tensor  # [T, B] γ, or 0 where the step ended its return (returns.py): never where it truncated alone
+    continues: Tensor  # [T, B] 0 where the step ended its return, or truncated its episode; else 1
     recorded: dict[str, Tensor]  # of the decisions, each [T, B]
     initial_state: State  # before the first observation
     final_state: State  # before the last observation

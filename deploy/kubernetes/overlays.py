@@ -67,6 +67,7 @@ spec:
   containers:
     - name: counting
       image: {image}
+      imagePullPolicy: IfNotPresent
       command: [nice, python, -m, benchmarks.trials.swarm, $(SERVERS), "{number}", "1", "8", /tmp/counters, /tmp/stop]
       env:
         - {{name: SERVERS, value: "ps-rl-server-0.ps-rl-server:5555,ps-rl-server-1.ps-rl-server:5555"}}

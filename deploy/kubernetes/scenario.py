@@ -45,7 +45,7 @@ def prepare(cluster: Cluster, folder: Path) -> None:
     }
     for secret, names in files.items():
         cluster.kubectl("create", "secret", "generic", secret, *(f"--from-file={keys / name}" for name in names))
-    cluster.kubectl("create", "secret", "generic", "ps-rl-page", "--from-literal=token=scenario")
+    cluster.kubectl("create", "secret", "generic", "ps-rl-page", "--from-literal=token=token-of-the-scenario")
     if volumes := os.environ.get("VOLUMES"):
         for number in range(5):
             cluster.kubectl("delete", "persistentvolume", f"{NAMESPACE}-{number}", "--ignore-not-found")
@@ -234,7 +234,7 @@ def drain(cluster: Cluster, fleet: Fleet) -> None:
 
 def metrics(cluster: Cluster) -> str:
     """Of the page of a server."""
-    address = "r.Request('http://127.0.0.1:8265/metrics', headers={'Authorization': 'Bearer scenario'})"
+    address = "r.Request('http://127.0.0.1:8265/metrics', headers={'Authorization': 'Bearer token-of-the-scenario'})"
     script = f"import urllib.request as r; print(r.urlopen({address}).read().decode())"
     return cluster.kubectl("exec", SERVERS[0], "-c", "page", "--", "python", "-c", script, check=False)
 

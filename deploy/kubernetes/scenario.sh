@@ -3,14 +3,14 @@
 # drained. Every step says how long it took; the first one that fails ends the scenario.
 #
 #   KUBECTL   command of a cluster's admin (kubectl); everything happens in the namespace ps-rl-scenario, made anew
-#   IMAGE     image that the cluster's nodes have or can pull (ps-rl:test); deploy/docker/image.sh makes an archive
+#   IMAGE     image that the cluster's nodes have or can pull (ps-rl:latest); deploy/docker/image.sh makes an archive
 #   NODE      command that runs another one on the node, as root, where there is one node: then processes are killed with
 #             SIGKILL, and a worker's link is cut. Without it pods are deleted at once instead, and no link is cut.
 #   VOLUMES   folder on the node for two volumes, where the cluster makes none by itself
 #   PYTHON    has our packages
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-export KUBECTL=${KUBECTL:-kubectl} IMAGE=${IMAGE:-ps-rl:test} PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH}
+export KUBECTL=${KUBECTL:-kubectl} IMAGE=${IMAGE:-ps-rl:latest} PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH}
 python=${PYTHON:-.venv/bin/python}
 
 if ! said=$($KUBECTL get nodes 2>&1); then

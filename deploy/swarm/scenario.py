@@ -128,7 +128,7 @@ def scenario(stack: Stack, keys: Path) -> None:
         server = containers(NODES[0], "server")[0]
         assert "cartpole-a3c" in docker(NODES[0], "exec", server, "role.sh", "status")
         page = lambda: docker(NODES[0], "service", "logs", f"{STACK}_web")  # noqa: E731
-        wait_for(lambda: ":8265/?token=" in page(), within_seconds=PATIENCE_SECONDS)
+        wait_for(lambda: ":8265/ (its token is in /token/token)" in page(), within_seconds=PATIENCE_SECONDS)
         docker(NODES[0], "cp", f"{server}:/runs", str(keys.parent))
         assert list(keys.parent.glob("runs/cartpole-a3c/checkpoints/*"))
     with step("four workers push, on both nodes"):

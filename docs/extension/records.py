@@ -64,5 +64,5 @@ def metrics() -> str:
     found = [(f"`{name}`", "gauge", text) for name, (text, _) in GAUGES.items()]
     found += [(f"`{name}_total`", "counter", text) for name, (text, _) in COUNTERS.items()]
     found.append(("`ps_rl_refused_total`", "counter", "Messages refused; the label `code` says why."))
-    found.append((f"`{STALENESS}`", "histogram", "Staleness of the pushes that were applied, in updates."))
+    found.append((f"`{STALENESS}`", "gauge histogram", "Staleness of the pushes that were applied, in updates."))
     return table(("metric", "kind", "meaning"), sorted(found))

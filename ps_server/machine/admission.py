@@ -4,7 +4,8 @@ Admission: which process may join a run under which worker id, and how the first
 A process draws a secret when it starts, and shows it in each HELLO. The server numbers the processes of a worker id in
 order of joining; that number is the incarnation. Of a secret it keeps a hash alone: no checkpoint and no standby holds
 the secret. A worker id belongs to the process that joined last. When its lease has ended, another process may take its
-place and supersede it. Where keys are asked for, a worker id stays with the first key that used it.
+place and supersede it. Where keys are asked for, a worker id stays with the first key that used it until its worker was
+silent for a day.
 """
 
 import hashlib
@@ -31,7 +32,8 @@ from ps_server.state.effects import Effect, LogLine, PeerId, Send
 from ps_server.state.guards import Denied
 from ps_server.state.training_run import TrainingRun
 
-# Worker ids of one run with an applied push. A checkpoint holds an account of each, about a hundred bytes, for good.
+# Worker ids of one run with an applied push, heard of in the last day. A checkpoint holds an account of each, of about
+# a hundred bytes.
 MAX_WORKERS = 100_000
 # New names that one connection may bring, at once and a second; and all connections with one key.
 OF_A_CONNECTION, OF_A_KEY = (10, 0.1), (10_000, 1.0)
@@ -61,8 +63,6 @@ def run_for(hello: Hello, run: TrainingRun | None, lineage: Lineage, *, override
         )
     if "float32" not in hello.codecs:
         raise Denied("unknown_codec", f"float32 is required, and the worker speaks only {', '.join(hello.codecs)}")
-    if run and hello.worker_id not in run.ledger.accounts and run.ledger.kept >= MAX_WORKERS:
-        raise Denied("too_many_workers", f"this run has seen {MAX_WORKERS} workers; start one under a name it knows")
     spec = run.spec if run else _decide(hello, overrides)
     adjusted = run.adjustments.settings if run else ()
     is_first = lineage.shard.number == 1  # shard 1 alone knows the settings of this moment
@@ -103,16 +103,24 @@ def proof_of(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()[:32]
 
 
-def incarnation_of(hello: Hello, account: Account | None, *, key: str, owner_lives: bool) -> int:
+def incarnation_of(
+    hello: Hello, account: Account | None, *, key: str, owner_lives: bool, may_return: bool, superseded: int
+) -> int:
     """
     The incarnation of the process that sent this HELLO. Raises Denied when the worker id belongs to another.
 
-    `account` is that of the newest process of this worker id; `owner_lives` says whether its lease may still run.
+    `account` is that of the newest process of this worker id; `owner_lives` says whether its lease may still run, and
+    `may_return` whether it was heard of in the last day. Processes up to the incarnation `superseded` were forgotten.
     """
-    if account is None:
-        return min(max(1, hello.incarnation), FURTHEST)
     name = hello.worker_id
-    if key and account.key and key != account.key:
+    if account is None:
+        if 0 < hello.incarnation <= superseded:
+            raise Denied("superseded", f"{name} was silent for so long that the run has forgotten it; start it anew")
+        if owner_lives:
+            reason = f"a process named {name} may have joined after the state that this server was restarted from"
+            raise Denied("name_taken", f"{reason}; names that it does not know are free after the length of a lease")
+        return max(superseded + 1, min(hello.incarnation, superseded + FURTHEST))
+    if key and account.key and key != account.key and may_return:
         raise Denied("not_yours", f"the name {name} belongs to a worker with another key; take another --name")
     if account.proof == proof_of(hello.secret):
         return account.incarnation
@@ -139,15 +147,15 @@ class Admission:
         before = run.ledger.accounts.get(worker)
         if run.adjustments.drained and (before is None or before.proof != proof_of(hello.secret)):
             raise Denied("drained", "this run is drained, and admits no worker before ps-ctl resume")
-        owner_lives = self.membership.may_live(worker, now=now)
-        incarnation = incarnation_of(hello, before, key=key, owner_lives=owner_lives)
+        owner_lives = self.membership.may_live(worker, now=now) and _may_have_an_owner(run, hello)
+        returns, superseded = self.membership.may_return(worker, now=now), run.ledger.superseded
+        incarnation = incarnation_of(
+            hello, before, key=key, owner_lives=owner_lives, may_return=returns, superseded=superseded
+        )
         if before is None and not self._may_bring_a_name(key or peer, now=now):
             whose = "key has" if key else "connection has"
             raise Denied("too_many_workers", f"this {whose} brought too many new names; take one that the run knows")
-        forgotten = run.ledger.to_forget(partial(self.membership.may_live, now=now)) if before is None else ()
-        for name in forgotten:
-            self.membership.forget(name)
-            self.pushes.gate.forget(name)
+        forgotten = self._forget(run, now=now) if before is None else ()
         self.pushes.gate.drop(worker)
         opened = Opened(
             incarnation=incarnation,
@@ -174,6 +182,18 @@ class Admission:
         opened = msgspec.structs.replace(opened, number=account.number)
         return effects + self.replication.forward(worker, opened, now=now)
 
+    def _forget(self, run: TrainingRun, *, now: float) -> tuple[str, ...]:
+        """The workers that are forgotten for a new name. Raises Denied when there is no place for it all the same."""
+        may_live, may_return = self.membership.may_live, self.membership.may_return
+        idle, kept = run.ledger.to_forget(partial(may_live, now=now), partial(may_return, now=now))
+        if run.ledger.kept - len(kept) >= MAX_WORKERS:
+            reason = f"this run has heard of {MAX_WORKERS} workers in the last day; start one under a name it knows"
+            raise Denied("too_many_workers", reason)
+        for name in (forgotten := (*idle, *kept)):
+            self.membership.forget(name)
+            self.pushes.gate.forget(name)
+        return forgotten
+
     def _may_bring_a_name(self, who: str | PeerId, *, now: float) -> bool:
         at_once, per_second = OF_A_KEY if isinstance(who, str) else OF_A_CONNECTION
         return self.new_names.allows(who, at_once=at_once, per_second=per_second, now=now)
@@ -198,6 +218,15 @@ class Admission:
             first_shard=run.first_shard,
             drained=run.adjustments.drained,
         )
+
+
+def _may_have_an_owner(run: TrainingRun, hello: Hello) -> bool:
+    """Whether another process may have the name of this one, as far as accounts tell."""
+    account = run.ledger.accounts.get(hello.worker_id)
+    if account is not None:
+        return not account.left
+    # A process with an incarnation was admitted by a server of this run: a name that is unknown here is its own.
+    return run.may_lack_workers and not hello.incarnation
 
 
 _NOTHING: dict[str, Any] = {"run": {}, "schema": ()} | dict.fromkeys(

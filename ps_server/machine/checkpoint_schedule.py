@@ -7,6 +7,7 @@ At most one is being written at a time; the shell writes it in the background.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from msgspec.structs import replace
 from torch import Tensor
 
 from ps_common.protocol.messages import CheckpointSaved, Refused
@@ -43,6 +44,7 @@ class Content:
     episodes: int = 0
     settings: int = 0
     number: int = 0
+    is_last: bool = False  # no worker joins after it
 
 
 class CheckpointSchedule:
@@ -57,13 +59,13 @@ class CheckpointSchedule:
         self.saved_version = saved_version  # in the newest completed checkpoint; 0 before the first
         self.saved_episodes = episodes  # in that checkpoint
         self.saved_settings = 0  # the version of the settings in that checkpoint
+        self.saved_at: float | None = None  # the moment of its content; None: an earlier server has written it
+        self.has_saved_last = False  # whether that checkpoint is the last one
         self._asked: dict[PeerId, int] = {}  # requests for a checkpoint that is not begun yet
         self._waiting: dict[PeerId, int] = {}  # requests for the one that is being written
-        self.every_seconds = every_seconds
-        self._due = now + every_seconds
+        self.every_seconds, self._due = every_seconds, now + every_seconds
         self._hurried = False  # a worker needs one before it is due
-        self._hurry_due = now
-        self._best_due = now
+        self._hurry_due = self._best_due = now
         self._writing: Content | None = None
         self._begun = now  # when the checkpoint in progress was begun
         self._age_seconds = 0.0  # how long the checkpoint in progress had taken at the last tick
@@ -137,8 +139,7 @@ class CheckpointSchedule:
         self._writing = content
         self._begun, self._age_seconds = now, 0.0
         self._waiting, self._asked = self._asked, {}
-        self._due = now + self.every_seconds
-        self._hurried = False
+        self._due, self._hurried = now + self.every_seconds, False
         self._hurry_due = now + HURRY_SECONDS
         self._best_due = now + self.every_seconds * BEST_SHARE
 
@@ -162,7 +163,8 @@ class CheckpointSchedule:
         """It is on disk; its pushes are durable once it is released. Returns the requests for it."""
         assert self._writing is not None, "the shell completed a checkpoint that was not started"
         self.saved_version, self.saved_episodes = self._writing.version, self._writing.episodes
-        self.saved_settings = self._writing.settings
+        self.saved_settings, self.saved_at = self._writing.settings, self._begun
+        self.has_saved_last = self._writing.is_last
         self._unreleased.append(self._writing)
         self.release(ledger, followed=followed)
         self.failing, self.error = False, ""
@@ -214,8 +216,7 @@ class Saving:
     def __init__(
         self, schedule: CheckpointSchedule, replication: Replication, refusals: Refusals, soundness: Soundness
     ) -> None:
-        self._schedule = schedule
-        self._soundness = soundness
+        self._schedule, self._soundness = schedule, soundness
         self._replication = replication
         self._refusals = refusals
         self._best_before: float | None = None  # mean return of the best checkpoint before the newest was begun
@@ -240,16 +241,19 @@ class Saving:
         self._schedule.ask(peer, request)
         return self.begin(run, now=now)
 
-    def begin(self, run: TrainingRun, *, now: float) -> list[Effect]:
-        """Begin one now, unless there are no weights, or one is being written."""
+    def begin(self, run: TrainingRun, *, now: float, is_last: bool = False) -> list[Effect]:
+        """Begin one now, unless there are no weights, or one is being written. `is_last`: no worker joins after it."""
         if run.store is None or self._schedule.is_writing:
             return []
         if not run.store.is_sound():  # useless checkpoints must not replace sound ones
             return self._not_begun(run.store.version)
-        self._best_before = run.progress.best_saved
+        self._best_before, number = run.progress.best_saved, self._replication.number
         best, milestone = run.progress.save_as_best(), self._milestone(run)
-        record, number = run.record(now=now), self._replication.number
-        content = Content(run.store.version, record.ledger, run.progress.episodes, run.adjustments.version, number)
+        run.was_followed = bool(self._replication.address)
+        record = replace(run.record(now=now), is_last=is_last, is_followed=run.was_followed)
+        content = Content(
+            record.version, record.ledger, record.progress.episodes, record.adjustments.version, number, is_last
+        )
         self._soundness.checkpoint_begun(run.store.version)
         self._schedule.started(content, now=now)
         keep, steps = run.spec.records.keep_checkpoints, run.progress.global_steps
@@ -257,10 +261,11 @@ class Saving:
 
     def completed(self, run: TrainingRun, path: str) -> list[Effect]:
         """The checkpoint is on disk."""
+        again = "checkpoints can be written again: " if self._schedule.failing else ""
         requests = self._schedule.completed(run.ledger, followed=self._replication.followed)
         version, where = self._schedule.saved_version, as_text(path, LONGEST_SENTENCE)
         replies = [Send(peer, CheckpointSaved(request=one, path=where, version=version)) for peer, one in requests]
-        return [*replies, LogLine(f"version {version} saved as {where}", kind="checkpoint")]
+        return [*replies, LogLine(f"{again}version {version} saved as {where}", kind="" if again else "checkpoint")]
 
     def failed(self, run: TrainingRun, reason: str) -> list[Effect]:
         """The checkpoint could not be written. Training goes on; the next one is tried soon."""

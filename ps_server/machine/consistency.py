@@ -12,16 +12,20 @@ sync    in rounds of one push from each worker, always the next of its sequence:
 Workers whose lease has ended, or that left, keep no push of another waiting.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from ps_common.protocol.messages import Push
+from ps_common.protocol.names import MOST
 from ps_common.protocol.record import Account
 from ps_common.protocol.wire import Buffer
 from ps_common.settings.run_spec import Consistency
 from ps_server.machine.membership import Member, Membership
 from ps_server.state.effects import PeerId
+
+SMALL = 64  # outdated entries that need not be cleared away
 
 
 class WaitingPush(msgspec.Struct, frozen=True, eq=False):
@@ -41,8 +45,8 @@ class ConsistencyGate:
     Invariants: a push waits once, however often it was sent; those of one worker are settled in order of sequence. All
     waiting pushes but one of each living worker are within the budget.
 
-    While the push that all others wait for has not come, a push that arrives costs the same with ten workers and with
-    a thousand.
+    A push that arrives is judged without a look at the pushes that wait and at the workers, however many they are, but
+    for the one that others have waited for. `look_again` looks at all: what happens to a worker counts then.
     """
 
     def __init__(self, settings: Consistency, through: Callable[[str], int], *, budget_bytes: int) -> None:
@@ -53,9 +57,12 @@ class ConsistencyGate:
         self._waiting: dict[str, dict[int, WaitingPush]] = {}  # by worker id and sequence; no inner dictionary is empty
         self.waiting_bytes = 0  # the sum over all waiting vectors
         self._awaited = ""  # a worker whose next push is needed before any other is settled; "" if that is not known
-        self._slowest = ""  # under ssp a worker with the least clock; "" if that is not known
-        self._clocks: dict[str, int] = {}  # pushes settled since it joined, plus the slowest clock then; of the living
-        self._has: dict[str, int] = {}  # the version that each of the living computes on, or an older one
+        self._fresh: dict[str, None] = {}  # workers whose waiting pushes have changed since they were judged
+        self._clocks: dict[str, int] = {}  # ssp: pushes settled since it joined, plus the slowest clock then
+        self._slowest: set[str] = set()  # workers with the least clock
+        self._least = 0  # that clock
+        self._has = _Oldest()  # paced: the version that each of the living computes on, or an older one
+        self._bases = _Oldest()  # the version that the oldest waiting push of a worker was computed on
         self._began = settings.quorum == 0  # whether the quorum was reached once
 
     def admit(self, push: WaitingPush, *, is_alive: Callable[[str], bool]) -> bool:
@@ -77,19 +84,23 @@ class ConsistencyGate:
             self._remove(worker, push.message.sequence)
         self._waiting.setdefault(worker, {})[push.message.sequence] = push
         self.waiting_bytes += push.size
+        self._fresh[worker] = None
         return True
 
     def pulled(self, worker_id: str, version: int) -> None:
         """A worker pulls this version. A second pull may be a retry, so that the first counts."""
-        self._has.setdefault(worker_id, version)
+        if self._settings.rule == "paced" and worker_id not in self._has:
+            self._has.put(worker_id, version)
 
     def settled(self, push: WaitingPush, *, epoch: int, version: int) -> None:
         """A push was applied or discarded; its reply brings this version of `epoch` if it asks for weights."""
         worker, message = push.member.worker_id, push.message
+        if self._settings.rule != "paced":
+            return
         if message.weight_codec is not None:
-            self._has[worker] = version
+            self._has.put(worker, version)
         elif worker in self._has and message.epoch == epoch:  # so it has pulled what it computed on
-            self._has[worker] = max(self._has[worker], min(message.computed_on, version))
+            self._has.put(worker, max(self._has[worker], min(message.computed_on, version)))
 
     def has_waiting(self, worker_id: str) -> bool:
         """Whether a push of this worker waits."""
@@ -112,7 +123,7 @@ class ConsistencyGate:
     def forget(self, worker_id: str) -> None:
         """The worker has no account any more."""
         self.drop(worker_id)
-        self._has.pop(worker_id, None)
+        self._has.discard(worker_id)
 
     def give_up(self, worker_id: str, oldest: int) -> None:
         """The worker will send no push before `oldest` again, and wants none of them settled."""
@@ -121,8 +132,14 @@ class ConsistencyGate:
 
     def drop_all(self) -> None:
         """The run is over."""
-        self._waiting.clear()
-        self.waiting_bytes = 0
+        for worker_id in list(self._waiting):
+            self.drop(worker_id)
+
+    def look_again(self, members: Membership) -> None:
+        """Time has passed, or a worker has come, gone, or stopped: whoever waited may have nobody to wait for."""
+        self._slowest.clear()
+        for worker in [worker for worker in self._has if not members.is_moving(worker)]:
+            self._has.discard(worker)
 
     def next(self, members: Membership, *, epoch: int, version: int) -> list[WaitingPush]:
         """
@@ -169,36 +186,44 @@ class ConsistencyGate:
         return self._together(set(self._waiting))
 
     def _next_of_ssp(self, members: Membership) -> list[WaitingPush]:
-        if not members.is_moving(self._slowest):
-            living = [member.worker_id for member in reversed(members.moving())]
+        if not self._slowest:
+            living = [member.worker_id for member in members.moving()]
             clock = min((self._clocks[worker] for worker in living if worker in self._clocks), default=0)
             self._clocks = {worker: self._clocks.get(worker, clock) for worker in living}
-            self._slowest = min(living, key=self._clocks.__getitem__, default="")
-        slowest = self._clocks.get(self._slowest, 0)
-        for worker in self._waiting:
-            if not members.is_moving(worker):
-                return [self._take(worker)]
-            clock = self._clocks.setdefault(worker, slowest)
-            if clock < slowest + self._settings.slack:
-                self._clocks[worker] = clock + 1
-                self._slowest = "" if worker == self._slowest else self._slowest
-                return [self._take(worker)]
+            self._least = min(self._clocks.values(), default=0)
+            self._slowest = {worker for worker, clock in self._clocks.items() if clock == self._least}
+            self._fresh = dict.fromkeys(self._waiting)
+        while self._fresh:
+            worker = next(iter(self._fresh))
+            if worker in self._waiting:
+                if not members.is_moving(worker):
+                    return [self._take(worker)]
+                clock = self._clocks.setdefault(worker, self._least)
+                if clock < self._least + self._settings.slack:
+                    self._clocks[worker] = clock + 1
+                    self._slowest.discard(worker)
+                    return [self._take(worker)]
+            del self._fresh[worker]  # until the slowest has moved
         return []
 
     def _next_of_paced(self, members: Membership, epoch: int, version: int) -> list[WaitingPush]:
-        living = {member.worker_id for member in members.moving()}
-        self._has = {worker: has for worker, has in self._has.items() if worker in living}
-        computed_on = self._has | {worker: self._computed_on(worker, epoch, version) for worker in self._waiting}
+        for worker in self._fresh:
+            if worker in self._waiting:
+                self._bases.put(worker, self._computed_on(worker, epoch))
+            else:
+                self._bases.discard(worker)
+        self._fresh.clear()
         # After one more update these would be more than `slack` late: so they are that update.
-        late = {worker for worker, base in computed_on.items() if version + 1 - base > self._settings.slack}
-        self._awaited = max(late - self._waiting.keys(), default="")
+        late = self._bases.before(version + 1 - self._settings.slack)
+        missing = self._has.before(version + 1 - self._settings.slack)
+        self._awaited = max((one for one in missing if one not in self._waiting and members.is_moving(one)), default="")
         if self._awaited:
             return []
-        return self._together(late or {min(self._waiting, key=computed_on.__getitem__)})
+        return self._together(late or [self._bases.first()])
 
-    def _computed_on(self, worker_id: str, epoch: int, version: int) -> int:
+    def _computed_on(self, worker_id: str, epoch: int) -> int:
         oldest = self._oldest(worker_id).message
-        return oldest.computed_on if oldest.epoch == epoch else version  # a push of another epoch counts as fresh
+        return oldest.computed_on if oldest.epoch == epoch else MOST  # a push of another epoch counts as fresh
 
     def _is_next(self, worker_id: str, sequence: int) -> bool:
         """Whether this push is kept already, or no other push of its worker can be settled before it."""
@@ -206,7 +231,7 @@ class ConsistencyGate:
         in_order = sequence == self._through(worker_id) + 1
         return sequence in waiting or in_order or (not waiting and self._settings.rule != "sync")
 
-    def _together(self, workers: set[str]) -> list[WaitingPush]:
+    def _together(self, workers: Iterable[str]) -> list[WaitingPush]:
         return sorted((self._take(worker) for worker in workers), key=lambda push: push.member.number)
 
     def _oldest(self, worker_id: str) -> WaitingPush:
@@ -223,4 +248,53 @@ class ConsistencyGate:
         if not pushes:
             del self._waiting[worker_id]
         self.waiting_bytes -= push.size
+        self._fresh[worker_id] = None
         return push
+
+
+class _Oldest:
+    """A version for each worker; to find the oldest costs no look at all of them."""
+
+    def __init__(self) -> None:
+        self._versions: dict[str, int] = {}
+        self._heap: list[tuple[int, int, str]] = []  # version, in order of arrival; an entry may be outdated
+        self._puts = 0
+
+    def __contains__(self, worker_id: str) -> bool:
+        return worker_id in self._versions
+
+    def __getitem__(self, worker_id: str) -> int:
+        return self._versions[worker_id]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._versions)
+
+    def put(self, worker_id: str, version: int) -> None:
+        if self._versions.get(worker_id) == version:
+            return
+        self._versions[worker_id] = version
+        self._puts += 1
+        heapq.heappush(self._heap, (version, self._puts, worker_id))
+        if len(self._heap) > 2 * len(self._versions) + SMALL:
+            self._heap = [(version, number, worker) for number, (worker, version) in enumerate(self._versions.items())]
+            heapq.heapify(self._heap)
+
+    def discard(self, worker_id: str) -> None:
+        self._versions.pop(worker_id, None)
+
+    def first(self) -> str:
+        """The worker of the oldest version, of several the one that has had it for longest."""
+        while self._versions.get(self._heap[0][2]) != self._heap[0][0]:
+            heapq.heappop(self._heap)
+        return self._heap[0][2]
+
+    def before(self, version: int) -> list[str]:
+        """The workers with older versions than this one."""
+        found: dict[str, tuple[int, int, str]] = {}
+        while self._heap and self._heap[0][0] < version:
+            entry = heapq.heappop(self._heap)
+            if self._versions.get(entry[2]) == entry[0]:
+                found[entry[2]] = entry
+        for entry in found.values():
+            heapq.heappush(self._heap, entry)
+        return list(found)

@@ -39,6 +39,7 @@ class Ending:
         self.gives_way_to = ""  # HOST:PORT of a server that has taken over what was served here before this one
         self.handed_over_to = ""  # HOST:PORT of the standby that has confirmed the handover
         self.reason = ""  # why the run is over
+        self.failed = False  # whether it is over because something in it went wrong
         self._phase: Phase | None = None
         self._exit_due = 0.0
         self._exited = False
@@ -50,7 +51,7 @@ class Ending:
         """DRAINING, HANDING_OVER or FENCED; None while the server goes on."""
         return self._phase
 
-    def drain(self, reason: str, *, uninformed: set[int], now: float) -> list[Effect]:
+    def drain(self, reason: str, *, failed: bool, uninformed: set[int], now: float) -> list[Effect]:
         """
         The run is over: send STOP, and exit when the workers have left, and the `uninformed` shards know it.
 
@@ -59,11 +60,12 @@ class Ending:
         if self._phase is not None:
             return []
         reason = as_text(reason, LONGEST_SENTENCE)  # it may have the path of a folder
-        self._uninformed = uninformed
+        self._uninformed, self.failed = uninformed, failed
         self._phase, self.reason, self._exit_due = Phase.DRAINING, reason, now + DRAIN_SECONDS
         self._pushes.gate.drop_all()
         stops = [Send(member.peer, Stop(reason=reason)) for member in self._membership.alive()]
-        return [LogLine(f"the run is over: {reason}", kind="end"), *stops, *self._replication.end(reason)]
+        line = f"the run has failed: {reason}" if failed else f"the run is over: {reason}"
+        return [LogLine(line, warning=failed, kind="end"), *stops, *self._replication.end(reason)]
 
     def reply(
         self, peer: PeerId, message: ToServer, run: TrainingRun | None, lineage: Lineage, *, now: float

@@ -14,6 +14,7 @@ from ps_common.protocol.messages import Hello, Settlement
 from ps_common.protocol.record import Account
 from ps_server.state.effects import PeerId
 
+SILENT_SECONDS = 24 * 3600.0  # far beyond the patience with which workers wait for a server (--patience-minutes 30)
 ALONE_SECONDS = 30.0  # without a worker, until the log says so
 ALONE = "no worker is alive: the run waits for one, and its minutes stand still"
 
@@ -79,6 +80,7 @@ class Membership:
         self._presumed_until = (
             now + lease_seconds
         )  # until then a worker of the server's former epoch may come back under any name
+        self._others_heard = now  # nobody that is not remembered was heard later
         self._expired = now  # when leases were ended last
         self.ended_leases = 0  # so far, with those of connections that a worker has replaced
         self._by_id: dict[str, Member] = {}
@@ -101,7 +103,9 @@ class Membership:
         member.environments = hello.environments  # a worker learns from its first WELCOME how many there are to be
         self._by_id[member.worker_id] = self._by_peer[peer] = self._living[member.worker_id] = member
         if len(self._by_id) > MAX_MEMBERS:
-            self._forget(min(self._by_id.values(), key=lambda one: (one.alive, one.last_heard)))
+            longest_silent = min(self._by_id.values(), key=lambda one: (one.alive, one.last_heard))
+            self._others_heard = max(self._others_heard, longest_silent.last_heard)
+            self._forget(longest_silent)
         return known
 
     def forget(self, worker_id: str) -> None:
@@ -114,17 +118,22 @@ class Membership:
         member = self._by_id.get(worker_id)
         return now < self._presumed_until if member is None else member.alive
 
+    def may_return(self, worker_id: str, *, now: float) -> bool:
+        """Whether this worker may still be waited for: it was heard of in the last day, or in the server's first."""
+        member = self._by_id.get(worker_id)
+        return now - (self._others_heard if member is None else member.last_heard) < SILENT_SECONDS
+
     def known_at(self, peer: PeerId) -> Member | None:
         """The member at this connection; its lease is not renewed."""
         return self._by_peer.get(peer)
 
     def heard_from(self, peer: PeerId, *, now: float) -> Member | None:
-        """The member at this connection, whose lease is renewed; None for a peer that is no member."""
+        """The member at this connection, whose lease is renewed; None for a peer that is none, or has said GOODBYE."""
         member = self._by_peer.get(peer)
-        if member is not None:
-            member.last_heard = now
-            member.alive, member.left = True, False
-            self._living[member.worker_id] = member
+        if member is None or member.left:
+            return None
+        member.last_heard, member.alive = now, True
+        self._living[member.worker_id] = member
         return member
 
     def leave(self, member: Member) -> None:
@@ -139,12 +148,6 @@ class Membership:
         for member in ended:
             self._end_lease(member)
         return ended
-
-    def prolong(self, seconds: float, *, now: float) -> None:
-        """The server read no messages for so long, until now: leases are longer by that."""
-        self._presumed_until += seconds
-        for member in self.alive():
-            member.last_heard = min(now, member.last_heard + seconds)
 
     def is_newly_alone(self, *, now: float) -> bool:
         """Whether no worker has been alive for ALONE_SECONDS; True once, until one was."""

@@ -111,7 +111,7 @@ class OperatorRequests:
             held = f"the standby {message.address} holds run {message.run_id}"
             raise Denied("other_run", f"this server has run {run.lineage.run_id}, and {held}")
         effects = self.replication.follow(peer, message, run, now=now)
-        if run.standby != message.address:
+        if run.standby != message.address or not run.was_followed:
             run.standby = message.address
             self.checkpoints.hurry()  # a restarted server asks the standby first whether it serves the run now
         return effects

@@ -178,18 +178,22 @@ class ParameterServer:
         """A line is in the log; now it becomes an event, for subscribers and the run's records."""
         return self._operators.subscriptions.add(line, self.run, now=now)
 
-    def was_away(self, seconds: float, *, now: float) -> None:
-        """The process was paused: for so long, silence says nothing about the workers."""
-        self.membership.prolong(seconds, now=now)
-
     @property
     def has_unsaved(self) -> bool:
         """Whether the run has an update, a game or an adjustment that the newest checkpoint lacks."""
         return self.run is not None and self.checkpoints.lacks(self.run)
 
-    def save(self, *, now: float) -> list[Effect]:
-        """Write a checkpoint now, unless there are no weights, one is being written, or this server is fenced."""
-        return [] if self.run is None or self.ending.fenced else self._saving.begin(self.run, now=now)
+    @property
+    def lacks_last_checkpoint(self) -> bool:
+        """Whether the run has weights, and its newest checkpoint is not that of a server that ends."""
+        return self.has_unsaved or (self.version > 0 and not self.checkpoints.has_saved_last)
+
+    def save(self, *, now: float, is_last: bool = False) -> list[Effect]:
+        """
+        Write a checkpoint now, unless there are no weights, one is being written, or this server is fenced. `is_last`:
+        nothing is received after it.
+        """
+        return [] if self.run is None or self.ending.fenced else self._saving.begin(self.run, now=now, is_last=is_last)
 
     def checkpoint_saved(self, path: str) -> list[Effect]:
         """The checkpoint that was being written is complete."""
@@ -207,11 +211,11 @@ class ParameterServer:
         try:
             return self._saving.go_back(self.run, checkpoint, vectors, record)
         except CheckpointError as error:
-            return self._end(str(error), now=now)
+            return self._end(str(error), failed=True, now=now)
 
     def recall_failed(self, reason: str, *, now: float) -> list[Effect]:
         """No sound checkpoint could be read."""
-        return self._end(NOTHING_TO_GO_BACK_TO + reason, now=now)
+        return self._end(NOTHING_TO_GO_BACK_TO + reason, failed=True, now=now)
 
     def _reply(
         self, peer: PeerId, member: Member | None, message: ToServer, vector: Sequence[Buffer], key: str, now: float
@@ -228,8 +232,9 @@ class ParameterServer:
                 return self._operators.reply(self.run, peer, message, self.lineage, key=key, now=now)
             case messages.Fence():
                 return [Send(peer, leading(message.request, self.lineage))]
-            case messages.StopRequest():
-                return [Send(peer, messages.Stopping(request=message.request)), *self._end(message.reason, now=now)]
+            case messages.StopRequest(reason=reason, failed=failed):
+                stopping = Send(peer, messages.Stopping(request=message.request))
+                return [stopping, *self._end(reason, failed=failed, now=now)]
             case messages.Goodbye() if member is None:
                 return [Send(peer, messages.Farewell(request=message.request))]
         assert self.run is not None, "the other requests are for a run, which HELLO decides"
@@ -257,9 +262,11 @@ class ParameterServer:
             run_id=self.lineage.run_id,
             epoch=self.epoch,
             ending=self.ending.reason,
+            failed=self.ending.failed,
             refused=dict(self.refusals.counts),
             not_modified=self.pushes.not_modified,
             checkpoint_version=self.checkpoints.saved_version,
+            checkpoint_age_seconds=None if self.checkpoints.saved_at is None else now - self.checkpoints.saved_at,
             checkpoint_failures=self.checkpoints.failures,
             checkpoint_error=self.checkpoints.error,
             checkpoint_seconds=self.checkpoints.every_seconds,
@@ -278,11 +285,12 @@ class ParameterServer:
         return [LogLine(ALONE, warning=True)] if waits else []
 
     def _end_if_over(self, *, now: float) -> list[Effect]:
-        return self._end(reason, now=now) if (reason := self.first_shard.end_reason(self.run, now=now)) else []
+        reason = self.first_shard.end_reason(self.run, now=now)
+        return self._end(reason, failed=self.first_shard.another_failed, now=now) if reason else []
 
-    def _end(self, reason: str, *, now: float) -> list[Effect]:
+    def _end(self, reason: str, *, failed: bool, now: float) -> list[Effect]:
         """The run is over: send STOP, save, and exit when the workers have left."""
-        ends = self.ending.drain(reason, uninformed=self.first_shard.uninformed, now=now)
+        ends = self.ending.drain(reason, failed=failed, uninformed=self.first_shard.uninformed, now=now)
         return [*ends, *self.save(now=now)] if ends else []
 
     def leave(self, *, now: float) -> list[Effect]:

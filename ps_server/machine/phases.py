@@ -58,10 +58,14 @@ class Sender:
 ANYBODY = Sender()
 
 
+def takes_an_admin(message: ToServer) -> bool:
+    """Whether this request takes an admin's key, where keys are asked for."""
+    return type(message) in ADMINS_ONLY or (isinstance(message, messages.RunRequest) and message.ending != "")
+
+
 def check_sender(message: ToServer, sender: Sender, *, is_member: bool) -> None:
     """Raises Denied when this sender may not say that, whatever the phase."""
     if not is_member and type(message) not in FROM_ANYBODY:
         raise Denied("unknown_worker", "send HELLO first, on this connection")
-    ends = isinstance(message, messages.RunRequest) and message.ending
-    if not sender.is_admin and (ends or type(message) in ADMINS_ONLY):
+    if not sender.is_admin and takes_an_admin(message):
         raise Denied("not_admin", "adjusting, saving, stopping and following the run takes an admin's key")

@@ -106,7 +106,7 @@ class PushPipeline:
         elif is_damaged(vector, push.check):
             raise Denied(DAMAGED, f"the gradient of push {push.sequence} does not have its checksum; send it again")
         elif self.gate.admit(waiting, is_alive=self._membership.is_alive):
-            effects += self.settle_ready(now=now)
+            effects += self._settle_next(run, now=now)
         else:
             reason = f"push {push.sequence} would wait here, and older ones take the memory; send it again after those"
             raise Denied("outside_window", reason)
@@ -122,10 +122,19 @@ class PushPipeline:
     # -- settlement ---------------------------------------------------------------------------------------------------
 
     def settle_ready(self, *, now: float) -> list[Effect]:
-        """Settle the pushes that the gate lets through, until none is left or the run is over; none while paused."""
+        """
+        Time has passed, or a worker or a setting has changed: settle the pushes that nothing holds up any more, until
+        none is left or the run is over.
+        """
+        if self._run is None:
+            return []
+        self.gate.look_again(self._membership)
+        return self._settle_next(self._run, now=now)
+
+    def _settle_next(self, run: TrainingRun, *, now: float) -> list[Effect]:
+        """Settle the pushes that the gate lets through; none while paused."""
         effects: list[Effect] = []
-        run = self._run
-        if run is None or run.store is None or run.adjustments.holds_pushes:
+        if run.store is None or run.adjustments.holds_pushes:
             return effects
         if self._first_shard.holds(run, now=now):
             return effects

@@ -63,13 +63,14 @@ class WorkerRequests:
                 return self._report(run, member, request, now=now)
             case Frame():
                 return forwarded(member, request, now=now)
-            case Goodbye(reason=reason):
+            case Goodbye(reason=reason, failed=failed):
                 self.membership.leave(member)
+                run.ledger.left(member.worker_id)
                 why = f": {reason}" if reason else ""
                 farewell = Send(member.peer, Farewell(request=request.request))
                 return [
                     farewell,
-                    LogLine(f"{member.worker_id} left{why}", worker_id=member.worker_id),
+                    LogLine(f"{member.worker_id} left{why}", warning=failed, worker_id=member.worker_id),
                     *self.pushes.settle_ready(now=now),
                 ]
 

@@ -1,5 +1,6 @@
 """The history of a run: rows of its status, of its workers and of its games, in files of bounded size."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -30,25 +31,28 @@ class MetricsFiles:
         self._run = BoundedLinesFile(run_folder / METRICS, most_bytes=METRICS_BYTES, thin=evenly_in_time)
         self._workers = BoundedLinesFile(run_folder / WORKERS, most_bytes=METRICS_BYTES, thin=evenly_in_time)
         self._due = self._workers_due = 0.0
+        self._meters: dict[str, float] = {}  # the newest, for the last row: by then the workers have left
 
     def add(self, status: Status, *, now: float, time_of_day: float) -> None:
         """Add the rows that are due."""
         if now >= self._due:
             self._due = now + min(max(FIRST_SECONDS, 60 * status.minutes / PARTS), EVERY_SECONDS)
-            self._add_run(status, time_of_day)
+            meters = mean_meters(status)
+            self._meters = meters or self._meters
+            self._add_run(status, time_of_day, meters)
         if now >= self._workers_due and status.workers:
             self._workers_due = now + WORKERS_EVERY_SECONDS
             self._add_workers(status, time_of_day)
 
     def close(self, status: Status, *, time_of_day: float) -> None:
         """Add the last rows."""
-        self._add_run(status, time_of_day)
+        self._add_run(status, time_of_day, mean_meters(status) or self._meters)
         self._add_workers(status, time_of_day)
         self._run.close()
         self._workers.close()
 
-    def _add_run(self, status: Status, time_of_day: float) -> None:
-        row = msgspec.structs.asdict(status) | {"time": time_of_day, "meters": mean_meters(status)}
+    def _add_run(self, status: Status, time_of_day: float, meters: Mapping[str, float]) -> None:
+        row = msgspec.structs.asdict(status) | {"time": time_of_day, "meters": meters}
         del row["workers"], row["adjustments"], row["shard"]  # in files of their own; in the name of the folder
         self._run.add([row])
 

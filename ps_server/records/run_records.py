@@ -15,7 +15,7 @@ from pathlib import Path
 from ps_common.program.output import WriterThread
 from ps_common.protocol.status import Status
 from ps_common.run_folder.endpoint_file import remove_endpoint, write_endpoint
-from ps_common.run_folder.paths import ENDPOINT, EVENTS, write_whole
+from ps_common.run_folder.paths import ENDPOINT, EVENTS, TENSORBOARD, write_whole
 from ps_common.run_folder.run_rows import EventRow
 from ps_common.settings.run_files import SETTINGS
 from ps_common.settings.run_spec import RunSpec
@@ -41,11 +41,13 @@ class RunRecords:
         self._files = _RecordFiles(folder, endpoint)
         self._spec = spec
         self._written: RunSpec | None = None
+        self._global_steps: int | None = None  # T when something was recorded last
         self._warned_of = 0  # dropped records
         self._writer = WriterThread("records-writer", most=most_waiting)
 
     def tick(self, status: Status) -> None:
         """Record the status, if it is due."""
+        self._global_steps = status.global_steps
         self._add_spec()
         self._do(
             partial(self._files.metrics.add, status, now=time.monotonic(), time_of_day=time.time()),
@@ -58,6 +60,7 @@ class RunRecords:
             self._do(partial(self._files.add_event, record, time.time()))
             return
         self._add_spec()
+        self._global_steps = record.global_steps
         self._do(partial(self._files.add_report, record), size=1 + len(record.episodes) + len(record.staleness) // 16)
 
     def close(self, status: Status) -> bool:
@@ -74,7 +77,7 @@ class RunRecords:
         spec = self._spec()
         if spec is not None and (spec != self._written or self._files.lacks_settings):
             self._written = spec
-            self._do(partial(self._files.add_spec, spec))
+            self._do(partial(self._files.add_spec, spec, self._global_steps))
 
     def _do(self, work: Callable[[], None], *, size: int = 1) -> None:
         self._writer.do(work, size=size)
@@ -107,17 +110,19 @@ class _RecordFiles:
     def add_event(self, record: RecordEvent, time_of_day: float) -> None:
         self._events.add([EventRow.of(record.event, epoch=record.epoch, time=time_of_day)])
 
-    def add_spec(self, spec: RunSpec) -> None:
+    def add_spec(self, spec: RunSpec, global_steps: int | None) -> None:
+        what = SETTINGS
         try:
             write_whole(self._folder / SETTINGS, spec.to_toml())
-            self._begin_summaries(spec)
+            what = TENSORBOARD
+            self._begin_summaries(spec, global_steps)
             self.lacks_settings = False
         except OSError as error:
             if not self.lacks_settings:
-                log.warning("%s: cannot be written, the run goes on without it: %s", SETTINGS, error.strerror)
+                log.warning("%s: cannot be written, the run goes on without it: %s", what, error.strerror)
             self.lacks_settings = True
 
-    def _begin_summaries(self, spec: RunSpec) -> None:
+    def _begin_summaries(self, spec: RunSpec, global_steps: int | None) -> None:
         """A change of other settings leaves the event file as it is. Raises OSError."""
         before = self._spec
         if before is not None and (before.records, before.environment) == (spec.records, spec.environment):
@@ -126,7 +131,7 @@ class _RecordFiles:
             self._summaries.close()
             self._summaries = self._spec = None
         if spec.records.summaries != "none":
-            self._summaries = Summaries(self._folder, spec)
+            self._summaries = Summaries(self._folder, spec, global_steps=global_steps)
         self._spec = spec
 
     def close(self, status: Status, time_of_day: float) -> None:

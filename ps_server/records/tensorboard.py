@@ -9,6 +9,7 @@ libraries' own writers, whose queue then fills up.
 
 import contextlib
 import itertools
+import math
 import struct
 import time
 from collections import defaultdict, deque
@@ -17,12 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from tensorboardX.proto.event_pb2 import Event
+from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.proto.summary_pb2 import Summary
 from tensorboardX.record_writer import masked_crc32c
 from tensorboardX.summary import make_histogram
 
 from ps_common.run_folder.paths import GAME_GIFS, GIFS, TENSORBOARD
+from ps_common.settings.regular_file import content_of, made_folder, opened_to_write
 from ps_common.settings.run_spec import RunSpec
 from ps_server.records.bounded_file import AppendedFile
 from ps_server.state.effects import RecordReport
@@ -173,8 +175,8 @@ class GameGifs:
         if newest is None or newest.name == self._last:
             return {}
         with contextlib.suppress(OSError):
-            gif = newest.read_bytes()
-            if gif.startswith(b"GIF8") and gif.endswith(b";") and len(gif) <= MOST_GIF_BYTES:
+            gif = content_of(newest, most_bytes=MOST_GIF_BYTES)
+            if gif.startswith(b"GIF8") and gif.endswith(b";"):
                 self._last = newest.name
                 return {GAME: gif}
         return {}
@@ -183,30 +185,50 @@ class GameGifs:
 class EventFile:
     """
     An event file in RUN_DIR/tensorboard, or in the folder `within` it; a resumed run begins another, which TensorBoard
-    joins to the first.
+    joins to the first. Where T goes back, a session begins, with which TensorBoard drops the points from its T on.
 
     A full disk is reported once and does not end the run.
     """
 
-    def __init__(self, run_folder: Path, within: str = "") -> None:
-        """Raises OSError."""
-        folder = run_folder / TENSORBOARD / within
-        folder.mkdir(exist_ok=True)
+    def __init__(self, run_folder: Path, within: str = "", *, newest: float = math.inf) -> None:
+        """`newest`: T of the newest point of earlier files, as far as that is known. Raises OSError."""
+        folder = made_folder(run_folder / TENSORBOARD)
+        folder = made_folder(folder / within) if within else folder
         # TensorBoard recognises its files by the middle of the name, and orders them by the time at its end.
         path = folder / f"events.out.tfevents.{time.time_ns()}"
-        self._file = AppendedFile(path.open("ab", buffering=0), TENSORBOARD)
+        self._file = AppendedFile(opened_to_write(path), TENSORBOARD)
+        self._newest = newest
+        self._tags: set[str] = set()  # that have a point at the newest T
         self._write(Event(wall_time=time.time(), file_version="brain.Event:2"))
 
+    def begin_session(self, global_steps: int) -> bool:
+        """Points of this T and later ones that are there are no part of the run. Returns whether that is written."""
+        is_written = self._write(
+            Event(wall_time=time.time(), step=global_steps, session_log=SessionLog(status=SessionLog.START))
+        )
+        if is_written:
+            self._newest = global_steps
+            self._tags.clear()
+        return is_written
+
     def add(self, point: Iterable[tuple[str, Value]], *, global_steps: int) -> None:
-        """Append values at one T, each with its tag."""
-        summary = Summary(value=itertools.starmap(_tagged, point))
-        self._write(Event(wall_time=time.time(), step=global_steps, summary=summary))
+        """Append values at one T, each with its tag; a tag that has one at this T keeps it."""
+        if global_steps < self._newest and not self.begin_session(global_steps):
+            return
+        if global_steps > self._newest:
+            self._tags.clear()
+        self._newest = global_steps
+        new = [(tag, value) for tag, value in point if tag not in self._tags]
+        self._tags.update(tag for tag, _ in new)
+        if new:
+            summary = Summary(value=itertools.starmap(_tagged, new))
+            self._write(Event(wall_time=time.time(), step=global_steps, summary=summary))
 
     def close(self) -> None:
         self._file.close()
 
-    def _write(self, event: Event) -> None:
-        self._file.add(_framed(event.SerializeToString()))
+    def _write(self, event: Event) -> bool:
+        return self._file.add(_framed(event.SerializeToString())) > 0
 
 
 def _tagged(tag: str, value: Value) -> Summary.Value:
@@ -237,8 +259,8 @@ def _framed(data: bytes) -> bytes:
 class Summaries:
     """The summaries of one run, from its reports to the event file."""
 
-    def __init__(self, folder: Path, spec: RunSpec) -> None:
-        """Raises OSError."""
+    def __init__(self, folder: Path, spec: RunSpec, *, global_steps: int | None = None) -> None:
+        """`global_steps`: the T that the run goes on from, if that is known. Raises OSError."""
         self._points = SummaryPoints(
             STYLES[spec.records.summaries],
             every_updates=spec.records.summary_every_updates,
@@ -247,6 +269,8 @@ class Summaries:
         self._histograms = SummaryHistograms()
         self._gifs = GameGifs(folder) if spec.records.gif_every_episodes else None
         self._file = EventFile(folder)
+        if global_steps is not None:
+            self._file.begin_session(global_steps + 1)
         self._global_steps = 0  # at the last report
 
     def add(self, report: RecordReport) -> None:

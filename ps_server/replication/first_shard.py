@@ -59,6 +59,11 @@ class FirstShard:
         return self.ending if self.ending or self.is_followed or run is None else run.end_reason(now=now)
 
     @property
+    def another_failed(self) -> bool:
+        """Whether another shard cannot go on, as it has said to this one, which is shard 1."""
+        return bool(self.ending) and not self.is_followed
+
+    @property
     def uninformed(self) -> set[int]:
         """The shards that do not know yet that the run is over, when this server ends it."""
         if self.is_followed:

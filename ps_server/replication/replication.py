@@ -149,7 +149,7 @@ class Replication:
         together: bool = False,
         now: float,
     ) -> list[Effect]:
-        """A message has changed the run. Its vector is copied: it may lie in a mapped segment of its worker."""
+        """A message has changed the run. Its vector does not change any more."""
         standby = self._standby
         if standby is None or standby.is_dropped:
             return []
@@ -157,7 +157,7 @@ class Replication:
         update = Update(
             request=standby.request, number=self.number, worker_id=worker_id, message=message, together=together
         )
-        standby.backlog.add(update, [bytes(buffer) for buffer in vector], now=now)
+        standby.backlog.add(update, vector, now=now)
         if standby.backlog.update_bytes > BACKLOG_BYTES and len(standby.backlog) > WINDOW:
             return self._drop(standby, "its backlog takes too much memory here", now=now)
         return self._send_waiting(now=now)

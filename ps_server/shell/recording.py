@@ -6,8 +6,9 @@ out and counted. No chatter can hide a warning, and no peer the lines of another
 
 A recording begins with the whole state of the machine. Each call of it follows: its method, its arguments, and what it
 decided. So the machine can be fed again (tests/simulation/replay.py). Of vectors it has the lengths alone, unless they
-are asked for. A full file is kept as FILE.before, and another begins with the state of that moment. All is written by a
-thread of its own; a disk that fails, or is slower than what comes, ends the recording and not the server.
+are asked for; for a worker's secret it has the hash, for the proof of an epoch what it proved. A full file is kept as
+FILE.before, and another begins with the state of that moment. All is written by a thread of its own; a disk that fails,
+or is slower than what comes, ends the recording and not the server.
 """
 
 import contextlib
@@ -27,9 +28,12 @@ import msgspec
 import numpy as np
 from torch import Tensor
 
-from ps_common.protocol.messages import settlement_of
+from ps_common.protocol.lineage import Lineage
+from ps_common.protocol.messages import Hello, settlement_of
 from ps_common.protocol.tensors import Schema
 from ps_common.release import release
+from ps_common.settings.regular_file import opened_to_write
+from ps_server.machine.admission import proof_of
 from ps_server.machine.parameter_server import ParameterServer
 from ps_server.machine.phases import ANYBODY
 from ps_server.machine.subscriptions import LineLimit
@@ -38,7 +42,8 @@ from ps_server.state.effects import Effect, LogLine, Send
 from ps_server.state.weight_store import WeightStore
 
 AT_ONCE, PER_SECOND = 200, 10.0  # hundreds of workers may join at the same moment
-KIND = "ps-rl recording 1"
+KIND = "ps-rl recording 2"
+PROVEN, LEAST_SECRET = "proven", 16  # for the proof of an epoch; characters: a shorter text may be part of another
 CALLS = {
     "receive", "receive_from_primary", "receive_from_first_shard", "unreadable", "tick", "logged", "was_away", "save",
     "checkpoint_saved", "checkpoint_failed", "recalled", "recall_failed", "leave", "fence",
@@ -82,8 +87,9 @@ class Image:
     [type, content], and stands as [its number] elsewhere.
     """
 
-    def __init__(self, *, vectors: bool) -> None:
+    def __init__(self, lineage: Lineage | None, *, vectors: bool) -> None:
         self.nodes: list[Any] = []
+        self._lineage = lineage
         self._vectors = vectors
         self._known: dict[int, tuple[int, Any]] = {}  # by id; the object is kept, so that no other gets its id
 
@@ -94,8 +100,7 @@ class Image:
             return value
         name, is_message = _about(kind)  # type: ignore[arg-type]
         if is_message:
-            has_vector = getattr(value, "inline", b"") and not self._vectors
-            return [name, ENCODER.encode(msgspec.structs.replace(value, inline=b"") if has_vector else value)]
+            return [name, ENCODER.encode(msgspec.structs.replace(value, **self._changes(value)))]
         if kind in (memoryview, bytes, bytearray, Tensor, np.ndarray):
             shape = list(value.shape) if kind is Tensor else memoryview(value).nbytes
             return [shape, np.asarray(value).tobytes() if self._vectors else b"", None]
@@ -104,6 +109,16 @@ class Image:
             self.nodes.append(None)
             self.nodes[self._known[id(value)][0]] = [name, self._content(value)]
         return [self._known[id(value)][0]]
+
+    def _changes(self, value: Any) -> dict[str, Any]:
+        """The fields of a message that are recorded as something else."""
+        changes: dict[str, Any] = {"secret": proof_of(value.secret)} if isinstance(value, Hello) else {}
+        if getattr(value, "inline", b"") and not self._vectors:
+            changes["inline"] = b""
+        if proof := getattr(value, "epoch_proof", ""):
+            epoch = value.latest_epoch if hasattr(value, "latest_epoch") else value.epoch
+            changes["epoch_proof"] = PROVEN if self._lineage and self._lineage.proves(epoch, proof) else ""
+        return changes
 
     def _content(self, value: Any) -> Any:
         if type(value) is list:
@@ -140,14 +155,18 @@ def _about(kind: type) -> tuple[str, bool]:
 
 def beginning(machine: ParameterServer | Standby, *, vectors: bool, broken: str = "") -> bytes:
     """The first row of a recording: the state of the machine, and what cannot be of it, if anything."""
-    image = Image(vectors=vectors)
-    root = image.of(machine)
-    return framed([KIND, release(), root, image.nodes, vectors, broken])
+    image = Image(lineage := _lineage_of(machine), vectors=vectors)
+    return framed([KIND, release(), image.of(machine), image.nodes, vectors, broken], lineage)
 
 
-def framed(row: Sequence[Any]) -> bytes:
-    """The length of a row, and the row."""
-    encoded = ENCODER.encode(row)
+def _lineage_of(machine: ParameterServer | Standby) -> Lineage | None:
+    return machine.lineage if isinstance(machine, ParameterServer) else getattr(machine.run, "lineage", None)
+
+
+def framed(row: Sequence[Any], lineage: Lineage | None = None) -> bytes:
+    """The length of a row, and the row, in which an equally long text stands for the secret of the run."""
+    encoded, secret = ENCODER.encode(row), lineage.secret.encode() if lineage else b""
+    encoded = encoded.replace(secret, b"x" * len(secret)) if len(secret) >= LEAST_SECRET else encoded
     return len(encoded).to_bytes(4, "little") + encoded
 
 
@@ -221,13 +240,13 @@ class Recording:
         return call
 
     def _add(self, name: str, arguments: Sequence[Any], named: dict[str, Any], effects: list[Effect]) -> None:
-        image = Image(vectors=self._vectors)
+        image = Image(lineage := _lineage_of(self._machine), vectors=self._vectors)
         if named.get("sender") is ANYBODY:
             del named["sender"]
         values = list(map(image.of, arguments)), {key: image.of(one) for key, one in named.items()}
         machine, before = self._machine, self._run
         self._run = machine.run
-        self._keep(framed([name, *values, image.nodes, decisions(effects)]))
+        self._keep(framed([name, *values, image.nodes, decisions(effects)], lineage))
         if self._size > self._most_bytes or (isinstance(machine, Standby) and machine.run is not before):
             self._begin()  # a standby's run comes as vectors
         if isinstance(machine, Standby) and machine.server is not None and "tick" not in vars(machine.server):
@@ -273,7 +292,7 @@ class Recording:
                         opened.close()
                         if self._path.is_file():
                             self._path.replace(f"{self._path}.before")
-                        file = opened.enter_context(self._path.open("wb"))
+                        file = opened.enter_context(opened_to_write(self._path, anew=True, mode=0o600))
                     elif not self._is_over:
                         file.write(batch)
                         file.flush()

@@ -16,6 +16,7 @@ import zmq
 
 from ps_common.errors import CheckpointError, SettingsError, WireError
 from ps_common.program.resources import memory_of_this_process
+from ps_common.program.running_clock import RunningClock
 from ps_common.protocol.messages import Hello, Refused, Welcome
 from ps_common.protocol.status import Status
 from ps_common.protocol.wire import read_to_server, take_places
@@ -23,7 +24,7 @@ from ps_common.release import at_this_release
 from ps_common.sockets.zmq_sockets import bind, receive_frames
 from ps_server.machine.flow_control import RECEIVE_BYTES
 from ps_server.machine.parameter_server import ParameterServer
-from ps_server.machine.phases import ANYBODY, Sender
+from ps_server.machine.phases import ANYBODY, Sender, takes_an_admin
 from ps_server.shell.access_control import AccessControl
 from ps_server.shell.connections import Connections
 from ps_server.shell.mapped_segments import MappedSegments
@@ -36,8 +37,7 @@ from ps_server.state.effects import Effect, PeerId, RecordEvent, RecordReport, S
 from ps_server.storage.checkpoint_writer import CheckpointWriter, Written
 
 TICK_SECONDS = 0.25
-AWAY_SECONDS = 0.5  # a tick later than this: messages of workers may have waited meanwhile
-BURST = 64  # messages between two readings of the clock
+BURST = 64  # messages between two looks at what else is due
 SAVE_SECONDS = 60.0  # for the last checkpoint, at least
 SLOWER = 4.0  # times the longest checkpoint so far, where that is more
 CHECK_SECONDS = 1.0  # between two looks of the machine at its own invariants, unless they take more than
@@ -59,9 +59,13 @@ class ZmqServer:
         port: int,
         receive_bytes: int = RECEIVE_BYTES,
         access_control: AccessControl | None = None,
+        clock: RunningClock | None = None,
     ) -> None:
         """Binds at once, port 0 to a free one, or raises SettingsError. Without `access_control` all may connect."""
         self._server = server
+        self._clock = clock or RunningClock()  # by which the machine was made
+        if isinstance(server, Standby):
+            self._clock.on_pause = lambda seconds, now: server.was_away(seconds, now=now)  # it may be recorded
         self._writer = writer
         self._context = zmq.Context()
         self._socket = router_socket(self._context)
@@ -77,17 +81,14 @@ class ZmqServer:
             budget_bytes=receive_bytes,
             is_locked=access_control is not None,
         )
-        self._segments = MappedSegments()
-        self._lines = LogLines()
+        self._segments, self._lines = MappedSegments(), LogLines()
         self._replies = SendQueue(self._socket, place=self._segments.write_reply, renewed=self._renewed)
-        self._exit = False
-        self.broken = ""  # what is wrong with the machine's state, for which the server ends
+        self._exit, self.broken = False, ""  # what is wrong with the machine's state, for which the server ends
         self._check_due = 0.0
         self._on_record: Callable[[RecordReport | RecordEvent], None] | None = None
         self._poller = zmq.Poller()
         self._poller.register(self._socket, zmq.POLLIN)
-        keys = access_control.server_keys if access_control is not None else None
-        self._others = OtherServers(self._context, self._poller, keys)
+        self._others = OtherServers(self._context, self._poller, access_control.server_keys if access_control else None)
         self.host, self.port = self._bind(host, port)
 
     @property
@@ -104,33 +105,30 @@ class ZmqServer:
     ) -> None:
         """Serve until the run ends or `leaving`. `on_tick` gets each status, `on_record` reports and events."""
         self._on_record = on_record
-        next_tick = time.monotonic()
-        is_leaving = False
+        next_tick, is_leaving = self._clock.now(), False
         while not self._exit:
             if not is_leaving and leaving():
                 is_leaving = True
-                self._do(self._server.leave(now=time.monotonic()))
+                self._do(self._server.leave(now=self._clock.now()))
                 continue
             due = min(next_tick, self._replies.next_due() or next_tick, self._connections.next_look)
-            wait = max(0.0, due - time.monotonic())
+            wait = max(0.0, due - self._clock.now())
             if self._poller.poll(int(wait * 1000) + 1):
                 self._receive_from_servers()
                 for frames in self._received():
                     self._handle(frames)
             else:
                 self._connections.drained()
-            self._connections.look(now=time.monotonic())
+            self._connections.look(now=self._clock.now())
             self._collect_checkpoints()
-            now = time.monotonic()
+            now = self._clock.now()
             if now >= next_tick:
-                if now - next_tick > AWAY_SECONDS:
-                    self._server.was_away(now - next_tick, now=now)
                 next_tick = now + TICK_SECONDS
                 self._tick(now=now)
                 if now >= self._check_due:
                     self._check()
                 on_tick(self._server.status(now=now))
-            self._replies.send_waiting(now=time.monotonic())
+            self._replies.send_waiting(now=self._clock.now())
 
     def _tick(self, *, now: float) -> None:
         self._do(self._server.tick(now=now))
@@ -141,10 +139,10 @@ class ZmqServer:
 
     def _check(self) -> None:
         """The server ends if its state cannot be."""
-        began = time.monotonic()
+        began = self._clock.now()
         self.broken = self._server.check()
         self._exit = self._exit or self.broken != ""
-        now = time.monotonic()
+        now = self._clock.now()
         self._check_due = now + max(CHECK_SECONDS, (now - began) / CHECK_SHARE)
 
     def close(self) -> bool:
@@ -156,8 +154,8 @@ class ZmqServer:
         end = time.monotonic() + max(SAVE_SECONDS, SLOWER * self._writer.longest_seconds)
         self._drain_writer(end)
         for _ in range(2):  # again if the weights turn out ruined, and the run goes back to a checkpoint
-            if self.served is not None and self.served.has_unsaved and not self.broken:
-                self._do(self.served.save(now=time.monotonic()))
+            if self.served is not None and self.served.lacks_last_checkpoint and not self.broken:
+                self._do(self.served.save(now=self._clock.now(), is_last=True))
                 self._drain_writer(end)
         is_written = self._writer.close(within_seconds=max(0.0, end - time.monotonic()))
         if not is_written:
@@ -187,26 +185,30 @@ class ZmqServer:
             except zmq.Again:
                 self._connections.drained()
                 return
-            self._connections.delivered(frames, now=time.monotonic())
+            self._connections.delivered(frames, now=self._clock.now())
             yield frames
 
     def _receive_from_servers(self) -> None:
         for address, message, vector in self._others.received():
             if isinstance(self._server, Standby) and address == self._server.primary:
-                self._do(self._server.receive_from_primary(message, vector, now=time.monotonic()))
+                self._do(self._server.receive_from_primary(message, vector, now=self._clock.now()))
             else:
                 assert self.served is not None, "a standby follows its primary alone"
-                self._do(self.served.receive_from_first_shard(message, now=time.monotonic()))
+                self._do(self.served.receive_from_first_shard(message, now=self._clock.now()))
 
     def _handle(self, frames: list[zmq.Frame]) -> None:
-        peer = frames[0].bytes
+        peer, key = frames[0].bytes, ""
+        if (access := self._access_control) is not None:
+            key = str(frames[0].get("User-Id"))
+            if not access.is_authorised(key):
+                return  # its key was taken away: its worker finds no server here, and no new connection
         try:
             header, places = take_places([frame.buffer for frame in frames[1:]])
             message, received = read_to_server(header, lambda: self._release_of(peer))
             most = 0 if places is None else self._most_vector_bytes()
-            vector = self._segments.take(peer, message, received, places, most_bytes=most, now=time.monotonic())
+            vector = self._segments.take(peer, message, received, places, most_bytes=most, now=self._clock.now())
         except WireError as error:
-            self._do(self._server.unreadable(peer, at_this_release(str(error)), now=time.monotonic()))
+            self._do(self._server.unreadable(peer, at_this_release(str(error)), now=self._clock.now()))
             return
         if vector is None:
             reason = "the segment that the message names is not mapped here any more; send HELLO again"
@@ -214,14 +216,10 @@ class ZmqServer:
             return
         if isinstance(message, Hello):
             self._segments.offer(peer, message)
-        self._do(self._server.receive(peer, message, vector, now=time.monotonic(), sender=self._sender(frames[0])))
-
-    def _sender(self, frame: zmq.Frame) -> Sender:
-        """The sender of a message, by the key of its connection."""
-        if self._access_control is None:
-            return ANYBODY
-        key = str(frame.get("User-Id"))
-        return Sender(key=key, is_admin=self._access_control.is_admin(key))
+        sender = ANYBODY
+        if access is not None:
+            sender = Sender(key=key, is_admin=takes_an_admin(message) and access.is_admin(key))
+        self._do(self._server.receive(peer, message, vector, now=self._clock.now(), sender=sender))
 
     def _most_vector_bytes(self) -> int:
         return self.served.pushes.most_vector_bytes if self.served is not None else 0
@@ -254,14 +252,14 @@ class ZmqServer:
                     if self._on_record is not None:
                         self._on_record(effect)
                 case effects.LogLine():
-                    self._lines.add(effect, now=time.monotonic())
+                    self._lines.add(effect, now=self._clock.now())
                     if self.served is not None:
-                        self._do(self.served.logged(effect, now=time.monotonic()))
+                        self._do(self.served.logged(effect, now=self._clock.now()))
                 case effects.Exit():
                     self._exit = True
 
     def _send(self, send: Send) -> None:
-        now = time.monotonic()
+        now = self._clock.now()
         if isinstance(send.message, Welcome):
             welcome = msgspec.structs.replace(send.message, memory=self._segments.proof(send.to, now=now))
             send = msgspec.structs.replace(send, message=welcome)
@@ -277,8 +275,8 @@ class ZmqServer:
         try:
             path, vectors, record = self._writer.newest()
         except CheckpointError as error:
-            return self.served.recall_failed(str(error), now=time.monotonic())
-        return self.served.recalled(path.name, vectors, record, now=time.monotonic())
+            return self.served.recall_failed(str(error), now=self._clock.now())
+        return self.served.recalled(path.name, vectors, record, now=self._clock.now())
 
     def _collect_checkpoints(self) -> None:
         while not self._writer.results.empty():
@@ -295,6 +293,6 @@ class ZmqServer:
         if written.error:
             self._do(self.served.checkpoint_failed(written.error))
             if written.replaced_in and not self.served.ending.fenced:
-                self._do(self.served.fence("", epoch=written.replaced_in, now=time.monotonic()))
+                self._do(self.served.fence("", epoch=written.replaced_in, now=self._clock.now()))
         else:
             self._do(self.served.checkpoint_saved(written.place))

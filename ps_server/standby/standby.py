@@ -187,9 +187,12 @@ class Standby:
         return self.server.leave(now=now) if self.server is not None else [Exit("asked to leave")]
 
     def was_away(self, seconds: float, *, now: float) -> None:
-        """The process was paused: for so long, silence says nothing about the primary."""
-        if self.server is not None:
-            self.server.was_away(seconds, now=now)
+        """
+        The process was paused, and `now` stood still. The promises of the primary ran out all the same; its silence is
+        measured anew, because the connection may have been cut meanwhile.
+        """
+        self._confirmed -= seconds
+        self._beats = {beat: sent - seconds for beat, sent in self._beats.items()}
         self._primary_heard = now
 
     def is_complete(self, *, now: float) -> bool:

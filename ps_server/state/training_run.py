@@ -68,12 +68,10 @@ class TrainingRun:
     """
 
     def __init__(self, spec: RunSpec, lineage: Lineage) -> None:
-        self.spec = spec
-        self.lineage = lineage
+        self.spec, self.lineage = spec, lineage
         # The run id of shard 1: which shards belong together. The others learn it from shard 1.
         self.first_shard = lineage.run_id if lineage.shard.number == 1 else ""
-        self.ledger = Ledger(PUSH_WINDOW)
-        self.progress = Progress()
+        self.ledger, self.progress = Ledger(PUSH_WINDOW), Progress()
         self.first_reporter, self._meters = FirstReporter(), MeterNames()
         self.adjustments = NO_ADJUSTMENTS
         self.store: WeightStore | None = None
@@ -82,6 +80,8 @@ class TrainingRun:
         self.standby = ""  # HOST:PORT of the newest standby of this server
         self.primary = ""  # HOST:PORT of the server that this one took over from
         self.duplicates = 0
+        # Whether processes may live that joined after the newest checkpoint; whether the standby followed at that.
+        self.may_lack_workers = self.was_followed = False
 
     @classmethod
     def restored(cls, vectors: dict[str, Tensor], record: Record, *, now: float) -> "TrainingRun":
@@ -94,8 +94,9 @@ class TrainingRun:
         run.first_shard = record.first_shard
         run.seed(record.own_schema(), vectors[WEIGHTS])
         run.standby, run.primary = record.standby, record.primary
+        run.may_lack_workers, run.was_followed = not record.is_last, record.is_followed
         run.weights.restore(vectors, version=record.version, target_version=record.target_version)
-        run.ledger.restore(record.ledger)
+        run.ledger.restore(record.ledger, superseded=record.superseded)
         run.code = dict(record.code)
         run.progress.restore(record.progress)
         run.adjustments = record.adjustments
@@ -115,6 +116,7 @@ class TrainingRun:
             run=run_for_peers(self.spec),
             schema=self.weights.schema.specs,
             ledger=self.ledger.record(),
+            superseded=self.ledger.superseded,
             progress=self.progress.record(now=now),
             adjustments=self.adjustments,
             code=self.code.copy(),
@@ -187,7 +189,7 @@ class TrainingRun:
             before = self.progress.global_steps
             check_steps(push.steps, before=before, environments=account.environments, run=self.spec)
             # Even if the push is discarded: its steps were played.
-            account.unplayed = min(account.unplayed + push.steps, MOST)
+            self.ledger.change(worker_id, unplayed=min(account.unplayed + push.steps, MOST))
             gradient, norm = gradient_of(push, vector, self.weights.schema)
             self.ledger.applied(worker_id)
             return Sound(staleness, push.steps, gradient, norm)
@@ -232,8 +234,8 @@ class TrainingRun:
         account = self.ledger.accounts[worker_id]
         if report.sequence <= account.reported:
             return None
-        account.reported = report.sequence
-        account.unplayed -= sum(episode.length for episode in report.episodes)
+        unplayed = account.unplayed - sum(episode.length for episode in report.episodes)
+        self.ledger.change(worker_id, reported=report.sequence, unplayed=unplayed)
         for episode in report.episodes:
             self.progress.episode_finished(episode, self.spec.budget, now=now)
         return RecordReport(

@@ -22,10 +22,11 @@ from torch import Tensor
 
 from ps_common.errors import CheckpointError, DamagedCheckpoint, Replaced
 from ps_common.program.output import WriterThread
-from ps_common.protocol.record import Record
+from ps_common.protocol.record import Record, RecordWriter
 from ps_common.run_folder.checkpoint_file import read_checkpoint, remove_unfinished, write_checkpoint
 from ps_common.run_folder.checkpoint_folder import older_than
 from ps_common.run_folder.paths import BEST, MILESTONES, NEWEST, WRITING, checkpoint_name, milestone_name
+from ps_common.settings.regular_file import made_folder
 from ps_server.state.effects import SaveCheckpoint
 from ps_server.storage.checkpoint_store import CheckpointStore
 from ps_server.storage.earlier_life import move_aside, newest_checkpoint
@@ -64,13 +65,14 @@ class CheckpointWriter:
         self.longest_seconds = 0.0  # what the slowest checkpoint so far took
         self._folder = folder
         self._store = store
+        self._records = RecordWriter()
         self._sound: set[Path] = set()  # written, or read and verified, by this process
         self._writer = WriterThread("checkpoint-writer", most=MOST_WAITING)
         self._writer.do(_lower_priority)
 
     def write(self, checkpoint: SaveCheckpoint) -> None:
         """Hand over a checkpoint; returns at once."""
-        path = self._folder / checkpoint_name(checkpoint.global_steps)
+        path = self._folder / checkpoint_name(checkpoint.global_steps, checkpoint.record.version)
         if not self._writer.do(partial(self._write_and_report, path, checkpoint)):
             self.results.put(Written(str(path), error="earlier checkpoints are not written yet"))
 
@@ -99,7 +101,7 @@ class CheckpointWriter:
         )
 
     def _write(self, path: Path, checkpoint: SaveCheckpoint) -> None:
-        write_checkpoint(path, checkpoint.vectors, checkpoint.record)
+        write_checkpoint(path, checkpoint.vectors, checkpoint.record, writer=self._records)
         self._sound.add(path)
         if checkpoint.best:
             _replace_with_link(self._folder / BEST, path)
@@ -150,9 +152,7 @@ def _lower_priority() -> None:
 
 
 def _replace_with_link(link: Path, target: Path) -> None:
-    beside = link.parent / WRITING / link.name
-    with contextlib.suppress(FileExistsError):
-        beside.parent.mkdir()
+    beside = made_folder(link.parent / WRITING) / link.name
     try:
         os.link(target, beside)
     except OSError:  # not every file system has hard links

@@ -6,9 +6,7 @@ The lineage outlives checkpoints that were removed or never written. A server wr
 of its lives share an epoch, and when it is fenced, so that it is never started again by mistake.
 """
 
-import contextlib
 import logging
-import os
 import secrets
 from pathlib import Path
 
@@ -16,13 +14,16 @@ import msgspec
 from torch import Tensor
 
 from ps_common.errors import CheckpointError, SettingsError
-from ps_common.protocol.lineage import DRAWN, Lineage
+from ps_common.protocol.lineage import DRAWN, RUN_ID_DIGITS, Lineage, Shard
 from ps_common.protocol.names import as_text
 from ps_common.protocol.record import Record
-from ps_common.run_folder.checkpoint_file import flush, read_checkpoint
+from ps_common.run_folder.checkpoint_file import read_checkpoint
 from ps_common.run_folder.checkpoint_folder import checkpoints_of, first_sound, newest_first, why_none
-from ps_common.run_folder.paths import ASIDE, LINEAGE, replacement_of
-from ps_common.settings.regular_file import content_of, opened_to_write
+from ps_common.run_folder.paths import ASIDE, EVENTS, LINEAGE, METRICS, write_whole
+from ps_common.run_folder.run_rows import EventRow, rows_in
+from ps_common.settings.regular_file import content_of
+
+SECRET_BYTES = 16
 
 log = logging.getLogger("ps-server")
 
@@ -49,29 +50,48 @@ def read_lineage(folder: Path) -> Lineage | None:
 def write_lineage(folder: Path, lineage: Lineage) -> None:
     """Write the file atomically; it is on disk when this returns. Raises SettingsError."""
     path = folder / LINEAGE
-    beside = replacement_of(path)
     try:
-        with opened_to_write(beside, anew=True) as file:
-            file.write(msgspec.json.format(msgspec.json.encode(lineage), indent=2) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        beside.rename(path)
-        flush(folder)
+        write_whole(path, msgspec.json.format(msgspec.json.encode(lineage), indent=2) + b"\n")
     except OSError as error:
-        with contextlib.suppress(OSError):
-            beside.unlink()
         raise SettingsError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def new_lineage(folder: Path, *, shard: Shard) -> Lineage:
+    """The lineage of a new run; of the run of this folder if its server ended before it had saved anything."""
+    before = read_lineage(folder)
+    if before is not None and before.shard == shard and before.replaced_by is None:
+        if not _has_saved(folder):
+            return before.resumed(draw=drawn())
+        gone = "the checkpoints of run %s are gone: a new run begins, for which its workers have to be started anew"
+        log.warning(gone, before.run_id)
+    return begun_lineage(shard)
+
+
+def begun_lineage(shard: Shard) -> Lineage:
+    """The first lineage of a new run."""
+    run_id, secret = secrets.token_hex(RUN_ID_DIGITS // 2), secrets.token_hex(SECRET_BYTES)
+    return Lineage.begun(run_id, secret=secret, draw=drawn(), shard=shard)
+
+
+def _has_saved(folder: Path) -> bool:
+    """Whether the server of this folder had saved a checkpoint; True where nobody knows."""
+    try:
+        return any(one.kind == "checkpoint" for one in rows_in(folder / EVENTS, EventRow))
+    except FileNotFoundError:
+        return (folder / METRICS).exists()
+    except OSError:
+        return True
 
 
 def newest_checkpoint(
     run_folder: Path, checkpoint_folder: Path | None = None
 ) -> tuple[Path, dict[str, Tensor], Record]:
     """
-    The newest sound checkpoint of a run. Newer ones that are damaged or unreadable are logged and moved aside, because
-    the run goes on from the sound one and must never go back to them.
+    The newest sound checkpoint of a run. Newer ones that are damaged are logged and moved aside, because the run
+    continues from the sound one and must never go back to them.
 
     Looks in `checkpoint_folder`; without it in the run folder's `checkpoints`, then in the run folder itself. Raises
-    CheckpointError when there is none.
+    CheckpointError when there is none, or when the disk cannot read one that may be sound.
     """
     paths = newest_first(checkpoint_folder) if checkpoint_folder else checkpoints_of(run_folder)
     found = first_sound(paths, read_checkpoint, lambda error: log.warning("%s; trying the one before it", error))

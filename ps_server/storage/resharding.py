@@ -23,7 +23,14 @@ from ps_common.protocol.tensors import Schema
 from ps_common.run_folder.checkpoint_file import joined, newest_set, newest_step, read_newest, write_checkpoint
 from ps_common.run_folder.checkpoint_folder import newest_first
 from ps_common.run_folder.folder_lock import check_unlocked
-from ps_common.run_folder.paths import CHECKPOINTS, SHARD_FOLDERS, SHARD_NAME, checkpoint_name, shard_folder
+from ps_common.run_folder.paths import (
+    CHECKPOINTS,
+    SHARD_FOLDERS,
+    SHARD_NAME,
+    checkpoint_name,
+    make_shard_folder,
+    shard_folder,
+)
 from ps_common.run_folder.stored_run import fetch_sound, newest_set_in, newest_steps_in
 from ps_common.run_folder.stored_run import newest_first as newest_in_store
 from ps_server.storage.checkpoint_store import CheckpointStore
@@ -41,7 +48,7 @@ def folder_of_shard(given: Path, place: Shard | None) -> Path:
     if (match := SHARD_NAME.fullmatch(given.resolve().name)) is None:
         wanted = place or WHOLE
         folder = shard_folder(given, wanted.number, wanted.of)
-        folder.mkdir(exist_ok=True)
+        make_shard_folder(folder)
         return folder
     if place is not None and (str(place.number), str(place.of)) != match.groups():
         raise SettingsError(
@@ -104,7 +111,7 @@ def reshard(given: Path, storage: RunStorage, place: Shard | None) -> None:
         schema = whole.of_shard(shard.number, shard.of)
     except SchemaMismatch as error:
         raise SettingsError(f"--shard {shard.number}/{shard.of}: {error}") from error
-    path = storage.checkpoints / checkpoint_name(record.progress.global_steps)
+    path = storage.checkpoints / checkpoint_name(record.progress.global_steps, record.version)
     write_checkpoint(path, cut(vectors, schema), record)
     log.info("%s begins with elements %d to %d of %s", path, schema.first, schema.range.stop - 1, given)
 
@@ -181,8 +188,11 @@ def record_for(records: Sequence[Record], shard: Shard, ledger: dict[str, Accoun
         # The best checkpoint of the old shard is of other ranges.
         progress=msgspec.structs.replace(furthest.progress, best_saved=None),
         ledger=ledger,
+        superseded=max(record.superseded for record in records),
         standby="",
         primary="",
+        is_followed=False,
+        is_last=False,  # the old shards may have admitted workers since
     )
 
 
@@ -206,7 +216,8 @@ def _merged_account(newest: Account, same: Sequence[Account]) -> Account:
         through += 1
         early.remove(through)
     reported = max(account.reported for account in same)
-    return msgspec.structs.replace(newest, through=through, early=early, reported=reported)
+    applied = any(account.applied for account in same)
+    return msgspec.structs.replace(newest, through=through, early=frozenset(early), reported=reported, applied=applied)
 
 
 def _settled(account: Account) -> int:

@@ -5,15 +5,17 @@ where a checkpoint is durable only then.
 It knows nothing of the files in them.
 """
 
+import contextlib
 import shlex
 import shutil
 from pathlib import Path
 
 from ps_common.errors import SettingsError
 from ps_common.protocol.lineage import Lineage
+from ps_common.run_folder.checkpoint_folder import newest_first
 from ps_common.run_folder.folder_lock import FolderLocks
-from ps_common.run_folder.paths import CHECKPOINTS, LINEAGE, REPLACED, SHARD_NAME, STORE, write_whole
-from ps_common.settings.regular_file import content_of
+from ps_common.run_folder.paths import BEST, CHECKPOINTS, LINEAGE, REPLACED, SHARD_NAME, STORE, write_whole
+from ps_common.settings.regular_file import content_of, flush, made_folder
 from ps_server.storage.checkpoint_store import CheckpointStore
 from ps_server.storage.earlier_life import check_unused, write_lineage
 
@@ -33,20 +35,35 @@ class RunStorage:
         self.store = store
         self.checkpoints = checkpoints or folder / CHECKPOINTS
         try:
-            self.checkpoints.mkdir(parents=True, exist_ok=True)
+            if checkpoints is None:
+                made_folder(self.checkpoints)
+            else:
+                checkpoints.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise SettingsError(f"{self.checkpoints}: checkpoints cannot be kept there: {error.strerror}") from error
+            why = f"{error.strerror}; --checkpoint-dir names another folder"
+            raise SettingsError(f"{self.checkpoints}: checkpoints cannot be kept there: {why}") from error
         self._outlives_us = False
         self._locks = FolderLocks([folder, self.checkpoints])
         try:
             self._check_store()
             if not may_hold_a_run:
-                check_unused(self.checkpoints)
-                if store is not None:
-                    store.check_unused(self.store_url)
+                self.check_unused()
         except BaseException:
             self._locks.remove()
             raise
+
+    def check_unused(self) -> None:
+        """Raises SettingsError when a new run would find another run's checkpoints here. Raises StoreError."""
+        check_unused(self.checkpoints)
+        if self.store is not None:
+            self.store.check_unused(self.store_url)
+
+    def put_newest(self, lineage: Lineage, *, keep: int) -> None:
+        """Bring the newest checkpoint, and the best, into a store that has nothing of the run. Raises StoreError."""
+        assert self.store is not None, "asked for where there is one"
+        for path in (newest_first(self.checkpoints)[0], self.checkpoints / BEST):
+            if path.exists():
+                self.store.put(path, lineage, best=False, milestone="", keep=keep)
 
     def begin_life(self, lineage: Lineage) -> None:
         """Write the lineage of this life of the server, before it serves anybody. Raises SettingsError, StoreError."""
@@ -54,6 +71,8 @@ class RunStorage:
             self.store.claim(lineage)
             self.remember_store()
         write_lineage(self.folder, lineage)
+        with contextlib.suppress(OSError):  # of a folder above that this user may not read
+            flush(self.folder.resolve().parent)
 
     def put_aside(self) -> Path:
         """

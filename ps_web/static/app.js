@@ -174,9 +174,10 @@ function drawEvents(run) {
   if (list.dataset.run === String(run.run) && list.dataset.newest === newest) return;
   list.dataset.run = run.run;
   list.dataset.newest = newest;
+  by("no-events").hidden = run.events.length > 0;
   list.replaceChildren(...run.events.slice().reverse().map((event) => {
     const item = document.createElement("li");
-    item.className = event.kind;
+    item.className = event.text.startsWith("the run has failed") ? "warning" : event.kind;
     const count = event.kind === "checkpoint" && run.saved > 1 ? `${run.saved} checkpoints, the newest: ` : "";
     item.textContent = `${event.minutes.toFixed(1)} min · ${count}${event.text}`;
     return item;

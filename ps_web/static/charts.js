@@ -32,7 +32,7 @@ const PLUMBING = [
 
 function colour(id, alpha = 1) { // of a run, always the same: bytes of its id are a hue and one of three tones
   const hue = parseInt(id.slice(0, 4), 16) * 360 / 65536, tone = parseInt(id.slice(4, 8), 16) % 3;
-  return `oklch(${(DARK.matches ? 62 : 40) + 12 * tone}% 0.17 ${hue.toFixed(0)} / ${alpha})`;
+  return `oklch(${DARK.matches ? 70 + 7 * tone : 42 + 6 * tone}% 0.17 ${hue.toFixed(0)} / ${alpha})`; // 3 to 1 at least on its ground
 }
 function style(name) { return getComputedStyle(document.documentElement).getPropertyValue(name).trim(); }
 
@@ -49,12 +49,30 @@ function short(value) {
 
 // Labels of an axis: one unit for all, and as many digits as tell neighbours apart.
 function ticks(values) {
-  const most = Math.max(0, ...values.map(Math.abs)), step = values.length > 1 ? Math.abs(values[1] - values[0]) : most;
+  const most = Math.max(0, ...values.map(Math.abs)), step = Math.abs(values[1] - values[0]) || most;
   const power = most && most < 1e-3 ? Math.floor(Math.log10(most)) : most >= 1e6 ? 6 : most >= 1e4 ? 3 : 0;
   const sign = { 6: " M", 3: " k", 0: "" }[power] ?? `e${power}`, scale = 10 ** power;
   let digits = 0;
-  while (digits < 8 && Math.abs(Math.round(step / scale * 10 ** digits) - step / scale * 10 ** digits) > 1e-6) digits++;
+  const isWhole = (size) => Math.round(size) > 0 && Math.abs(Math.round(size) - size) < 1e-3 * size; // of the last digit
+  while (digits < 14 && step && !isWhole(step / scale * 10 ** digits)) digits++;
   return values.map((value) => (Math.abs(value) < step / 1e6 ? "0" : (value / scale).toFixed(digits) + sign));
+}
+
+// Places of a logarithmic axis: powers of ten, with fewer of them also numbers between, and in a narrow range even steps.
+function powers(low, high) {
+  const decades = [];
+  for (let e = Math.floor(Math.log10(low)); 10 ** e <= high; e++) decades.push(Number(`1e${e}`));
+  for (const parts of [[1], [1, 2, 5], [1, 2, 3, 4, 5, 6, 7, 8, 9]]) {
+    const found = decades.flatMap((decade) => parts.map((part) => Number((part * decade).toPrecision(1)))).filter((at) => at >= low && at <= high);
+    if (found.length > 2) return found;
+  }
+  const size = 10 ** Math.floor(Math.log10((high - low) / 2 || low)), step = size * [1, 2, 5, 10].find((part) => (high - low) / (part * size) < 7);
+  return Array.from({ length: 8 }, (_, k) => (Math.ceil(low / step) + k) * step).filter((at) => at <= high);
+}
+
+function power(value) { // the label of such a place
+  const size = Math.abs(value), unit = size >= 1e6 ? 1e6 : size >= 1e3 ? 1e3 : 1, text = Number((value / unit).toPrecision(6));
+  return size && size < 1e-3 ? Number(value.toPrecision(6)).toExponential() : text + { 1e6: " M", 1e3: " k", 1: "" }[unit];
 }
 
 function last(values) {
@@ -119,7 +137,7 @@ function card(parent, id, title, wide) {
   figure.append(caption, place);
   if (wide) parent.prepend(figure);
   else parent.append(figure);
-  return { figure, caption, values, place };
+  return { figure, caption, name, values, place };
 }
 
 function titled(spec) { return spec.title + (spec.unit ? ` (${spec.unit})` : ""); }
@@ -189,6 +207,7 @@ class Chart {
     const behind = raw.filter((ys, k) => ys !== drawn[k]), data = [xs, ...behind, ...drawn];
     const size = { width: Math.max(200, this.place.clientWidth || 300), height: this.height() };
     const positive = raw.every((ys) => ys.every((y) => y === null || y > 0));
+    this.name.textContent = titled(this.spec) + (frame.log.includes("y") && !positive ? ", symlog: logarithmic on both sides of 0" : "");
     const shape = JSON.stringify([frame.x, frame.log, positive, lines.map((line) => [line.label, line.stroke, line.width]), behind.length, bands.length, style("--ink")]);
     if (this.plot && shape === this.shape) {
       if (this.plot.width !== size.width || this.plot.height !== size.height) this.plot.setSize(size);
@@ -214,12 +233,13 @@ class Chart {
 
   options(size, positive, bands) {
     const axis = { stroke: style("--quiet"), grid: { stroke: style("--line"), width: 1 }, ticks: { stroke: style("--line") } };
-    const log = this.frame.log, labels = (isLog) => (_, values) => (isLog ? values.map((value) => (value === null ? "" : short(value))) : ticks(values));
+    const log = this.frame.log, labels = (isLog) => (_, values) => (isLog ? values.map((value) => (value === null ? "" : power(value))) : ticks(values));
+    const places = (isLog) => (isLog ? { splits: (_, axis, low, high) => powers(low, high), filter: (_, splits) => splits } : {});
     const widest = (_, values) => 22 + 7 * Math.max(3, ...(values || []).map((value) => (value || "").length));
     const behind = this.lines.filter((_, k) => this.raw[k] !== this.drawn[k]);
     const series = (line) => ({
       stroke: line.stroke, width: line.points ? 0 : line.width || 1.5, dash: line.dash, spanGaps: true,
-      points: line.points ? { show: true, size: 4, fill: line.stroke, stroke: line.stroke } : { show: false },
+      points: line.points ? { show: true, size: 3, fill: line.stroke, stroke: line.stroke, width: 0 } : { show: false },
       paths: line.points ? () => null : undefined,
     });
     return {
@@ -234,7 +254,10 @@ class Chart {
         x: { time: false, distr: log.includes("x") ? 3 : 1, range: (_, low, high) => this.frame.zoom || [low, high] },
         y: { distr: log.includes("y") ? (positive ? 3 : 4) : 1 },
       },
-      axes: [{ ...axis, values: labels(log.includes("x")), size: 28, space: 50 }, { ...axis, values: labels(log.includes("y")), size: widest }],
+      axes: [
+        { ...axis, ...places(log.includes("x")), values: labels(log.includes("x")), size: 28, space: 50 },
+        { ...axis, ...places(log.includes("y") && positive), values: labels(log.includes("y")), size: widest },
+      ],
       series: [{}, ...behind.map((line) => ({ ...series(line), width: 1, alpha: 0.3 })), ...this.lines.map(series)],
       bands: bands.map(({ lines, fill }) => ({ series: lines.map((k) => 1 + behind.length + k), fill })),
     };

@@ -41,6 +41,7 @@ function drawCurves(run, shown) {
     chart.draw(lines.filter((line) => last(line.ys) !== null), frame);
   }
   if (open) staleness.draw(run.staleness);
+  for (const rank of ["learning", "plumbing"]) by(`no-${rank}`).hidden = [...by(rank).children].some((figure) => !figure.hidden);
 }
 
 function addCustomCharts(shown) { // a number of a custom environment or callback has a slash in its name
@@ -58,7 +59,7 @@ function drawReturns(run, shown, frame) {
   by("band").checked = view.get("seeds") === "band";
   const bands = [], banded = by("band").checked ? new Set(seeds.flat()) : new Set();
   const lines = [
-    ...(shown.length > 1 ? [] : [{ label: "episodes", stroke: style("--quiet"), points: true, ...columnOf(run, frame.x, "episode_return", "episodes") }]),
+    ...(shown.length > 1 ? [] : [{ label: "episodes", stroke: colour(run.id, 0.35), points: true, ...columnOf(run, frame.x, "episode_return", "episodes") }]),
     ...shown.filter((one) => !banded.has(one)).map((one) => ({
       label: shown.length > 1 ? one.name : "mean of 100", stroke: colour(one.id), width: one === run ? 2.5 : 1.5,
       ...columnOf(one, frame.x, "mean_return_100"),
@@ -75,7 +76,7 @@ function drawReturns(run, shown, frame) {
     lines.push({ label: "target", stroke: style("--good"), dash: [6, 4], xs: ends, ys: [target(run), target(run)] });
   }
   returns.draw(lines, frame, bands);
-  if (!banded.size && last(run.points.mean_return_100) === null) returns.values.textContent = "no episode has ended yet";
+  if (shown.length === 1 && last(run.points.mean_return_100) === null) returns.values.textContent = "no episode has ended yet";
 }
 
 function bySeed(shown) { // runs whose settings are the same but for the seed, and so never of two environments

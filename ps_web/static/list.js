@@ -39,8 +39,9 @@ function tickedIds() { // of runs that are there
   return pinned.ids.filter(lineOf);
 }
 
-function firstIds(open) { // the live and newest of the group of the run that is open
-  const sorted = [...lines].sort(ORDERS[""]), first = lineOf(open) || sorted[0];
+function firstIds(open) { // the run that is open alone; where none is, the live and newest of one group
+  if (lineOf(open)) return [open];
+  const sorted = [...lines].sort(ORDERS[""]), first = sorted[0];
   return sorted.filter((line) => groupName(line) === groupName(first)).slice(0, SHOWN_AT_FIRST).map((line) => line.id);
 }
 
@@ -110,7 +111,10 @@ function written(value) {
   return typeof value === "number" ? String(Number(value.toPrecision(4))) : typeof value === "object" ? JSON.stringify(value) : String(value);
 }
 
-function groupName(line) { return [line.environment, line.group].filter(Boolean).join(" · ") || "without settings"; }
+function groupName(line) { // a group that is named after the environment says it once
+  const group = line.group === line.environment.split(/[:/]/).pop() ? "" : line.group;
+  return [line.environment, group].filter(Boolean).join(" · ") || "without settings";
+}
 
 function grouped(all) { // in the order of each group's first run
   const groups = new Map();
@@ -155,8 +159,8 @@ function rowOf(line, ticked, open) {
   name.className = "run-name";
   name.setAttribute("aria-pressed", line.id === open);
   name.append(dot(colour(line.id)), line.name);
-  facts.className = "quiet";
-  facts.textContent = [line.live ? "live" : "", line.score === null ? "" : short(line.score), line.steps ? `${short(line.steps)} steps` : ""].filter(Boolean).join(" · ");
+  facts.className = line.failed && !line.live ? "lost" : "quiet";
+  facts.textContent = [line.live ? "live" : line.failed ? "failed" : "", line.score === null ? "" : short(line.score), line.steps ? `${short(line.steps)} steps` : ""].filter(Boolean).join(" · ");
   rest.append(name, facts);
   row.append(box, rest);
   return row;

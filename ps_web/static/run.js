@@ -3,7 +3,7 @@
 
 function stateOf(run) {
   const status = run.status;
-  if (!status) return run.ended ? (run.ended.startsWith("solved") ? "solved" : "over") : gone ? "seen last" : run.asking ? "asking its server" : last(run.points.global_steps) === null ? "not begun" : "lost";
+  if (!status) return run.failed ? "failed" : run.ended ? (run.ended.startsWith("reached") ? "target reached" : "over") : gone ? "seen last" : run.asking ? "asking its server" : last(run.points.global_steps) === null ? "not begun" : "lost";
   if (status.drained || status.paused) return status.drained ? "drained" : "paused";
   if (status.ending || status.phase === "draining") return "ending";
   return status.workers_alive ? "live" : "waiting";
@@ -15,6 +15,7 @@ function drawRun(run) {
   drawProgress(run);
   const score = run.status ? run.status.best_mean_return_100 : last(run.points.best_mean_return_100);
   const facts = [
+    ["ended", run.failed ? run.ended : ""],
     ["state", stateOf(run) === "lost" ? "no server answers, and the records have no end: it was killed, or is out of reach" : ""],
     ["took", run.seconds > 0 ? `${duration(run.seconds)} from the first record to the newest` : ""],
     ["best checkpoint", run.best ? `best.safetensors; the best mean return of 100 games is ${short(score)}` : ""],
@@ -91,9 +92,11 @@ function protocolOf(settings) { // under which the scores are made
 let table = null; // {defaults, help}, once the settings are open
 
 async function openSettings() {
-  if (!by("settings").open || table) return;
-  const answer = await fetch("api/settings");
-  if (answer.ok) table = await answer.json();
+  if (!by("settings").open || table) return draw();
+  by("settings-count").textContent = "loading …";
+  try {
+    table = await (await fetch("api/settings")).json();
+  } catch { by("settings-count").textContent = "ps-web does not answer; open them again"; }
   draw();
 }
 

@@ -9,6 +9,7 @@ function drawSteering(run) {
   for (const element of by("adjust").elements) element.disabled = !ready;
   drawSettings(run);
   by("pause").textContent = run.status && (run.status.paused || run.status.drained) ? "Resume" : "Pause";
+  by("no-checkpoints").hidden = (run.checkpoints || []).length > 0;
   by("checkpoints").replaceChildren(...(run.checkpoints || []).map((name) => {
     const item = document.createElement("li");
     item.textContent = name;

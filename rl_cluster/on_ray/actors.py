@@ -14,6 +14,7 @@ import ray
 
 from ps_common.errors import PsRlError
 from ps_common.program.supervision import SupervisedProcess
+from ps_common.run_folder.run_rows import record_failure
 from rl_cluster.on_ray.processes import RunPlan, ServerProcess, worker_process
 
 POLL_SECONDS = 0.5  # between two looks at a program
@@ -45,6 +46,7 @@ class ServerActor:
     def __init__(self, plan: RunPlan) -> None:
         again = ray.get_runtime_context().was_current_actor_reconstructed
         self._failure = ""
+        self._lines: list[str] = []  # on workers that were given up
         try:
             self._server = ServerProcess(plan, host=ray.util.get_node_ip_address(), has_run=again)
         except PsRlError as error:
@@ -53,16 +55,25 @@ class ServerActor:
         threading.Thread(target=self._keep, daemon=True).start()
 
     def worker_flags(self) -> list[str]:
-        """The flags by which a worker finds the server."""
+        """The flags by which a worker finds the server. Raises PsRlError where it has failed."""
+        if self._failure:
+            raise PsRlError(self._failure)
         return self._server.worker_flags
 
+    def give_up(self, worker: str, why: str) -> None:
+        """A worker is not started again, for this reason: who watches the run is told."""
+        self._lines.append(f"{worker} is given up: {why}")
+
     def state(self) -> dict[str, Any]:
-        """Why the server failed, whether it is over, and its status as JSON; the status is missing without a reply."""
+        """
+        Why the server failed, whether it is over, lines on workers that were given up, and its status as JSON; the
+        status is missing without a reply.
+        """
         if self._failure:
-            return {"failure": self._failure, "over": False}
+            return {"failure": self._failure, "over": False, "lines": self._lines}
         is_over = self._server.process.child.is_over
         status = None if is_over else self._server.status()
-        state = {"failure": "", "over": is_over}
+        state = {"failure": "", "over": is_over, "lines": self._lines}
         return state if status is None else state | {"status": msgspec.json.encode(status)}
 
     def stop_run(self, reason: str) -> None:
@@ -73,6 +84,8 @@ class ServerActor:
     def _keep(self) -> None:
         """The thread."""
         self._failure = keep(self._server.process)
+        if self._failure:
+            record_failure(self._server.folder, self._failure)
         end_this_actor()
 
 
@@ -81,6 +94,7 @@ class WorkerActor:
 
     def __init__(self, number: int, run_folder: str, server: Any, flags: list[str]) -> None:
         found_by: list[str] = ray.get(server.worker_flags.remote())
+        self._server = server
         self._worker = worker_process(number, Path(run_folder), [*found_by, *flags])
         threading.Thread(target=self._keep, daemon=True).start()
 
@@ -90,5 +104,6 @@ class WorkerActor:
 
     def _keep(self) -> None:
         """The thread."""
-        keep(self._worker)
+        if why := keep(self._worker):
+            ray.get(self._server.give_up.remote(self._worker.name, why))
         end_this_actor()

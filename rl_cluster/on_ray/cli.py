@@ -20,7 +20,7 @@ from ps_common.program.flags import Parsed, parse_with_run
 from ps_common.program.number_flags import MOST_WORKERS, Seconds, check_numbers
 from ps_common.program.output import never_wait_for_output
 from ps_common.program.progress_display import ProgressDisplay
-from ps_common.program.stop_signals import StopSignal
+from ps_common.program.stop_signals import LAST_CHECKPOINT_SECONDS, StopSignal
 from ps_common.protocol.status import Status, how_it_ended
 from ps_common.settings.run_settings import flags_for
 from rl_cluster.on_ray.processes import RunPlan
@@ -31,7 +31,7 @@ WORKER = "worker-"
 POLL_SECONDS = 1.0
 REPLY_SECONDS = 10.0
 LEAVE_SECONDS = 15.0
-STOP_SECONDS = 20.0  # for the run to end in order; then its programs are asked by SIGTERM
+STOP_SECONDS = LAST_CHECKPOINT_SECONDS  # for the run to end in order; then its programs are asked by SIGTERM
 START_SECONDS = 300.0  # until Ray has placed the server and it listens
 
 
@@ -170,9 +170,13 @@ class RunActors:
     def watch(self, stop: StopSignal) -> int:
         """Show the run's progress until it is over, or a signal comes."""
         status: Status | None = None
+        shown = 0  # of the lines on workers that were given up
         with ProgressDisplay() as display:
             while not stop.is_set():
                 state = self._state()
+                for line in state.get("lines", [])[shown:]:
+                    display.print_line(line)
+                shown = max(shown, len(state.get("lines", [])))
                 if "status" in state:
                     status = msgspec.json.decode(state["status"], type=Status)
                     display.show(status)

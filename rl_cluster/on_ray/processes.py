@@ -19,7 +19,7 @@ from ps_common.protocol import messages
 from ps_common.protocol.status import Status
 from ps_common.run_folder.checkpoint_folder import newest_first
 from ps_common.run_folder.endpoint_file import read_endpoint
-from ps_common.run_folder.paths import CHECKPOINTS, ENDPOINT, SERVER_LOG, worker_log
+from ps_common.run_folder.paths import CHECKPOINTS, ENDPOINT, SERVER_LOG, worker_log, write_whole
 from ps_common.settings.run_files import SETTINGS
 from ps_common.sockets.curve import ClientKeys, CurveFlags
 from ps_common.sockets.request import ask, status_of
@@ -55,7 +55,7 @@ class ServerProcess:
                 keygen = command_of("ps_ctl", ["keygen", str(self.folder / "keys")])
                 subprocess.run(keygen, check=True, capture_output=True, encoding="utf-8", errors="replace")
             if plan.settings and not self._has_checkpoint:
-                (self.folder / SETTINGS).write_text(plan.settings, encoding="utf-8")
+                write_whole(self.folder / SETTINGS, plan.settings)
         except OSError as error:
             raise SettingsError(f"--run-dir {self.folder}: cannot be used: {error.strerror}") from error
         except subprocess.CalledProcessError as error:

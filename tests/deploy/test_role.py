@@ -27,7 +27,12 @@ class Container:
     def role(self, *arguments: str, **variables: str) -> str:
         """The command that it becomes."""
         script = self.folder / "role.sh"
-        script.write_text((ROOT / "docker" / "role.sh").read_text().replace("/runs/", f"{self.runs}/"))
+        script.write_text(
+            (ROOT / "docker" / "role.sh")
+            .read_text()
+            .replace("/runs/", f"{self.runs}/")
+            .replace("/token/", f"{self.folder}/")
+        )
         path = f"{self.folder / 'bin'}:{os.environ['PATH']}"
         ended = subprocess.run(
             ["sh", script, *arguments], env={"PATH": path} | variables, capture_output=True, text=True, check=True
@@ -177,8 +182,17 @@ def test_a_worker_has_its_own_key_alone(container: Container) -> None:
 
 def test_the_page_takes_a_token(container: Container) -> None:
     (container.runs / "second").mkdir()
-    said = container.role("page", TOKEN="secret", SERVERS="a:1,b:2", RUN="second", KEYS="/keys")
-    assert said == f"ps-web /runs/second --server a:1 --host 0.0.0.0 --port 8265 --token secret {KEY}"
+    token = container.folder / "token"
+    said = container.role("page", TOKEN="a secret", SERVERS="a:1,b:2", RUN="second", KEYS="/keys")
+    assert said == f"ps-web /runs/second --server a:1 --host 0.0.0.0 --port 8265 --token-file {token} {KEY}"
+    assert token.read_text() == "a secret", "it is in no list of processes"
+
+
+def test_a_probe_asks_the_server_with_the_keys_of_a_worker(container: Container) -> None:
+    container.program("python", 'echo python "$@"')
+    probe = "python /usr/local/bin/healthy.py 127.0.0.1:5555"
+    assert container.role("healthy") == probe
+    assert container.role("healthy", KEYS="/keys") == f"{probe} /keys/server.key /keys/worker.key_secret"
 
 
 def test_a_role_that_there_is_not_is_told(container: Container) -> None:

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from ps_common.program.stop_signals import LAST_CHECKPOINT_SECONDS
 from tests.rows import row
 
 ROOT = Path(__file__).parents[2]
@@ -94,3 +96,23 @@ def test_names_of_the_stack_are_resolved_before_a_server_listens() -> None:
     """Until a task of a swarm is healthy, a look-up of its name waits for the name server."""
     services = yaml.safe_load(STACK.read_text())["services"]
     assert all(services[name]["healthcheck"] == {"disable": True} for name in OURS)
+
+
+def test_every_engine_waits_for_the_last_checkpoint_of_a_server_as_long_as_our_programs_do() -> None:
+    waits = {f"{LAST_CHECKPOINT_SECONDS:g}"}
+    for file in ("docker/compose.yaml", "deploy/swarm/stack.yaml"):
+        services = yaml.safe_load((ROOT / file).read_text())["services"]
+        assert {services[name]["stop_grace_period"].removesuffix("s") for name in ("server", "standby")} == waits
+    for file in ("base/server.yaml", "jobset/jobset.yaml"):
+        text = (ROOT / "deploy" / "kubernetes" / file).read_text()
+        assert re.findall(r"terminationGracePeriodSeconds: (\d+)", text)[0] in waits
+
+
+def test_nothing_of_the_monitoring_is_for_everybody_who_reaches_the_machine() -> None:
+    for file in ("docker/compose.yaml", "deploy/swarm/monitoring.yaml"):
+        services = yaml.safe_load((ROOT / file).read_text())["services"]
+        for name in ("prometheus", "grafana"):
+            ports = services[name].get("ports", [])
+            assert all(str(port).startswith("127.0.0.1:") for port in ports)
+            assert "/token:ro" in " ".join(services[name]["volumes"])
+        assert not any("ANONYMOUS" in variable for variable in services["grafana"]["environment"])

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from ps_common.run_folder.checkpoint_file import read_checkpoint
 from ps_common.run_folder.paths import CHECKPOINTS, checkpoint_name
 from ps_common.run_folder.run_rows import read_episodes
 from ps_common.run_folder.trained import trained_as
@@ -54,11 +55,11 @@ def test_losers_take_over_weights_and_settings_and_the_best_get_better(tmp_path:
     assert (spec.schedule.learning_rate, spec.algorithm.entropy_weight, spec.start_from) == (
         new["learning_rate"], new["entropy_weight"], new["start_from"],
     )  # fmt: skip
-    begins, taken = (trained_as(path) for path in (folder / CHECKPOINTS / checkpoint_name(0), Path(spec.start_from)))
+    begins, taken = (trained_as(path) for path in (folder / CHECKPOINTS / checkpoint_name(0, 1), Path(spec.start_from)))
     assert torch.equal(begins.weights, taken.weights)
     assert taken.global_steps >= winner["steps"]
-    of_winner = Path(winner["folder"]) / CHECKPOINTS / checkpoint_name(taken.global_steps)
-    assert torch.equal(trained_as(of_winner).weights, taken.weights)
+    name = checkpoint_name(taken.global_steps, read_checkpoint(Path(spec.start_from))[1].version)
+    assert torch.equal(trained_as(Path(winner["folder"]) / CHECKPOINTS / name).weights, taken.weights)
     games = read_episodes(folder)
     assert games[-1].global_steps > STEPS // 2, "it was trained"
     assert max(one["score"] for one in after) >= max(one["score"] for one in before)

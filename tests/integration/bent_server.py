@@ -12,7 +12,7 @@ settle = Ledger.settle
 def bent(ledger: Ledger, worker_id: str, sequence: int) -> None:
     settle(ledger, worker_id, sequence)
     if sequence == 5:
-        ledger.accounts[worker_id].durable = 100
+        ledger.change(worker_id, durable=100)
 
 
 if __name__ == "__main__":

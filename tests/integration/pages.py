@@ -1,8 +1,10 @@
 """Pages in a real browser."""
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page
@@ -45,12 +47,11 @@ def is_error(message: ConsoleMessage) -> bool:
 
 
 def printed_address(program: Program) -> str:
-    """The address of the page that the program serves, with its token."""
+    """The address of the page that the program serves, with its token where a file has the whole address."""
 
-    def printed() -> str:
-        return next((line[6:] for line in program.output.splitlines() if line.startswith("page: http")), "")
-
-    return str(wait_for(printed, program=program))
+    pattern = re.compile(r"^page: (http\S+)(?: \(its token is in (.+/page)\))?", re.MULTILINE)
+    found = wait_for(lambda: pattern.search(program.output), program=program)
+    return Path(found[2]).read_text() if found[2] else str(found[1])
 
 
 def until(page: Page, condition: str, seconds: float = 60.0) -> None:

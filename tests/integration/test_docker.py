@@ -323,7 +323,9 @@ def test_the_page_shows_the_run_and_serves_its_metrics(cluster: Cluster) -> None
     ask = ("--profile=monitoring", "exec", "-T", "web", "python", "-c", script)
     try:
         _when(lambda: cluster.compose(*ask), lambda said: "ps_rl_workers{" in said, "metrics of the run")
-        assert "http://0.0.0.0:8265/?token=" in cluster.compose("--profile=monitoring", "logs", "web")
+        assert "page: http://0.0.0.0:8265/ (its token is in /token/token)" in cluster.compose(
+            "--profile=monitoring", "logs", "web"
+        )
     finally:
         cluster.compose("--profile=monitoring", "rm", "--stop", "--force", "web")
 

@@ -34,7 +34,7 @@ def test_a_reader_that_leaves_early_is_no_fault(arguments: str) -> None:
     """The reader is gone before the first byte: each write fails, and the last flush of the interpreter too."""
     program, rest = arguments.split(" ", 1)
     done = bash(f"{{ sleep 0; {script(program)} {rest} 2>&1; echo $? >&3; }} 3>&2 | true")
-    assert done.stderr == ("1\n" if "--lr" in rest else "0\n"), done.stderr
+    assert done.stderr == ("2\n" if "--lr" in rest else "0\n"), done.stderr
 
 
 def test_a_full_disk_is_told_without_a_traceback() -> None:

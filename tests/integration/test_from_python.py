@@ -1,6 +1,7 @@
 """A run from Python: the same processes as rl-cluster's, which end with the Python process."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -114,6 +115,7 @@ def test_an_error_in_a_callback_ends_the_run_and_is_raised(tmp_path: Path) -> No
         assert not run.is_live
     assert run.status is not None
     assert "a callback has failed: KeyError: 'mine'" in run.status.ending
+    assert run.status.failed
 
 
 def parts_of(size: int, games: Path) -> dict[str, Any]:
@@ -251,6 +253,75 @@ def test_a_script_in_another_folder_trains_the_environment_beside_it(locale: dic
     assert "__main__:Line: __main__ is the program that began the run" in lines[0]
     assert lines[1:3] == ["True", "2"]
     assert (here / "rün" / "run.toml").is_file()
+
+
+LAST_LINE = """
+import sys
+from ps_rl import train
+
+run = train("cartpole-a3c", workers=1, seed=1, max_steps=int(sys.argv[2]), until_return=None, run_dir=sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "status", "is_waited_for"),
+    [
+        ("", 0, True),
+        ("del run; sys.exit(3)", 3, True),
+        ("raise ValueError", 1, False),
+        ("next(iter(run))", 0, False),
+        nightly("run.stop()", 0, False),
+        nightly("with run: pass", 0, False),
+    ],
+)
+def test_a_script_waits_for_a_run_that_it_has_started_and_not_looked_at(
+    more: str, status: int, is_waited_for: bool, tmp_path: Path
+) -> None:
+    steps = 5_000 if is_waited_for else 10**8
+    command = [sys.executable, "-c", f"{LAST_LINE}\n{more}", str(tmp_path / "run"), str(steps)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    run = Run.open(tmp_path / "run")
+    assert (ran.returncode, run.is_live) == (status, False), ran.stderr
+    assert run.status is not None
+    assert (run.status.ending == f"max_steps {steps} reached") is is_waited_for
+    assert ("waits for its run; Ctrl-C stops it" in ran.stderr) is is_waited_for
+
+
+def test_ctrl_c_stops_the_run_that_a_script_waits_for_in_order(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", LAST_LINE, str(tmp_path / "run"), str(10**8)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as script:
+        assert script.stderr is not None
+        assert "waits for its run" in script.stderr.readline()
+        run = Run.open(tmp_path / "run")
+        wait_for(lambda: run.status and run.status.global_steps > 0)
+        children = psutil.Process(script.pid).children(recursive=True)
+        script.send_signal(signal.SIGINT)
+        assert script.wait(60) == 0
+    assert not psutil.wait_procs(children, timeout=10)[1]
+    assert run.status is not None
+    assert run.status.global_steps > 0
+    assert run.checkpoints()
+
+
+def test_a_live_run_is_set_paused_and_saved_from_python(tmp_path: Path) -> None:
+    with train("cartpole-a3c", workers=1, until_return=None, run_dir=tmp_path / "run") as run:
+        wait_for(lambda: run.status and run.status.global_steps)
+        run.set(learning_rate=1e-5, until_return=499.0)
+        with pytest.raises(SettingsError, match="gamma: cannot be adjusted"):
+            run.set(gamma=0.5)
+        run.pause()
+        assert status_of(run.endpoint, timeout_seconds=10).status.paused
+        saved = run.checkpoint()
+        assert saved in [path.absolute() for path in run.checkpoints()]
+        other = Run.open(run.folder)
+        other.resume()
+        assert not status_of(run.endpoint, timeout_seconds=10).status.paused
+        other.stop("seen enough")
+        run.wait(60)
+    assert run.status is not None
+    assert run.status.ending == "seen enough"
+    with pytest.raises(PsRlError, match="no server serves this run now"):
+        run.pause()
 
 
 def test_what_is_no_run_and_no_policy_is_named(tmp_path: Path) -> None:

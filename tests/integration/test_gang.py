@@ -69,7 +69,7 @@ def test_a_gang_is_one_worker_and_goes_on_when_a_member_or_its_speaker_is_killed
     wait_for(are_both_learning, program=cluster)
 
     too_large = programs.start("rl-worker", "--server", endpoint, "--gang", "128", "--envs", "33")
-    assert too_large.wait() == 1
+    assert too_large.wait() == 2
     assert "--gang 128: its processes would have 4224 environments" in too_large.output
 
     (member,) = members()

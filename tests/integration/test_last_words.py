@@ -16,6 +16,7 @@ pytestmark = pytest.mark.timeout(600)
 __all__ = ["open_page"]  # a fixture
 
 LOSSES = "(runs.get(0)?.points.loss ?? []).filter((loss) => loss !== null).length"
+TOKEN = "a-secret-of-a-test"
 ENDLESS = ("--preset", "cartpole-a3c", "--max-steps", "1000000000", "--until-return", "None")
 LINK = "document.getElementById('link').textContent"
 AN_ALIVE_WORKER = "document.querySelector('#workers tr[data-state=alive]') !== null"
@@ -39,9 +40,9 @@ def it_is_over(page: Page, *said: str) -> None:
     ("flags", "said"),
     [
         nightly(("--max-steps", "40000"), ("over after ", "(max_steps 40000 reached)", "ps-web has ended.")),
-        (("--until-return", "150"), ("solved after ", "the last 100 games reached 150")),
+        (("--until-return", "150"), ("reached 150 in training after ", "the last 100 games")),
     ],
-    ids=["budget", "solved"],
+    ids=["budget", "target"],
 )
 def test_the_last_word_is_how_the_run_ended(
     programs: Programs, tmp_path: Path, open_page: Callable[..., Page], flags: tuple[str, ...], said: tuple[str, ...]
@@ -50,11 +51,12 @@ def test_the_last_word_is_how_the_run_ended(
     page = open_page(printed_address(cluster))
     assert cluster.wait(120) == 0, cluster.output
     it_is_over(page, "my-run: CartPole-v1, ", *said)
-    sentence = next(line for line in cluster.output.splitlines() if line.startswith(said[0].split()[0]))
+    sentence = next(line for line in cluster.output.splitlines() if line.startswith(said[0]))
     assert sentence in page.locator("#link").inner_text(), "the terminal says the same"
     assert page.locator("#no-workers").inner_text() == "The run is over: it has no workers."
     assert page.locator("#steer-hint").inner_text() == "The run is over."
-    until(page, f"document.getElementById('run-state').textContent === {said[0].split()[0]!r}")
+    state = "over" if said[0].startswith("over") else "target reached"
+    until(page, f"document.getElementById('run-state').textContent === {state!r}")
 
     live = page.evaluate(LOSSES)
     assert live >= 2, "also a run of seconds has a curve of its loss"
@@ -118,8 +120,8 @@ def test_a_page_whose_program_is_gone_says_so_and_takes_no_worker_for_alive(
     """The run goes on; of a killed program the browser's console names the refused connections."""
     _, endpoint = programs.start_server(*ENDLESS, run_dir=tmp_path / "my-run")
     programs.start("rl-worker", "--server", endpoint)
-    web = programs.start("ps-web", str(tmp_path / "my-run"), "--port", "0", "--token", "secret")
-    address = printed_address(web)
+    web = programs.start("ps-web", str(tmp_path / "my-run"), "--port", "0", "--token", TOKEN)
+    address = f"{printed_address(web)}?token={TOKEN}"
     with pages_of(browser, []) as opened:
         page = opened(address)
         until(page, AN_ALIVE_WORKER)
@@ -128,7 +130,7 @@ def test_a_page_whose_program_is_gone_says_so_and_takes_no_worker_for_alive(
         it_is_over(page, "my-run: CartPole-v1, ", *said)
         if number == signal.SIGKILL:
             port = address.partition("127.0.0.1:")[2].partition("/")[0]
-            programs.start("ps-web", str(tmp_path / "my-run"), "--port", port, "--token", "secret")
+            programs.start("ps-web", str(tmp_path / "my-run"), "--port", port, "--token", TOKEN)
             until(page, AN_ALIVE_WORKER)
             until(page, f"{LINK}.includes('training at')")
             assert page.locator("#adjust").is_visible()

@@ -14,6 +14,7 @@ from playwright.sync_api import Page
 from tests.integration.pages import open_page, printed_address, until
 from tests.integration.processes import Programs
 from tests.integration.test_page import serious_violations
+from tests.rows import row
 
 pytestmark = pytest.mark.timeout(300)
 __all__ = ["open_page"]  # a fixture
@@ -125,8 +126,9 @@ def test_seeds_of_the_same_settings_are_a_mean_and_a_band_and_another_environmen
     page.evaluate("tick(lines.map((line) => line.id))")
     until(page, "runs.size === 7")
     until(page, "document.querySelectorAll('#chart-loss canvas').length === 1")
+    first = "document.querySelector('#chart-loss .values').innerText.split(' ')[0]"
+    until(page, f"{first} === document.getElementById('run-name').innerText")
     named = page.locator("#chart-loss .values").inner_text()
-    assert named.split()[0] == page.locator("#run-name").inner_text()
     assert named.count("-") + named.count("other") == 1, "only the run that is open is named above a small chart"
     page.locator("#band").check()
     until(page, "returns.values.textContent.includes('mean of 3 seeds')")
@@ -157,4 +159,16 @@ def test_a_run_of_another_game_that_begins_later_changes_nothing_of_what_is_show
     assert page.locator(".run-row input:checked").count() == 2
     page.locator(".run-row").get_by_role("button", name="second").click()
     until(page, "document.title.startsWith('second')")
-    assert page.evaluate(shown) == ["second"], "its group is shown"
+    assert page.evaluate(shown) == ["second"]
+    page.locator(".run-row").get_by_role("button", name="first-1").click()
+    until(page, "document.title.startsWith('first-1')")
+    assert page.evaluate(shown) == ["first-1"], "what was opened, and not its group"
+    assert page.locator(".run-row input:checked").count() == 1
+    for environment, group, title in [
+        ("LunarLander-v3", "LunarLander-v3", "LunarLander-v3"),
+        ("arm_env:Arm", "Arm", "arm_env:Arm"),
+        ("ALE/Pong-v5", "pong", "ALE/Pong-v5 · pong"),
+        ("", "", "without settings"),
+    ]:
+        with row(environment, group):
+            assert page.evaluate("groupName", {"environment": environment, "group": group}) == title

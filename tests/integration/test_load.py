@@ -38,13 +38,13 @@ def test_many_workers_join_a_server_without_a_run_and_are_served_equally(program
 def test_somebodys_training_is_left_alone_unless_told_and_then_keeps_its_steps(programs: Programs) -> None:
     _, endpoint = programs.start_server("--preset", "cartpole", "--max-steps", "1000000000")
     refused = bench("--server", endpoint, "--workers", "2", "--seconds", "0.1")
-    assert (refused.returncode, status_of(endpoint).version) == (1, 0)
+    assert (refused.returncode, status_of(endpoint).version) == (2, 0)
     assert "has no weights yet" in refused.stderr
     worker = programs.start("rl-worker", "--server", endpoint)
     wait_for(lambda: status_of(endpoint).updates > 0, program=worker)
     worker.kill()
     refused = bench("--server", endpoint, "--workers", "2", "--seconds", "0.1")
-    assert refused.returncode == 1
+    assert refused.returncode == 2
     assert "is somebody's training" in refused.stderr
     before = status_of(endpoint)
     allowed = bench("--server", endpoint, "--workers", "2", "--seconds", "0.5", "--yes-disturb-this-run")
@@ -73,5 +73,5 @@ def test_no_server_and_a_locked_server_end_in_a_sentence(programs: Programs, tmp
 @pytest.mark.parametrize("flags", [["--workers", "0"], ["--processes", "0"], ["--server", "nowhere"]])
 def test_flags_that_make_no_sense_are_named(flags: list[str]) -> None:
     refused = bench("--server", "127.0.0.1:9", *flags)
-    assert refused.returncode == 1
+    assert refused.returncode == 2
     assert flags[0] in refused.stderr

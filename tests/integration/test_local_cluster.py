@@ -11,7 +11,10 @@ import psutil
 import pytest
 import torch
 
+from ps_common.errors import PsRlError
 from ps_common.run_folder.checkpoint_file import read_checkpoint
+from ps_common.run_folder.run_rows import EventRow, MetricsRow, last_row, rows_in
+from ps_rl.run import Run
 from tests.integration.processes import Programs, children_of, status_of, wait_for
 from tests.rl_agent.custom_environments import line_with
 from tests.rows import nightly
@@ -59,7 +62,7 @@ def test_cartpole_is_learned_and_evaluated(programs: Programs, tmp_path: Path) -
     last = [line for line in cluster.output.splitlines() if line.startswith("minutes ")][-1]
     assert f"mean return of the last 100 {result['mean_return_100']:.2f}  " in last, "it is the end of the run"
     assert result["minutes"] == _minutes(run) == pytest.approx(float(last.split()[1]), abs=0.051)
-    assert f"\nsolved after {result['minutes_to_target']:.1f} minutes and" in cluster.output
+    assert f"in training after {result['minutes_to_target']:.1f} minutes and" in cluster.output
     assert f"rl-eval --checkpoint {run}\n" in cluster.output
     assert (run / "curve.png").stat().st_size > 1000
     assert (run / "run.toml").exists()
@@ -165,6 +168,14 @@ def test_an_environment_that_keeps_raising_ends_the_run_with_its_error(programs:
     assert cluster.output.count(f"worker-0 died: {why} (its log: run/worker-0.log); it is started again") == 2
     assert f"rl-cluster: worker-0 died 3 times in a row, each within 60 s of work: {why}" in cluster.output
     assert "Traceback" not in cluster.output
+    failed = last_row(tmp_path / "run" / "metrics.jsonl", MetricsRow)
+    assert failed is not None
+    assert failed.failed
+    assert why in failed.ending
+    kinds = {event.kind for event in rows_in(tmp_path / "run" / "events.jsonl", EventRow) if why in event.text}
+    assert kinds == {"warning", "end"}, "the last words of the workers, and the end of the run"
+    with pytest.raises(PsRlError, match="worker-0 died 3 times in a row"):
+        Run.open(tmp_path / "run").wait()
 
 
 @pytest.mark.nightly

@@ -1,23 +1,31 @@
 """CURVE with real programs: a peer without an authorised key gets no answer; a worker's key is not an admin's."""
 
 import contextlib
+import runpy
 import socket
 import stat
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
+import zmq
 
 from ps_common.errors import RequestRefused, ServerUnreachable
 from ps_common.protocol import messages
+from ps_common.protocol.messages import ToWorker
+from ps_common.protocol.wire import read_to_worker, to_frames
 from ps_common.sockets.curve import ClientKeys
 from ps_common.sockets.request import ask
+from ps_common.sockets.zmq_sockets import dealer
 from ps_ctl.folder_commands import add_keys, make_keys
+from ps_rl import Run
 from tests.integration.integer_worker import keys_of
 from tests.integration.processes import Program, Programs, wait_for
 from tests.zmtp import COMMAND, GREETING, LONG
 
 SILENCE_SECONDS = 0.5
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -44,6 +52,22 @@ def is_answered(endpoint: str, keys: ClientKeys | None, *, within_seconds: float
     return True
 
 
+def test_a_probe_of_a_container_is_answered_as_ps_ctl_is(programs: Programs, folder: Path) -> None:
+    """By a server that is locked, one that is not, and none where nobody answers."""
+    probe = str(ROOT / "docker" / "healthy.py")
+    _, locked = locked_server(programs, folder)
+    _, unlocked = programs.start_server(run_dir=programs.folder / "unlocked")
+    keys = (str(folder / "server.key"), str(folder / "worker.key_secret"))
+    begun = [programs.start("python", probe, *asked) for asked in ((locked, *keys), (unlocked,))]
+    assert [one.wait() for one in begun] == [0, 0]
+    healthy = runpy.run_path(probe)
+    assert healthy["STATUS_REQUEST"] == to_frames(messages.StatusRequest(request=1))
+    healthy["is_healthy"].__globals__["MILLISECONDS"] = 300
+    assert not healthy["is_healthy"](locked)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        assert not healthy["is_healthy"](f"127.0.0.1:{silent.getsockname()[1]}")
+
+
 def test_a_worker_with_a_key_trains_and_an_admin_ends_the_run(programs: Programs, folder: Path) -> None:
     server, endpoint = locked_server(programs, folder, "--preset", "cartpole")
     assert "anybody who reaches this port" not in server.output
@@ -67,6 +91,23 @@ def test_a_worker_with_a_key_trains_and_an_admin_ends_the_run(programs: Programs
     assert programs.start("ps-ctl", "checkpoint", "--server", endpoint, *flags_of(folder, "admin")).wait() == 0
     assert programs.start("ps-ctl", "stop", "--server", endpoint, *flags_of(folder, "admin")).wait() == 0
     assert (server.wait(), worker.wait()) == (0, 0)
+
+
+def test_a_locked_run_is_stopped_and_steered_from_python_by_an_admin_alone(
+    programs: Programs, folder: Path, tmp_path: Path
+) -> None:
+    server, _ = locked_server(programs, folder, "--preset", "cartpole", "--run-dir", str(tmp_path / "run"))
+
+    def opened(name: str | None) -> Run:
+        public, secret = (folder / "server.key", folder / f"{name}.key_secret") if name else (None, None)
+        return Run.open(tmp_path / "run", curve_server_key=public, curve_secret=secret)
+
+    with pytest.raises(RequestRefused, match="not_admin"):
+        opened("worker").stop("enough")
+    opened("admin").pause()
+    opened("admin").stop("enough")
+    assert server.wait() == 0
+    assert not opened("worker").is_live
 
 
 def test_nobody_else_is_answered(programs: Programs, folder: Path, tmp_path: Path) -> None:
@@ -121,6 +162,72 @@ def test_a_worker_whose_key_was_taken_away_cannot_stop_the_run_either(programs: 
     (folder / "authorized" / "admins" / "admin.key").rename(folder / "authorized" / "demoted.key")
     with pytest.raises(RequestRefused, match="not_admin"):
         ask(endpoint, stop, timeout_seconds=10, keys=admin)
+
+
+class OpenConnection:
+    """One connection, on which any number of requests are sent."""
+
+    def __init__(self, endpoint: str, keys: ClientKeys) -> None:
+        self._socket = dealer(zmq.Context.instance(), keys)
+        self._socket.connect(f"tcp://{endpoint}")
+        self._request = 0
+
+    def ask(self, kind: type[messages.ToServer], *, within_seconds: float = 10.0, **fields: Any) -> ToWorker | None:
+        """The reply; None without one in time."""
+        self._request += 1
+        self._socket.send_multipart(to_frames(kind(request=self._request, **fields)))
+        while self._socket.poll(int(within_seconds * 1000)):
+            reply, _ = read_to_worker(self._socket.recv_multipart())
+            if reply.request == self._request:
+                return reply
+        return None
+
+    def close(self) -> None:
+        self._socket.close(linger=0)
+
+
+@pytest.mark.parametrize("becomes", ["authorized/demoted.key", "away.key"])
+def test_an_admin_whose_key_is_moved_adjusts_and_stops_nothing_on_the_connection_that_is_open(
+    programs: Programs, folder: Path, becomes: str
+) -> None:
+    server, endpoint = locked_server(programs, folder, "--preset", "cartpole")
+    with contextlib.closing(OpenConnection(endpoint, keys_of(folder, "admin"))) as admin:
+        assert isinstance(admin.ask(messages.StatusRequest), messages.StatusReply)
+        (folder / "authorized" / "admins" / "admin.key").rename(folder / becomes)
+        refused = admin.ask(messages.StopRequest, within_seconds=SILENCE_SECONDS)
+        assert refused is None or (isinstance(refused, messages.Refused) and refused.code == "not_admin")
+    assert is_answered(endpoint, keys_of(folder, "worker"))
+    assert server.process.poll() is None
+
+
+def test_a_worker_whose_key_is_taken_away_is_not_answered_on_the_connection_that_is_open_either(
+    programs: Programs, folder: Path
+) -> None:
+    _, endpoint = locked_server(programs, folder)
+    late = add_keys(folder, "late", admin=False)
+    with contextlib.closing(OpenConnection(endpoint, keys_of(folder, "late"))) as worker:
+        assert isinstance(worker.ask(messages.StatusRequest), messages.StatusReply)
+        (folder / "authorized" / "late.key").unlink()
+        wait_for(lambda: worker.ask(messages.StatusRequest, within_seconds=SILENCE_SECONDS) is None)
+    assert late.exists()
+    assert is_answered(endpoint, keys_of(folder, "worker"))
+
+
+def test_strangers_who_knock_without_end_keep_no_right_key_out(programs: Programs, folder: Path) -> None:
+    """With 300 key files, and a thousand handshakes of an unknown key before that of a right one."""
+    for number in range(300):
+        add_keys(folder, f"many{number}", admin=False)
+    make_keys(folder / "others")
+    _, endpoint = locked_server(programs, folder)
+    server = keys_of(folder, "worker").server
+    stranger = ClientKeys(server, keys_of(folder / "others", "worker").own)
+    with zmq.Context() as context:
+        context.set(zmq.MAX_SOCKETS, 2000)
+        sockets = [dealer(context, stranger) for _ in range(1000)]
+        for socket_ in sockets:
+            socket_.connect(f"tcp://{endpoint}")
+        assert is_answered(endpoint, keys_of(folder, "many0"), within_seconds=5.0)
+        context.destroy(linger=0)
 
 
 def test_secret_files_are_for_their_owner_alone(folder: Path) -> None:

@@ -24,7 +24,7 @@ from tests.integration.processes import Programs, wait_for
 DOCKER = Path(__file__).parents[2] / "docker"
 PROMETHEUS, ALERTS = DOCKER / "prometheus" / "prometheus.yaml", DOCKER / "prometheus" / "alerts.yaml"
 DASHBOARD = json.loads((DOCKER / "grafana" / "ps-rl.json").read_text())
-TOKEN = "a-secret"
+TOKEN = "a-secret-of-a-test"
 UP = 'up{job="ps-rl"}'
 DAY = 24 * 60
 
@@ -110,8 +110,8 @@ def test_the_page_of_a_container_keeps_its_token(tmp_path: Path, variables: dict
     for _ in range(2):
         said = subprocess.check_output(["sh", str(script), "page", "--x"], env={"PATH": path} | variables, text=True)
         assert len(token.read_text()) > 20
-        flags = "--server server:5555 --host 0.0.0.0 --port 8265 --token"
-        assert said == f"{tmp_path}/{run} {flags} {token.read_text()} --x\n"
+        flags = "--server server:5555 --host 0.0.0.0 --port 8265 --token-file"
+        assert said == f"{tmp_path}/{run} {flags} {token} --x\n"
 
 
 # -- with Prometheus --------------------------------------------------------------------------------------------------
@@ -131,7 +131,8 @@ def labels(metric: str, **more: str) -> str:
 
 GONE = labels("ps_rl_up", environment="", preset="")
 LIVE, WORKERS, PAUSED = labels("ps_rl_up"), labels("ps_rl_workers"), labels("ps_rl_paused")
-STEPS, UPDATES = labels("ps_rl_environment_steps_total"), labels("ps_rl_updates_total")
+STEPS, UPDATES = labels("ps_rl_environment_steps"), labels("ps_rl_updates_per_second")
+DRAINING, STANDBY = labels("ps_rl_draining"), labels("ps_rl_standby")
 REFUSED = labels("ps_rl_refused_total", code="superseded")
 FAILED, LAG = labels("ps_rl_checkpoint_failures_total"), labels("ps_rl_standby_lag_seconds")
 
@@ -145,6 +146,9 @@ CASES: list[tuple[str, dict[str, str], int, bool]] = [
     ("PsRlServerDown", {LIVE: "1x5 stale", GONE: f"_x6 0x{2 * DAY}"}, DAY + 60, False),
     ("PsRlNoWorker", {WORKERS: "2x3 0x20"}, 12, True),
     ("PsRlNoWorker", {WORKERS: "2x3 0x2 1x20"}, 12, False),
+    ("PsRlNoWorker", {WORKERS: "2x3 0x20", DRAINING: "0x3 1x20"}, 12, False),
+    ("PsRlNoWorker", {WORKERS: "2x3 0x20", DRAINING: "0x23"}, 12, True),
+    ("PsRlNoProgress", {STEPS: "1000+10x9 900+10x30", WORKERS: "2x40"}, 12, False),  # resumed from a checkpoint
     ("PsRlNoProgress", {STEPS: "0+10x5 60x30", WORKERS: "2x40"}, 20, True),
     ("PsRlNoProgress", {STEPS: "0+10x40", WORKERS: "2x40"}, 20, False),
     ("PsRlNoProgress", {STEPS: "0+10x5 60x30", WORKERS: "0x40"}, 20, False),
@@ -152,11 +156,17 @@ CASES: list[tuple[str, dict[str, str], int, bool]] = [
     ("PsRlNoProgress", {STEPS: "0+10x5 60x30", WORKERS: "2x40", PAUSED: "0x40"}, 20, True),
     ("PsRlCheckpointsFail", {FAILED: "0x5 1x20"}, 8, True),
     ("PsRlCheckpointsFail", {FAILED: "3x40"}, 30, False),
+    ("PsRlStandbyGone", {STANDBY: "0x40"}, 30, False),  # a run that never had one
+    ("PsRlStandbyGone", {STANDBY: "1x9 0x40"}, 20, True),
+    ("PsRlStandbyGone", {STANDBY: "1x9 0x3 1x40"}, 20, False),
+    ("PsRlStandbyGone", {STANDBY: f"1x9 0x{3 * DAY}"}, 2 * DAY, True),
+    ("PsRlStandbyGone", {STANDBY: "1x9 stale", labels("ps_rl_standby", preset="q"): "_x10 0x40"}, 20, True),
     ("PsRlStandbyLags", {LAG: "0x5 20x20"}, 10, True),
     ("PsRlStandbyLags", {LAG: "0x5 20x1 0x20"}, 10, False),
-    ("PsRlRefusals", {REFUSED: "0+10x40", UPDATES: "0+100x40"}, 25, True),
-    ("PsRlRefusals", {REFUSED: "0+1x40", UPDATES: "0+100x40"}, 25, False),
-    ("PsRlRefusals", {REFUSED: "7x40", UPDATES: "9x40"}, 25, False),
+    ("PsRlRefusals", {REFUSED: "0+10x40", UPDATES: "1.6x40"}, 25, True),
+    ("PsRlRefusals", {REFUSED: "0+1x40", UPDATES: "1.6x40"}, 25, False),
+    ("PsRlRefusals", {REFUSED: "0+10x9 0+10x30", UPDATES: "1.6x40"}, 17, True),  # the server was started again
+    ("PsRlRefusals", {REFUSED: "7x40", UPDATES: "0x40"}, 25, False),
 ]
 
 
@@ -230,8 +240,8 @@ def test_a_real_prometheus_scrapes_a_real_run_and_sees_its_server_go(programs: P
     port = urllib.parse.urlsplit(address_file.read_text()).port
     with prometheus_of(f"127.0.0.1:{port}", tmp_path) as address:
         wait_for(lambda: value_of(address, UP) == 1.0, program=page)
-        steps = wait_for(lambda: value_of(address, 'ps_rl_environment_steps_total{run="the-run"}'))
-        wait_for(lambda: (value_of(address, 'ps_rl_environment_steps_total{run="the-run"}') or 0) > steps)
+        steps = wait_for(lambda: value_of(address, 'ps_rl_environment_steps{run="the-run"}'))
+        wait_for(lambda: (value_of(address, 'ps_rl_environment_steps{run="the-run"}') or 0) > steps)
         assert value_of(address, "ps_rl_workers") == 1.0
         settled = f"sum({STALENESS}_bucket{{le='+Inf'}}) > 0"
         wait_for(lambda: value_of(address, settled))

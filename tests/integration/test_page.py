@@ -21,7 +21,10 @@ __all__ = ["open_page"]  # a fixture
 
 def start_page(programs: Programs, *flags: object) -> str:
     """The address of a page, with its token."""
-    return printed_address(programs.start("ps-web", *map(str, flags), "--port", "0"))
+    token = programs.folder / "token"
+    token.write_text("a-secret-of-a-test")
+    page = programs.start("ps-web", *map(str, flags), "--port", "0", "--token-file", str(token))
+    return f"{printed_address(page)}?token={token.read_text()}"
 
 
 @dataclass

@@ -13,6 +13,7 @@ from ps_common.protocol import messages
 from ps_common.protocol.messages import Message, ToServer, settlement_of
 from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_common.protocol.wire import Buffer, Places, read_to_worker, to_frames, with_places
+from ps_common.run_folder.checkpoint_file import newest_step
 from ps_common.sockets.shared_memory import PAGE_BYTES, Segment
 from tests.integration.independent_client import Client
 from tests.integration.processes import DEADLINE_SECONDS, Programs, status_of, wait_for, weights_of
@@ -45,14 +46,14 @@ def test_a_gradient_that_ruins_the_weights_is_undone_and_the_run_goes_on(program
     client.pull()
     client.push_pull(np.array([0.0, 1.0, 1.0]), steps=1)
     line = wait_for(lambda: re.search(r"the weights hold NaN.*", server.output), program=server)[0]
-    assert "pushes of careless (1). Going on from checkpoint-000000000000.safetensors" in line
+    assert "pushes of careless (1). Going on from checkpoint-000000000000-000000000001.safetensors" in line
     assert client.pull().tolist() == [1, 2, 3]
     for _ in range(10):
         assert np.isfinite(client.push_pull(np.ones(3), steps=1)).all()
     client.leave()
     server.process.terminate()
     assert server.wait() == 0
-    assert (tmp_path / "run" / "checkpoints" / "checkpoint-000000000011.safetensors").exists()
+    assert newest_step(tmp_path / "run") == 11
 
 
 def test_a_run_whose_checkpoints_are_gone_too_ends_with_its_story(programs: Programs, tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def test_an_environment_whose_close_ends_the_program_is_refused(
     then = f"import sys; sys.exit({status})"
     write_line(tmp_path, close=("    def reset(self, *, seed=None, options=None):\n", CLOSES.format(then=then)))
     cluster = programs.start("rl-cluster", "--environment", "own:Line-v0", "--run-dir", "run", folder=tmp_path)
-    assert cluster.wait() == 1
+    assert cluster.wait() == 2
     sentence = rf"rl-cluster: --environment own:Line-v0: fails when it is tried: sys\.exit\({status}\) was called \(own"
     assert re.search(sentence, cluster.output), cluster.output
     assert "Traceback" not in cluster.output

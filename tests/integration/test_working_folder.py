@@ -92,13 +92,13 @@ def test_a_folder_that_bears_the_name_of_a_package_of_ours_hides_none_of_its_fil
 ) -> None:
     (tmp_path / "rl_worker").mkdir()
     start = anew.start("rl_worker", "--server", "127.0.0.1:9", "--preset", "pnog", folder=tmp_path)
-    assert start.wait() == 1
+    assert start.wait() == 2
     assert "--preset pnog" in start.output
 
 
 def test_a_module_whose_name_is_taken_is_told(programs: Programs, folder: Path) -> None:
     program = programs.start("rl-cluster", "--environment", "random:Line-v0", "--run-dir", "run", folder=folder)
-    assert program.wait() == 1
+    assert program.wait() == 2
     assert re.search("random is .*, not the module in this folder; rename yours", program.output)
 
 
@@ -120,7 +120,7 @@ def test_no_module_is_imported_on_the_word_of_a_file(
     shutil.copytree(finished_run, here / "run")
     (here / "myenvs.py").write_text(f"open({str(sprung)!r}, 'w')\n{LINE}")
     program = programs.start(*flags, folder=here)
-    assert program.wait() == 1, program.output
+    assert program.wait() == 2, program.output
     assert "trains myenvs:Line-v0" in program.output
     assert "add --import myenvs" in program.output
     assert "Traceback" not in program.output
@@ -150,7 +150,7 @@ def test_no_module_is_imported_on_the_word_of_a_stranger(programs: Programs, fol
         programs.start("rl-eval", "--server", endpoint, "--episodes", "1", folder=trap),
     ]
     for program in honest:
-        assert program.wait() == 1, program.output
+        assert program.wait() == 2, program.output
         assert "trains myenvs:Line-v0" in program.output
         assert "add --import myenvs" in program.output
         assert "Traceback" not in program.output

@@ -6,7 +6,9 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -17,6 +19,7 @@ from ps_common.protocol import messages
 from ps_common.protocol.messages import ToServer
 from ps_rl import ParameterServerClient, RunEnded
 from tests.ps_client.loopback_server import LoopbackServer, Polite, Reply, serving
+from tests.rows import row
 
 ZEROS = {"w": torch.zeros(2), "b": np.zeros(())}
 
@@ -179,3 +182,84 @@ def test_every_public_name_is_there_and_documented() -> None:
         assert name in dir(ps_rl)
     with pytest.raises(AttributeError, match="has no attribute 'trian'"):
         ps_rl.trian  # noqa: B018
+
+
+def test_an_array_is_the_same_gradient_in_each_layout_byte_order_and_type(server: LoopbackServer) -> None:
+    """What is pushed comes back as the difference of the weights, whatever memory it lay in."""
+    values = np.array([3, 1])
+    types = ["?", "i1", "u1", "<i2", ">i2", "<u2", ">u4", "<i8", ">u8", "<f2", ">f2", "<f4", ">f4", "<f8", ">f8", "g"]
+    read_only = values.astype(np.float32)
+    read_only.flags.writeable = False
+    layouts: list[Any] = [read_only, values[::-1].copy()[::-1], np.repeat(values, 3)[::3], values[None].T[:, 0]]
+    layouts += [layout.astype(kind) for layout in list(layouts) for kind in types]
+    layouts += [layout.astype(kind)[::-1][::-1] for layout in list(layouts) for kind in (">f4", ">i8")]
+    tensors = [torch.tensor([3, 1], dtype=kind) for kind in (torch.bfloat16, torch.float16, torch.int64, torch.bool)]
+    tensors += [torch.tensor([3.0, 1.0]).to_sparse(), torch.view_as_real(torch.tensor([3 + 3j, 1 + 1j]))[:, 1]]
+    with ParameterServerClient(server.address) as client:
+        client.seed(ZEROS)
+        for given in [*layouts, *tensors, [3, 1], [np.float16(3), np.uint8(1)], (3.0, 1.0)]:
+            with row(given):
+                before = client.pull()["w"]
+                after = client.push_pull({"w": given, "b": None})["w"]
+                as_numbers = given.to_dense().double() if torch.is_tensor(given) else np.asarray(given, np.float64)
+                assert (before - after).tolist() == as_numbers.tolist()
+
+
+def test_what_is_no_real_number_is_refused_and_never_cut(server: LoopbackServer) -> None:
+    complex_ones = [np.array([1 + 2j, 3]), np.array([1, 2], ">c8"), torch.tensor([1j, 2]), [1j, 2.0], np.complex64(1)]
+    others = [np.array(["1", "2"]), np.array([1, None]), np.array([1, 2], "M8[s]"), "many", object()]
+    with ParameterServerClient(server.address) as client:
+        client.seed(ZEROS)
+        for given in [*complex_ones, *others]:
+            with row(given), pytest.raises(SchemaMismatch, match=r"tensor 'w' holds (complex|no) numbers"):
+                client.push({"w": given, "b": None})
+            with row(given), pytest.raises(SchemaMismatch, match="tensor 'w' holds"):
+                client.seed({"w": given})
+    assert not server.received_of(messages.Push)
+
+
+FORKS = """
+import os, sys, threading
+from ps_rl import ParameterServerClient, SettingsError
+
+client = ParameterServerClient(sys.argv[1])
+client.seed({"w": [0.0, 0.0], "b": 0.0})
+if (child := os.fork()) == 0:
+    refused = 0
+    for call in (client.pull, lambda: client.push({"w": None, "b": None}), lambda: client.report(loss=1.0)):
+        try:
+            call()
+        except SettingsError as error:
+            refused += str(os.getppid()) in str(error)
+    print("refused", refused, flush=True)
+    if sys.argv[2] == "close":
+        client.close()
+    sys.exit(7)
+print("child", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+print("parent", client.push_pull({"w": [1.0, 1.0], "b": None})["w"].tolist())
+"""
+
+
+@pytest.mark.parametrize("how", ["close", "exit"])
+def test_a_forked_process_ends_without_its_parents_client_and_the_parent_goes_on(
+    server: LoopbackServer, how: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FORKS, server.address, how], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.splitlines() == ["refused 3", "child 7", "parent [0.0, 1.0]"], done.stderr
+    assert len(server.received_of(messages.Goodbye)) == 1, "the child has not left in its parent's name"
+
+
+def test_a_client_that_cannot_read_its_run_leaves_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Newer(Polite):
+        def reply(self, message: ToServer, vector: bytes) -> Reply:
+            answer = super().reply(message, vector)
+            if isinstance(answer, messages.Welcome):
+                return msgspec.structs.replace(answer, run={**answer.run, "of_a_newer_release": 1})
+            return answer
+
+    with serving(Newer()) as server:
+        with pytest.raises(SettingsError, match="of_a_newer_release"):
+            ParameterServerClient(server.address)
+        assert len(server.received_of(messages.Goodbye)) == 1

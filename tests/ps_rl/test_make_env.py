@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
+import msgspec
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -17,8 +18,8 @@ from gymnasium.wrappers import TimeLimit
 
 from ps_common.errors import PsRlError, SettingsError
 from ps_common.program import objects
-from ps_common.settings.run_settings import run_from_dict
-from ps_rl import Policy, evaluate, load_policy, make_env, train
+from ps_common.settings.run_settings import run_from_dict, with_settings
+from ps_rl import Policy, Result, evaluate, load_policy, make_env, train
 from rl_agent.environments import process_guard
 from rl_agent.environments.spaces import BoxActions, DiscreteActions, MultiDiscreteActions
 from rl_eval.cli import evaluate as rl_eval
@@ -190,6 +191,27 @@ def test_settings_change_those_of_a_policy_and_what_makes_no_sense_is_named(poli
             make_env(**given)
 
 
+@pytest.mark.parametrize("as_text", [True, False])
+@pytest.mark.parametrize("kind", ["run folder", "run without a checkpoint", "checkpoint", "exported policy"])
+def test_a_path_is_taken_as_load_policy_takes_it(kind: str, as_text: bool, tmp_path: Path) -> None:
+    run = with_settings(CARTPOLE, {"environment.max_episode_steps": 3}, source="test")
+    place = tmp_path / "run"
+    (place / "checkpoints").mkdir(parents=True)
+    (place / "run.toml").write_text(run.to_toml())
+    if kind != "run without a checkpoint":
+        path = checkpoint(place / "checkpoints" / "checkpoint-000000000007.safetensors", run)
+        place = path if kind == "checkpoint" else place
+    if kind == "exported policy":
+        place = tmp_path / "policy"
+        assert rl_eval(["--checkpoint", str(path), "--episodes", "1", "--export", str(place)]) == 0
+    env = make_env(str(place) if as_text else place)
+    env.reset(seed=1)
+    assert [env.step(0)[3] for _ in range(3)] == [False, False, True]
+    if kind != "run without a checkpoint":
+        seen, _ = env.reset(seed=1)
+        assert load_policy(place).act(seen) in env.action_space
+
+
 class Broken(Alternates):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         return np.zeros(1, np.float32), float("nan"), False, False, {}
@@ -204,17 +226,18 @@ def test_a_step_with_a_number_that_is_none_is_an_error() -> None:
 
 
 def test_a_policy_has_the_scores_of_rl_eval_in_one_game_and_in_several(policy: Policy, tmp_path: Path) -> None:
-    """The games of rl-eval are those of its seed, and greedy actions draw nothing."""
-    flags = ["--episodes", "4", "--greedy", "--seed", "7", "--json", str(tmp_path / "result.json")]
-    rl_eval(["--checkpoint", str(tmp_path / "some.safetensors"), *flags])
-    theirs = (tmp_path / "result.json").read_text()
-    result = evaluate(policy, episodes=4, greedy=True, seed=7)
-    assert f'"mean": {result.mean}' in theirs
-    assert [result.episodes, result.greedy, result.environment] == [4, True, "CartPole-v1"]
+    for greedy in (False, True):
+        flags = ["--seed", "7", "--json", str(tmp_path / "result.json"), *(["--greedy"] if greedy else [])]
+        rl_eval(["--checkpoint", str(tmp_path / "some.safetensors"), *flags])
+        theirs = msgspec.json.decode((tmp_path / "result.json").read_bytes(), type=Result)
+        assert evaluate(policy, greedy=greedy, seed=7) == theirs
+        assert evaluate(policy, make_env(policy, count=16), greedy=greedy, seed=7).scores == theirs.scores
+        assert evaluate(policy, seed=8).scores != theirs.scores
+    result = evaluate(policy, episodes=5, greedy=True, seed=7)
     assert result.low is not None
     assert result.low <= result.mean
-    many = make_env(policy, count=4)
-    assert sorted(evaluate(policy, many, episodes=4, greedy=True, seed=7).scores) == sorted(result.scores)
+    many = make_env(policy, count=5)
+    assert sorted(evaluate(policy, many, episodes=5, greedy=True, seed=7).scores) == sorted(result.scores)
     with gymnasium.make("CartPole-v1") as one:
         alone = evaluate(policy, one, episodes=2, greedy=True, seed=7)
         assert alone.scores[0] in result.scores
@@ -226,6 +249,15 @@ def test_the_random_actions_of_an_own_method_of_action_values_are_said(tmp_path:
     run = run_from_dict(CARTPOLE.to_dict() | {"algorithm": algorithm}, source="test")
     own = load_policy(checkpoint(tmp_path / "own.safetensors", run), imports=[OwnQ.__module__])
     assert [evaluate(own, episodes=1, greedy=greedy).epsilon for greedy in (False, True)] == [0.05, 0.0]
+
+
+def test_the_result_names_the_game_that_was_played(policy: Policy) -> None:
+    class Held(gymnasium.Wrapper[Any, Any, Any, Any]):
+        spec = None
+
+    assert evaluate(policy, episodes=1).environment == "CartPole-v1"
+    assert evaluate(policy, gymnasium.make("CartPole-v1"), episodes=1).environment == "CartPole-v1"
+    assert evaluate(policy, Held(gymnasium.make("CartPole-v1")), episodes=1).environment == "CartPoleEnv"
 
 
 def test_an_environment_that_resets_a_step_later_is_refused(policy: Policy) -> None:

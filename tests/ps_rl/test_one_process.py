@@ -168,16 +168,53 @@ def test_an_error_of_the_environment_is_raised_with_its_own_traceback_and_the_ru
         train(**LINE, run_dir=tmp_path / "run")
     frames = traceback.extract_tb(raised.value.__traceback__)
     assert [frame.name for frame in frames[-2:]] == ["step", "fails"]
+    assert f"Run.open('{tmp_path / 'run'}')" in raised.value.__notes__[-1]
     run = Run.open(tmp_path / "run")
     assert not run.is_live
     assert run.status is not None
     assert "ZeroDivisionError: of the user" in run.status.ending
+    assert run.status.failed
     assert len(run.checkpoints()) == 2
     assert Line.closed == 2
     monkeypatch.setattr(Line, "each_step", None)
     resumed = train(workers=0, resume=tmp_path / "run", imports=__name__, max_steps=3000)
     assert resumed.status is not None
     assert resumed.status.ending == "max_steps 3000 reached"
+
+
+def test_an_interrupted_run_is_saved_and_its_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = iter(range(400))
+
+    def interrupts() -> None:
+        if any((tmp_path / "run").glob("checkpoints/*.safetensors")) and next(steps, None) is None:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Line, "each_step", interrupts)
+    with pytest.raises(KeyboardInterrupt) as raised:
+        train(**LINE, run_dir=tmp_path / "run")
+    assert f"Run.open('{tmp_path / 'run'}')" in raised.value.__notes__[-1]
+    assert len(Run.open(tmp_path / "run").checkpoints()) == 2
+
+
+def test_a_run_in_one_process_is_set_paused_and_saved(tmp_path: Path) -> None:
+    """Each is done by the time that the call returns; a paused run trains on when it is resumed."""
+    done: list[Any] = []
+
+    def steers(run: Run, update: Update) -> None:
+        if update.global_steps and not done:
+            run.set(learning_rate=1e-5)
+            with pytest.raises(SettingsError, match="gamma"):
+                run.set(gamma=0.5)
+            run.pause()
+            done.append(run.checkpoint())
+            run.resume()
+            run.set(max_steps=update.global_steps + 500)
+
+    run = train(**LINE, callbacks=[steers], run_dir=tmp_path / "run")
+    assert len(done) == 1
+    assert run.status is not None
+    assert run.status.ending.startswith("max_steps")
+    assert done[0].name.startswith("checkpoint-")
 
 
 def test_callbacks_are_called_in_the_loop_and_log_stop_and_raise(tmp_path: Path) -> None:

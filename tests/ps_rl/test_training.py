@@ -1,9 +1,13 @@
 """The command line of rl-cluster that `train` makes of its arguments; no process is started."""
 
+import atexit
+import gc
 import os
 import socket
 import tempfile
+import threading
 import time
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,9 +19,9 @@ from ps_common.errors import SettingsError
 from ps_common.program import objects
 from ps_common.program.flags import parse_with_run
 from ps_common.run_folder import followers
-from ps_common.run_folder.endpoint_file import SILENT_SECONDS
+from ps_common.run_folder.folder_lock import FolderLocks
 from ps_common.settings.run_spec import A3CSettings
-from ps_rl import Run, train
+from ps_rl import Run, cluster_process, train
 from ps_rl.cluster_process import ClusterProcess
 from ps_web.index import RunIndex
 from ps_web.viewers import Viewers
@@ -110,11 +114,12 @@ def test_a_run_whose_server_was_killed_is_over(tmp_path: Path) -> None:
         endpoint = f"127.0.0.1:{place.getsockname()[1]}"
     for name, content in (("endpoint", endpoint), ("metrics.jsonl", ""), ("settings.toml", "")):
         (tmp_path / name).write_text(content)
-    run = Run.open(tmp_path)
-    assert run.is_live, "its server has just written"
-    long_ago = time.time() - 2 * SILENT_SECONDS
-    for name in ("endpoint", "metrics.jsonl"):
-        os.utime(tmp_path / name, (long_ago, long_ago))
+    run, server = Run.open(tmp_path), FolderLocks([tmp_path])
+    for time_of_files in (0, time.time(), time.time() + 1e6):
+        for name in ("endpoint", "metrics.jsonl"):
+            os.utime(tmp_path / name, (time_of_files, time_of_files))
+        assert run.is_live, "whatever the clocks of this host and of the files say"
+    server.close()
     assert not run.is_live
     assert list(run) == []
     assert RunIndex([tmp_path], [], Viewers()).lines()[0].live is False
@@ -127,6 +132,68 @@ def test_a_folder_that_has_no_room_for_the_objects_is_an_error_and_no_wait(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
     with pytest.raises(FileNotFoundError, match="ps-rl-objects"):
         ClusterProcess([], tmp_path, b"objects")
+
+
+class Began:
+    """A process of rl-cluster that has begun, and goes on until it is ended."""
+
+    def __init__(self, *_: Any) -> None:
+        self.exit_status: int | None = None
+        self.has_died = False
+        self.ended = threading.Event()
+
+    def wait(self, *, within_seconds: float) -> bool:
+        return self.ended.wait(within_seconds)
+
+    def end(self, *, within_seconds: float) -> None:
+        self.exit_status = 0
+        self.ended.set()
+
+
+def test_ctrl_c_while_a_run_starts_leaves_no_process_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where it comes before the process has begun, which then nobody else could end."""
+    began = Began()
+    may_begin = threading.Event()
+
+    def begin(*_: Any) -> Began:
+        assert may_begin.wait(20)
+        return began
+
+    class Interrupted(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(cluster_process, "Child", begin)
+    monkeypatch.setattr(cluster_process.threading, "Event", Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        ClusterProcess([], tmp_path, b"")
+    assert not began.ended.is_set()
+    may_begin.set()
+    assert began.ended.wait(20)
+
+
+def test_a_run_that_is_over_can_be_collected_and_is_not_stopped_at_the_exit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_process, "Child", Began)
+    monkeypatch.setattr(ClusterProcess, "wait_for_server", lambda _: None)
+    exits: list[Any] = []
+    monkeypatch.setattr(atexit, "register", exits.append)
+    monkeypatch.setattr(atexit, "unregister", lambda call: exits.remove(call) if call in exits else None)
+    for end in (lambda run: run.wait(20), list, Run.stop, lambda run: None):
+        run = Run(tmp_path).started([])
+        assert len(exits) == 1
+        child: Any = run._child
+        if end is not Run.stop:
+            child.end(within_seconds=0)
+        end(run)
+        deadline = time.monotonic() + 20
+        while exits or any(thread.name == "run" for thread in threading.enumerate()):
+            assert time.monotonic() < deadline
+        collected = weakref.ref(run)
+        del run, child
+        gc.collect()
+        assert collected() is None
 
 
 def test_what_is_no_setting_is_named_before_anything_starts(started: list[Sequence[str]]) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 from ps_common.errors import SettingsError
@@ -14,6 +15,7 @@ from ps_common.run_folder.run_rows import EpisodeRow, LoggedRow, rows_in
 from ps_rl import Run
 from ps_rl.updates import MOST_NAMES, VALUES_AT_ONCE, LoggedCurves, Updates
 from tests.ps_server.records.test_event_file import loaded
+from tests.rows import row
 
 
 def add_row(folder: Path, minutes: float, *, time: float | None = None) -> None:
@@ -116,3 +118,68 @@ def test_points_that_are_no_numbers_or_too_many_are_left_out_and_said_once(
     curves.close()
     assert len(caplog.records) == 1
     assert VALUES_AT_ONCE <= len(list(rows_in(tmp_path / LOGGED, LoggedRow))) < 2 * VALUES_AT_ONCE
+
+
+def test_updates_and_their_games_come_in_the_order_of_the_file_whatever_clocks_and_minutes_do(tmp_path: Path) -> None:
+    """A clock that is set back, a run that goes back to a checkpoint, and reading often or once: the same updates."""
+    random = np.random.default_rng(3)
+    for number in range(30):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        often, minutes, clock, found = Updates(folder), 0.0, 1e9, list[tuple[float, list[int]]]()
+        written: list[float] = []
+        for episode in range(1, 40):
+            minutes += 1.0
+            clock += 60.0
+            if random.random() < 0.1:
+                clock -= 10_000.0
+            if random.random() < 0.1:
+                minutes = max(1.0, minutes - 5.0)
+            add_game(folder, episode, minutes - 0.5)
+            if random.random() < 0.7:
+                add_row(folder, minutes, time=clock)
+                written.append(minutes)
+            if random.random() < 0.5:
+                found += seen(often)
+        found += seen(often)
+        with row(number):
+            assert [minutes for minutes, _ in found] == written
+            at_once = seen(Updates(folder))
+            assert [minutes for minutes, _ in at_once] == written
+            for updates in (found, at_once):
+                games = [game for _, games in updates for game in games]
+                assert len(games) == len(set(games)), "each game is of one update"
+
+
+def test_a_reader_that_begins_late_gets_what_comes_after_it_alone(tmp_path: Path) -> None:
+    for minutes in (1, 2, 3):
+        add_row(tmp_path, minutes, time=5e9)  # the clock of then was ahead
+        add_game(tmp_path, minutes, minutes)
+    updates = Updates(tmp_path)
+    updates.read()
+    add_game(tmp_path, 4, 1.9)
+    add_row(tmp_path, 2.0, time=1e9)
+    assert [seen(updates) for _ in range(2)] == [[(2.0, [4])], []]
+
+
+def test_games_after_the_last_row_of_a_killed_server_hold_no_later_ones_back(tmp_path: Path) -> None:
+    updates = Updates(tmp_path)
+    add_game(tmp_path, 1, 0.9)
+    add_row(tmp_path, 1.0)
+    add_game(tmp_path, 2, 9.0)  # and then the server was killed, and its run went back
+    assert seen(updates) == [(1.0, [1])]
+    add_game(tmp_path, 2, 0.6)
+    add_row(tmp_path, 0.7, time=2e9)
+    assert seen(updates) == [(0.7, [2, 2])]
+
+
+@pytest.mark.parametrize("times", ["back", "on"])
+def test_a_thinned_file_is_read_on_from_the_row_that_was_read_last(tmp_path: Path, times: str) -> None:
+    updates = Updates(tmp_path)
+    for minutes in (1, 2, 3):
+        add_row(tmp_path, minutes, time=1e9 - 60 * minutes if times == "back" else None)
+    assert len(seen(updates)) == 3
+    lines = (tmp_path / METRICS).read_bytes().splitlines(keepends=True)
+    (tmp_path / METRICS).write_bytes(b"".join(lines[1:]))
+    add_row(tmp_path, 4.0, time=1e9 - 600 if times == "back" else None)
+    assert seen(updates) == [(4.0, [])]

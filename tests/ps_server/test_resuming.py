@@ -34,7 +34,7 @@ def resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Resume:
     server.push("a", 1)
     saved = server.save()
     (tmp_path / CHECKPOINTS).mkdir()
-    write_checkpoint(tmp_path / CHECKPOINTS / checkpoint_name(1), saved.vectors, saved.record)
+    write_checkpoint(tmp_path / CHECKPOINTS / checkpoint_name(1, 1), saved.vectors, saved.record)
     (tmp_path / SETTINGS).write_text(server.run.spec.to_toml())
 
     def start(*flags: str) -> dict[str, Any]:
@@ -71,10 +71,10 @@ def test_a_solved_run_keeps_the_minute_of_its_target(
     """Another target was not reached before, or nobody noted when."""
     server = Transcript.seeded(algorithm={"name": "n_step_q"}, optimizer={"name": "adam"}, budget={"until_return": 18})
     server.push("a", 1)
-    progress = {"returns": (18.0,) * 100, "best_mean": 18.0, "minutes": 3.0, "minutes_to_target": 1.0}
+    progress = {"episodes": 100, "returns": (18.0,) * 100, "best_mean": 18.0, "minutes": 3.0, "minutes_to_target": 1.0}
     saved = server.save()
     record = msgspec.structs.replace(saved.record, progress=msgspec.structs.replace(saved.record.progress, **progress))
-    path = tmp_path / CHECKPOINTS / checkpoint_name(1)
+    path = tmp_path / CHECKPOINTS / checkpoint_name(1, 1)
     write_checkpoint(path, saved.vectors, record)
     (tmp_path / SETTINGS).write_text(server.run.spec.to_toml())
     runs: list[TrainingRun] = []

@@ -81,7 +81,7 @@ def a_folder(
     run.adjust(adjusted, by="me", checkpoint_seconds=30.0, now=0.0)
     checkpoints = folder / CHECKPOINTS
     checkpoints.mkdir(parents=True)
-    write_checkpoint(checkpoints / checkpoint_name(0), run.weights.vectors(), run.record(now=0.0))
+    write_checkpoint(checkpoints / checkpoint_name(0, 1), run.weights.vectors(), run.record(now=0.0))
     write_lineage(folder, lineage)
     return folder
 
@@ -287,7 +287,7 @@ def test_a_run_starts_from_what_the_flag_names(tmp_path: Path) -> None:
     before, run = a_folder(tmp_path / "before", FIRST), tmp_path / "run"
     for place, schema, weights in [
         (before, SCHEMA, [0.0, 0.0]),
-        (before / CHECKPOINTS / checkpoint_name(0), SCHEMA, [0.0, 0.0]),
+        (before / CHECKPOINTS / checkpoint_name(0, 1), SCHEMA, [0.0, 0.0]),
         (ZOO, (policy := trained_in(ZOO)).schema, policy.weights.tolist()),
     ]:
         with row(place):
@@ -316,7 +316,7 @@ def test_what_cannot_be_started_from_is_named_with_its_flag(tmp_path: Path) -> N
         (text, "is damaged, because it cannot be read"),
         (lacking, "it is not the folder of a run"),
         (part, "is the folder of shard 1/2 alone"),
-        (part / CHECKPOINTS / checkpoint_name(0), "is of one of 2 shards alone"),
+        (part / CHECKPOINTS / checkpoint_name(0, 1), "is of one of 2 shards alone"),
         ("s3:/bucket", "an object store is s3://bucket"),
         ("ä", "must be a path in ASCII characters"),
     ]:

@@ -199,7 +199,7 @@ class Transcript:
     def report(self, worker: str, sequence: int, *returns: float, peer: str = "", **meters: float) -> messages.Noted:
         """Report games of ten steps, which the worker's pushes have counted."""
         account = self.run.ledger.accounts[worker]
-        account.unplayed = max(account.unplayed, 10 * len(returns))
+        self.run.ledger.change(worker, unplayed=max(account.unplayed, 10 * len(returns)))
         episodes = tuple(Episode(value, 10) for value in returns)
         request = self.next_request()
         report = messages.Report(request=request, sequence=sequence, episodes=episodes, meters=meters)

@@ -23,19 +23,21 @@ from ps_common.protocol.messages import Episode
 from ps_common.run_folder import followers
 from ps_common.run_folder.followers import followers_of
 from ps_common.run_folder.paths import tracker_position
+from ps_common.run_folder.run_rows import NOTHING, MetricsRow
 from ps_common.settings.run_spec import RunSpec
 from ps_rl import Run
 from ps_rl.updates import LoggedCurves
 from ps_server.records.run_records import RunRecords
 from ps_server.settings import ServerSettings
 from ps_track.cli import Tracking
-from ps_track.feed import Feed
+from ps_track.feed import Feed, summary_of
 from ps_track.trackers import MlflowRun
 from rl_cluster.settings import ClusterSettings
 from tests.integration.processes import programs_in, wait_for
 from tests.ps_server.records.test_episodes import a_report
 from tests.ps_server.records.test_events import happened
 from tests.ps_server.records.test_metrics import a_status, a_worker
+from tests.rows import row
 
 SPEC = RunSpec(preset="tried", experiment="rates", seed=3)
 SETTINGS = {"seed": 3, "algorithm.discount": 0.99, "optimizer.name": "rmsprop"}
@@ -292,3 +294,10 @@ def test_a_real_run_is_tracked_while_it_runs_and_after_a_resume(
         assert programs.start("ps-ctl", "stop", "--server", address).wait() == 0
         assert server.wait() == 0
     assert "points sent; run cartpole-a3c-" in server.output
+
+
+def test_the_summary_of_a_run_that_failed_says_so_and_of_no_other() -> None:
+    for fields, failed in [({"ending": "enough"}, None), ({"ending": "no link", "failed": True}, True), ({}, None)]:
+        with row(fields):
+            summary = summary_of(msgspec.convert(NOTHING | {"time": 1.0} | fields, MetricsRow))
+            assert (summary.get("failed"), summary.get("ending")) == (failed, fields.get("ending"))

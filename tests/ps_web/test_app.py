@@ -5,12 +5,15 @@ import contextlib
 import gc
 import json
 import os
+import shlex
 import socket
-from collections.abc import Awaitable, Callable
+import threading
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import aiohttp
 import msgspec
@@ -19,6 +22,9 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from ps_common.protocol.messages import Adjust, StatusReply, StatusRequest, StopRequest, Subscribe, ToServer
 from ps_common.protocol.wire import PROTOCOL_TAG, Buffer, to_frames
+from ps_common.settings.hidden import HIDDEN
+from ps_common.settings.run_settings import with_settings
+from ps_common.settings.run_spec import RunSpec
 from ps_web import access as access_module
 from ps_web import app as app_module
 from ps_web import run as run_module
@@ -83,9 +89,9 @@ def test_the_page_weighs_less_than_150_kilobytes(capsys: pytest.CaptureFixture[s
     assert weight < 150_000
 
 
-async def streamed_run(client: TestClient) -> dict[str, Any]:  # type: ignore[type-arg]
+async def streamed_run(client: TestClient, headers: Mapping[str, str] = {}) -> dict[str, Any]:  # type: ignore[type-arg]
     """The run that a page gets when it is opened."""
-    async with client.get("/api/stream") as response:
+    async with client.get("/api/stream", headers=headers) as response:
         seen = b""
         while b"event: run" not in seen or not seen.endswith(b"\n\n"):
             seen += await asyncio.wait_for(response.content.readany(), 10)
@@ -99,6 +105,65 @@ def test_a_page_that_is_opened_gets_the_whole_past(folder: Path) -> None:
         assert run["name"] == "a-run"
         assert run["points"]["mean_return_100"] == [12.5]
         assert run["status"] is None
+
+    with_page(folder, check)
+
+
+def test_no_secret_of_a_run_is_on_its_page(folder: Path) -> None:
+    secret = "sk-not-a-real-one"
+    kwargs = {"environment.kwargs": {"api_key": secret, "host": f"https://user:{secret}@sim.example"}}
+    run = with_settings(RunSpec(), {"environment.id": "my:Env"} | kwargs, source="test")
+    (folder / "run.toml").write_text(run.to_toml())
+    words = shlex.join(["rl-cluster", "--environment-kwargs", json.dumps(run.environment.kwargs), "--token", secret])
+    (folder / "command").write_text(words)
+
+    async def check(client: TestClient) -> None:  # type: ignore[type-arg]
+        shown = await streamed_run(client)
+        assert shown["settings"]["environment"]["kwargs"]["api_key"] == HIDDEN
+        listed = await (await client.get("/api/runs")).text()
+        for text in (json.dumps(shown), listed):
+            assert "my:Env" in text
+            assert secret not in text
+
+    with_page(folder, check)
+
+
+def test_a_stream_is_the_same_packed_or_not_and_much_shorter(folder: Path) -> None:
+    """And each message is there before the next one comes."""
+    (folder / "metrics.jsonl").write_text((json.dumps(ROW) + "\n") * 1000)
+    viewers = Viewers()
+
+    async def check(client: TestClient) -> None:  # type: ignore[type-arg]
+        plain = {"Accept-Encoding": "identity"}
+        assert await streamed_run(client) == await streamed_run(client, plain)
+        sizes = []
+        for headers in ({}, plain):
+            async with client.get("/api/stream", headers=headers, auto_decompress=False) as response:
+                assert (response.headers.get("Content-Encoding") == "gzip") is not bool(headers)
+                viewers.close()
+                sizes.append(len(await asyncio.wait_for(response.content.read(), 10)))
+        assert sizes[0] < sizes[1] / 4
+
+    with_page(folder, check, viewers=viewers)
+
+
+def test_a_long_first_look_at_a_folder_holds_up_nothing_else(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+    read = WatchedRun._read_files
+
+    def slow_read(run: WatchedRun) -> Any:
+        begun.set()
+        assert may_end.wait(20), "the page serves others meanwhile"
+        return read(run)
+
+    monkeypatch.setattr(WatchedRun, "_read_files", slow_read)
+
+    async def check(client: TestClient) -> None:  # type: ignore[type-arg]
+        opened = asyncio.create_task(streamed_run(client))
+        await until(begun.is_set)
+        assert (await asyncio.wait_for(client.get("/healthz"), 10)).status == 200
+        may_end.set()
+        assert (await opened)["points"]["mean_return_100"] == [12.5]
 
     with_page(folder, check)
 
@@ -122,6 +187,16 @@ def test_the_printed_address_leaves_a_cookie_and_no_token_in_the_address_bar(fol
         assert "HttpOnly" in cookie
         assert "SameSite=Strict" in cookie
         assert (await client.get("/")).status == 200  # with the cookie
+        value = cookie.partition("=")[2].partition(";")[0]
+        assert TOKEN not in value
+        client.session.cookie_jar.clear()
+        assert (await client.get("/", headers={"Authorization": f"Bearer {value}"})).status == 401, "it is no token"
+        good_until, _, signature = value.partition(".")
+        for other in (f"{int(good_until) + 1}.{signature}", f"{good_until}.", value[:-1], "x", "ä.ö", TOKEN, ""):
+            assert (await client.get("/", headers={"Cookie": f"ps_web_1={other}"})).status == 401, other
+        assert (await client.get("/", headers={"Cookie": f"ps_web_1={value}"})).status == 200
+        with mock.patch("time.time", return_value=int(good_until)):
+            assert (await client.get("/", headers={"Cookie": f"ps_web_1={value}"})).status == 401, "it is too old"
 
     with_page(folder, check, is_open=False)
 
@@ -563,10 +638,10 @@ async def until(condition: Callable[[], bool]) -> None:
 def test_the_log_says_of_which_run_the_following_has_failed(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fails(*_: object) -> list[str]:
+    async def fails(_: object) -> None:
         raise LookupError("an error of ours")
 
-    monkeypatch.setattr(WatchedRun, "addresses", fails)
+    monkeypatch.setattr(run_module.ServerLink, "run", fails)
     monkeypatch.setattr(run_module, "EVERY_SECONDS", 0.01)
 
     async def check(client: TestClient[aiohttp.web.Request, aiohttp.web.Application]) -> None:

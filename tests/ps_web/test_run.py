@@ -9,11 +9,16 @@ from typing import Any
 import msgspec
 import pytest
 
+from ps_common.errors import PsRlError, SettingsError
 from ps_common.protocol.messages import Event
 from ps_common.protocol.status import STALENESS_BOUNDS, Status
-from ps_common.run_folder.run_rows import EventRow, LoggedRow
+from ps_common.run_folder.endpoint_file import address_of
+from ps_common.run_folder.run_rows import EventRow, LoggedRow, record_failure
+from ps_rl.run import Run
 from ps_web import run
-from ps_web.run import MOST_EVENTS, WatchedRun, newest_events
+from ps_web.history import MOST_EVENTS, newest_events
+from ps_web.index import RunIndex
+from ps_web.run import WatchedRun
 from ps_web.viewers import Viewers
 
 LEAST = {"epoch": 1, "refused": {}, "not_modified": 0, "checkpoint_version": 0, "checkpoint_failures": 0}
@@ -36,7 +41,7 @@ def folder(tmp_path: Path) -> Path:
 
 def watched(folder: Path | None) -> WatchedRun:
     found = WatchedRun(0, "a-run", Viewers(), folder=folder, servers=(), keys=None)
-    found.read_folder()
+    asyncio.run(found.read_folder())
     return found
 
 
@@ -74,14 +79,44 @@ def test_commands_to_type_next_import_the_modules_that_the_first_command_named(f
         ("rl-cluster --name 'torn", ""),
     ]:
         (folder / "command").write_text(command)
-        imports = f" --import {modules}" if modules else ""
-        assert watched(folder).whole()["next"][1].endswith(f"rl-eval --checkpoint {folder}{imports}")
+        imports, whose = f" --import {modules}" if modules else "", int(bool(modules))
+        said = watched(folder).whole()["next"]
+        assert ["these run code that the run's folder names: " in said[0]] == [bool(modules)]
+        assert said[1 + whose].endswith(f"rl-eval --checkpoint {folder}{imports}")
         live = watched(folder)
         live.link.address = "host:5555"
         live._take_status(a_status(global_steps=200))
-        assert live.whole()["next"][1] == f"rl-cluster --server host:5555{imports}"
+        said, command = live.whole()["next"][whose:]
+        assert (said, command) == ("# more workers, on any machine:", f"rl-cluster --server host:5555{imports}")
+        live.link.address = "127.0.0.1:5555"
+        said, command = live.whole()["next"][whose:]
+        assert said == "# more workers, on this machine; for those of others start the run with --host 0.0.0.0:"
+        assert command == f"rl-cluster --server 127.0.0.1:5555{imports}"
     (folder / "command").write_text("rl-cluster --environment __main__:Maze")
     assert watched(folder).whole()["next"] == [], "no command has the class of a notebook"
+
+
+def test_a_run_has_failed_for_the_page_the_list_and_python_alike(folder: Path) -> None:
+    why = "worker-0 died 3 times in a row: ValueError: boom"
+    row = ROW | LEAST | {"phase": "serving", "workers_alive": 1}
+    (folder / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+    record_failure(folder, why)
+    sent, (line,) = watched(folder).whole(), RunIndex([folder], (), Viewers()).lines()
+    assert (sent["failed"], sent["ended"]) == (line.failed, line.ended)
+    assert (line.failed, line.ended) == (True, f"failed after 0.1 minutes and 100 steps: {why}")
+    assert sent["events"][-1].kind == "end"
+    opened = Run.open(folder)
+    assert f", failed: {why}" in repr(opened)
+    with pytest.raises(PsRlError, match="ValueError: boom"):
+        opened.wait()
+    with pytest.raises(SettingsError, match=r"no server serves a run there now .*failed after 0\.1 minutes.*boom"):
+        address_of("--server", str(folder))
+
+
+def test_a_server_that_nobody_has_named_is_not_asked(folder: Path) -> None:
+    assert watched(folder).whole()["asking"] is False
+    (folder / "endpoint").write_text("127.0.0.1:1\n")
+    assert watched(folder).whole()["asking"] is True
 
 
 def test_an_event_of_the_folder_and_of_the_server_is_sent_once(folder: Path) -> None:
@@ -93,7 +128,7 @@ def test_an_event_of_the_folder_and_of_the_server_is_sent_once(folder: Path) -> 
         found._take_event(epoch, event)
     with path.open("ab") as file:
         file.write(msgspec.json.encode(an_event(3)) + b"\n")
-    found.read_folder()
+    asyncio.run(found.read_folder())
     events = found.whole()["events"]
     assert [(event.epoch, event.number) for event in events] == [(1, 1), (1, 2), (1, 3), (2, 1)]
 
@@ -137,7 +172,7 @@ def test_the_histogram_of_staleness_is_of_the_last_minute_and_of_the_whole_run(f
 def test_a_run_that_no_page_shows_any_more_is_not_called_live(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "EVERY_SECONDS", 0.01)
     viewers, empty = Viewers(), [0] * len(STALENESS_BOUNDS)
-    found = WatchedRun(0, "a-run", viewers, folder=folder, servers=(), keys=None)
+    found = WatchedRun(0, "a-run", viewers, folder=folder, servers=["host:5555"], keys=None)
 
     async def check() -> None:
         has_begun = asyncio.Event()

@@ -1,10 +1,24 @@
+import asyncio
+
 import pytest
 
-from ps_web.viewers import MOST_VIEWERS, MOST_WAITING, TooManyViewers, Viewers, encoded
+from ps_web.viewers import MOST_VIEWERS, MOST_WAITING_BYTES, TooManyViewers, Viewers, Waiting, encoded
 
 
 def test_numbers_that_json_lacks_become_null() -> None:
     assert encoded("now", {"loss": float("nan")}) == b'event: now\ndata: {"loss":null}\n\n'
+
+
+def read(page: Waiting, *, end: bool = False) -> list[bytes | None]:
+    """What waits for a page, to the end of the stream if it has `end`ed."""
+
+    async def every() -> list[bytes | None]:
+        found: list[bytes | None] = []
+        while page._messages or (end and found[-1:] != [None]):
+            found.append(await asyncio.wait_for(page.get(), 10))
+        return found
+
+    return asyncio.run(every())
 
 
 def test_each_page_gets_each_message_in_order() -> None:
@@ -13,19 +27,51 @@ def test_each_page_gets_each_message_in_order() -> None:
     for number in range(3):
         viewers.send("n", {"number": number})
     for page in pages:
-        assert [page.get_nowait() for _ in range(3)] == [encoded("n", {"number": number}) for number in range(3)]
+        assert read(page) == [encoded("n", {"number": number}) for number in range(3)]
+
+
+def test_of_the_present_and_of_frames_a_page_is_sent_the_newest_and_of_rows_all() -> None:
+    """However many there are: a slow link settles with fewer of the first kind. Each run has its own."""
+    viewers = Viewers()
+    page = viewers.open([1, 2])
+    for number in range(1000):
+        for run in (1, 2):
+            viewers.send("now", {"run": run, "number": number})
+            viewers.send("frame", {"run": run, "number": number, "image": "x" * 20_000})
+    viewers.send("rows", {"run": 1, "number": 0})
+    viewers.send("rows", {"run": 1, "number": 1})
+    of_runs = [encoded("now", {"run": run, "number": 999}) for run in (1, 2)]
+    sent = read(page)
+    assert [one for one in sent if one and one.startswith(b"event: now")] == of_runs
+    assert [one and one[:13] for one in sent].count(b"event: frame\n") == 2
+    assert sent[-2:] == [encoded("rows", {"run": 1, "number": number}) for number in range(2)]
+    assert len(viewers) == 1
+
+
+def test_the_whole_state_replaces_what_was_to_be_said_of_the_present() -> None:
+    viewers = Viewers()
+    page = viewers.open([1])
+    for kind, number in (("now", 1), ("run", 2), ("now", 3)):
+        viewers.send(kind, {"run": 1, "number": number})
+    assert read(page) == [encoded(kind, {"run": 1, "number": number}) for kind, number in (("run", 2), ("now", 3))]
 
 
 def test_a_page_that_never_reads_is_disconnected_and_the_others_go_on() -> None:
     viewers = Viewers()
     slow, quick = viewers.open(), viewers.open()
-    for number in range(MOST_WAITING + 2):
-        viewers.send("n", {"number": number})
-        assert quick.get_nowait() == encoded("n", {"number": number})
+    for number in range(MOST_WAITING_BYTES // 100_000 + 3):
+        viewers.send("rows", {"number": number, "much": "x" * 100_000})
+        assert len(read(quick)) == 1
     assert len(viewers) == 1
-    left = [slow.get_nowait() for _ in range(slow.qsize())]
-    assert len(left) <= MOST_WAITING
-    assert left[-1] is None, "the end of its stream"
+    assert read(slow, end=True) == [None], "the end of its stream"
+
+
+def test_a_message_longer_than_the_bound_is_sent_where_nothing_else_waits() -> None:
+    viewers = Viewers()
+    page = viewers.open()
+    viewers.send("run", {"much": "x" * (MOST_WAITING_BYTES + 1)})
+    assert len(read(page)) == 1
+    assert len(viewers) == 1
 
 
 def test_the_number_of_pages_has_an_end() -> None:
@@ -51,14 +97,13 @@ def test_a_page_gets_what_is_news_of_its_runs() -> None:
     page = viewers.open([1])
     for content in ({"run": 0}, {"run": 1}, {}):
         viewers.send("n", content)
-    assert [page.get_nowait() for _ in range(page.qsize())] == [encoded("n", {"run": 1}), encoded("n", {})]
+    assert read(page) == [encoded("n", {"run": 1}), encoded("n", {})]
 
 
 def test_closing_ends_every_stream() -> None:
     viewers = Viewers()
     pages = [viewers.open() for _ in range(2)]
-    for _ in range(MOST_WAITING):
-        viewers.send("n", {})
+    viewers.send("n", {})
     viewers.close()
     for page in pages:
-        assert [page.get_nowait() for _ in range(page.qsize())][-1] is None
+        assert read(page, end=True) == [encoded("n", {}), None]

@@ -5,11 +5,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from ps_common.errors import SettingsError
-from ps_common.run_folder.paths import CHECKPOINTS, checkpoint_name, replacement_of
+from ps_common.run_folder.paths import CHECKPOINTS, checkpoint_name
 from rl_cluster.hooks import cli as checkpoints
 from rl_cluster.hooks.cli import checkpoint_hooks, follow
 
@@ -44,7 +45,7 @@ def hooks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 def appears(run: Path, number: int) -> None:
     (run / CHECKPOINTS).mkdir(exist_ok=True)
-    (run / CHECKPOINTS / checkpoint_name(number)).touch()
+    (run / CHECKPOINTS / checkpoint_name(number, 1)).touch()
 
 
 @pytest.mark.parametrize("before", [[], [7, 8]])
@@ -77,11 +78,8 @@ def test_a_name_that_cannot_be_written_leaves_the_one_before(hooks: Any, tmp_pat
     appears(tmp_path, 1)
     (follower,) = checkpoint_hooks(tmp_path, ["own_hooks:Keeps"])
     appears(tmp_path, 2)
-    in_the_way = replacement_of(tmp_path / checkpoints.HANDED)
-    in_the_way.mkdir()
-    with pytest.raises(OSError, match="directory"):
+    with mock.patch("os.fsync", side_effect=OSError(28, "No space left")), pytest.raises(OSError, match="No space"):
         follower.start()
-    in_the_way.rmdir()
     follower.start()
     assert hooks.seen == [2]
 

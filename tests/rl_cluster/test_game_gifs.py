@@ -109,7 +109,7 @@ def test_a_failure_is_said_and_the_next_game_is_recorded(tmp_path: Path, begun: 
     (tmp_path / GIFS).rmdir()
     (tmp_path / GIFS).touch()
     path = keep(tmp_path, 20)
-    assert gifs.look() == [f"no game was recorded: {path}: File exists"]
+    assert gifs.look() == [f"no game was recorded: {path}: Not a directory"]
     (tmp_path / GIFS).unlink()
     keep(tmp_path, 30)
     assert gifs.look() == []

@@ -11,6 +11,7 @@ from ps_common.program.reasons import Reason
 from ps_common.protocol.messages import StatusReply
 from rl_cluster import local_cluster
 from rl_cluster.local_cluster import LocalCluster, endpoint_of
+from rl_cluster.silent_server import SilentServer
 from tests.ps_common.program.test_progress_display import status
 from tests.ps_server.records.test_metrics import a_status
 from tests.rl_cluster.test_supervision import ScriptedChild
@@ -97,6 +98,7 @@ def test_a_shard_that_fails_ends_the_run_with_its_reason_and_is_not_started_agai
     first, second = servers = [server("shard 1"), server("shard 2")]
     cluster = LocalCluster.__new__(LocalCluster)
     cluster.endpoint, cluster._host, cluster._servers, cluster._deaths = "127.0.0.1:1", "127.0.0.1", servers, []
+    cluster._shards, cluster._silences = (), [SilentServer(first, stall_seconds=60.0, start_seconds=300.0)]
     draining = status(phase="draining")
     reply = StatusReply(request=1, status=draining, run={}, schema=())
     monkeypatch.setattr(local_cluster, "status_of", lambda *_, **__: reply)

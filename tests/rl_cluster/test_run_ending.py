@@ -18,11 +18,15 @@ def ended(**changes: Any) -> str:
     return how_it_ended(status(**facts | changes))
 
 
-def test_a_run_is_solved_or_over_for_a_reason() -> None:
+def test_a_run_has_reached_its_target_or_failed_or_is_over_for_a_reason() -> None:
     for changes, sentence in [
         (
             {"minutes_to_target": 4.8, "ending": "mean return of the last 100 episodes reached 18"},
-            "solved after 4.8 minutes and 448,512 steps: the mean return of the last 100 games reached 18",
+            "reached 18 in training after 4.8 minutes and 448,512 steps, as the mean return of the last 100 games",
+        ),
+        (
+            {"ending": "worker-0 died 3 times in a row: ValueError: boom", "failed": True},
+            "failed after 5.0 minutes and 448,512 steps: worker-0 died 3 times in a row: ValueError: boom",
         ),
         (
             {"best_mean_return_100": 12.3, "ending": "max_minutes 5 reached"},

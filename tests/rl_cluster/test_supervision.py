@@ -9,6 +9,7 @@ import pytest
 from ps_common.errors import PsRlError
 from ps_common.program import supervision
 from ps_common.program.child_processes import Child
+from ps_common.program.reasons import Reason
 from ps_common.program.supervision import (
     BACKOFF_SECONDS,
     LONGEST_BACKOFF_SECONDS,
@@ -27,6 +28,7 @@ class ScriptedChild:
     log = LOG
     exit_status: int | None = None
     has_left = is_over = was_killed = False
+    reason: Reason | None = None
 
     def __init__(self, age_seconds: float = 5.0) -> None:
         self.age_seconds = age_seconds
@@ -37,6 +39,10 @@ class ScriptedChild:
 
 class FailedChild(ScriptedChild):
     exit_status = 1
+
+
+class RefusedChild(FailedChild):
+    reason = Reason("refused", "ValueError: boom")
 
 
 class KilledChild(ScriptedChild):
@@ -75,6 +81,14 @@ def test_a_child_that_keeps_dying_ends_the_run_with_why() -> None:
         PsRlError, match=r"worker-0 died 3 times in a row.*: ValueError: boom \(its log: worker-0.log\)"
     ):
         process.replace("ValueError: boom")
+
+
+def test_a_child_that_would_fail_again_is_not_started_again() -> None:
+    process = a_process(RefusedChild(), ScriptedChild())
+    with pytest.raises(
+        PsRlError, match=r"^worker-0 ended, and would again: ValueError: boom \(its log: worker-0.log\)$"
+    ):
+        process.look()
 
 
 def deaths_after(process: SupervisedProcess, work_seconds: float, hangs_seconds: float = 0.0) -> int:

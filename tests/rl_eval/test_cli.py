@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ps_common.errors import CheckpointError, SettingsError
@@ -29,12 +31,13 @@ from rl_agent.rollouts import Decision, State
 from rl_eval import recording
 from rl_eval.cli import evaluate
 from rl_eval.games import Game as PlayedGame
-from rl_eval.games import play, summary
+from rl_eval.games import _students_t, play, summary
 from rl_eval.settings import EvaluationSettings
 from rl_eval.trained import agent_of
 from tests.ps_client.loopback_server import Polite, Reply, serving
 from tests.records import a_record
 from tests.rl_agent.scripted_environments import Bandit, Game, ScriptedActor, ScriptedEnvironments
+from tests.rows import row
 from tests.schemas import schema_of_tensors
 
 CARTPOLE = run_from_dict(
@@ -133,14 +136,16 @@ def scored(*scores: float, copies: int = 1) -> list[PlayedGame]:
 
 
 def test_the_summary_by_hand() -> None:
-    """1, 2, 6: mean 3, squares 4 + 1 + 9 = 14, over 2 is 7."""
-    result = summary(scored(1.0, 2.0, 6.0), environment="Pong", greedy=True)
-    assert (result.environment, result.episodes, result.greedy, result.distinct) == ("Pong", 3, True, 3)
-    assert result.scores == [1.0, 2.0, 6.0]
+    """
+    0, 1, 2, 6, 6: mean 3, squares 9 + 4 + 1 + 9 + 9 = 32, over 4 is 8; t of 4 degrees of freedom is 2.776; steps of 1.
+    """
+    result = summary(scored(0.0, 1.0, 2.0, 6.0, 6.0), environment="Pong", greedy=True)
+    assert (result.environment, result.episodes, result.greedy, result.distinct) == ("Pong", 5, True, 5)
+    assert result.scores == [0.0, 1.0, 2.0, 6.0, 6.0]
     assert result.mean == 3.0
-    assert result.std == pytest.approx(math.sqrt(7))
-    assert result.low == pytest.approx(3 - 1.96 * math.sqrt(7 / 3))
-    assert result.high == pytest.approx(3 + 1.96 * math.sqrt(7 / 3))
+    assert result.std == pytest.approx(math.sqrt(8))
+    assert result.low == pytest.approx(3 - 2.776 * math.sqrt(8 / 5) - 0.1, abs=2e-3)
+    assert result.high == pytest.approx(3 + 2.776 * math.sqrt(8 / 5) + 0.1, abs=2e-3)
 
 
 @pytest.mark.parametrize("copies", [1, 20])
@@ -156,11 +161,76 @@ def test_copies_of_a_few_games_have_no_interval() -> None:
     assert (result.low, result.high) == (None, None)
 
 
-def test_the_interval_counts_a_copied_game_once() -> None:
+def test_the_interval_of_greedy_actions_counts_a_copied_game_once() -> None:
     once = summary(scored(*range(12)), environment="Pong", greedy=True)
     often = summary(scored(*range(12), copies=50), environment="Pong", greedy=True)
     assert (often.mean, often.low, often.high) == (once.mean, once.low, once.high)
     assert (often.episodes, often.distinct) == (600, 12)
+
+
+DRAWS: dict[str, Callable[[np.random.Generator, int], NDArray[np.float64]]] = {
+    "normal": lambda random, games: random.normal(3.0, 10.0, games),
+    "uniform": lambda random, games: random.uniform(-1, 1, games),
+    "laplace": lambda random, games: random.laplace(0.0, 1.0, games),
+    "two paths, one in two": lambda random, games: np.where(random.random(games) < 0.5, 100.0, 0.0),
+    "two paths, one in ten": lambda random, games: (random.random(games) < 0.1).astype(np.float64),
+    "two paths, one in three": lambda random, games: np.where(random.random(games) < 1 / 3, 1.0, -1.0),
+    "one path in two, else one of many": lambda random, games: np.where(
+        random.random(games) < 0.5, 100.0, random.integers(0, 20, games)
+    ),
+    "a sum of steps": lambda random, games: random.binomial(30, 0.4, games).astype(np.float64),
+}
+
+
+@pytest.mark.parametrize("epsilon", [None, 0.05, 0.0], ids=["sampled", "ε-greedy", "greedy"])
+@pytest.mark.parametrize("distribution", DRAWS)
+def test_the_interval_has_the_true_mean_in_it_as_often_as_it_says(distribution: str, epsilon: float | None) -> None:
+    """Equal scores are copies of one game here, as where paths are short: honest draws all the same."""
+    random, draw = np.random.default_rng(1), DRAWS[distribution]
+    true_mean = float(draw(random, 1_000_000).mean())
+    for count in (5, 6, 8, 10, 20, 30, 100):
+        wrong, intervals = 0, 0
+        for _ in range(400):
+            games = [
+                PlayedGame(environment=0, score=float(score), actions=[], trace=str(score))
+                for score in draw(random, count)
+            ]
+            result = summary(games, environment="", greedy=False, epsilon=epsilon)
+            if result.low is not None and result.high is not None:
+                intervals += 1
+                wrong += not result.low <= true_mean <= result.high
+        with row(count, wrong, intervals):
+            assert wrong <= 0.1 * 400
+            assert intervals >= 0.8 * 400 or epsilon == 0 or "ten" in distribution
+
+
+def test_the_quantiles_are_those_of_the_table_of_students_t() -> None:
+    table = {4: 2.776, 5: 2.571, 6: 2.447, 9: 2.262, 15: 2.131, 29: 2.045, 99: 1.984, 999: 1.962, 10**6: 1.960}
+    for freedom, quantile in table.items():
+        assert _students_t(freedom) == pytest.approx(quantile, abs=1.5e-3)
+
+
+def test_a_copy_where_nothing_is_drawn_makes_no_interval_narrower() -> None:
+    """Whichever games are copied, and however often."""
+    random = np.random.default_rng(2)
+    for _ in range(100):
+        scores = random.normal(size=int(random.integers(5, 12))).tolist()
+        games = scored(*scores)
+        copied = [*games, *(games[place] for place in random.integers(len(games), size=50))]
+        width = {}
+        for greedy in (True, False):
+            result = summary(copied, environment="", greedy=greedy)
+            assert result.low is not None
+            assert result.high is not None
+            width[greedy] = result.high - result.low
+            assert (result.low + result.high) / 2 == pytest.approx(np.mean([game.score for game in copied]))
+        assert width[True] > width[False]
+
+
+@pytest.mark.parametrize("games", [1, 2, 3, 4])
+def test_a_few_games_have_no_interval(games: int) -> None:
+    result = summary(scored(*range(games)), environment="", greedy=False)
+    assert (result.low, result.high) == (None, None)
 
 
 def test_a_game_is_a_copy_only_if_each_observation_action_and_reward_is_the_same() -> None:

@@ -1,9 +1,13 @@
 """A policy that is taken away: its folder, how it plays there, and the network as ONNX."""
 
+import contextlib
+import os
+import stat
 import sys
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import msgspec
 import numpy as np
 import pytest
@@ -61,6 +65,14 @@ def policy_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
     return folder
 
 
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o027, 0o077])
+def test_the_umask_decides_who_may_read_a_policy(tmp_path: Path, umask: int) -> None:
+    with contextlib.ExitStack() as stack:
+        stack.callback(os.umask, os.umask(umask))
+        exported(tmp_path, a_run(network={"hidden": [8]}), PolicySpaces(numbers(3), DiscreteActions(3)))
+    assert stat.S_IMODE((tmp_path / MODEL).stat().st_mode) == 0o666 & ~umask
+
+
 def test_a_policy_has_weights_settings_a_card_and_a_receipt(policy_folder: Path) -> None:
     assert {path.name for path in policy_folder.iterdir()} == {MODEL, "settings.toml", "README.md", "receipt.json"}
     card = (policy_folder / "README.md").read_text()
@@ -68,6 +80,39 @@ def test_a_policy_has_weights_settings_a_card_and_a_receipt(policy_folder: Path)
     assert f"after {STEP:,} steps" in card
     assert "5 full games, sampled actions" in card
     assert str(policy_folder.parent) not in card + (policy_folder / "receipt.json").read_text()
+
+
+class Simulator(gymnasium.Env[Any, Any]):
+    """It takes a key, as a simulator in a cloud does."""
+
+    observation_space, action_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32), gymnasium.spaces.Discrete(2)
+
+    def __init__(self, api_key: str = "", size: int = 0) -> None:
+        self.api_key = api_key
+
+    def reset(self, *, seed: int | None = None, options: object = None) -> tuple[Any, dict[str, Any]]:
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return np.zeros(2, np.float32), 1.0, True, False, {}
+
+
+def test_nothing_that_is_made_to_be_passed_on_has_a_secret(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    secret = "sk-not-a-real-one"
+    settings = {"environment.id": f"{__name__}:Simulator", "environment.kwargs": {"api_key": secret, "size": 3}}
+    run = with_settings(CARTPOLE, settings | {"environment.max_episode_steps": 0}, source="test")
+    path = checkpoint(tmp_path / "checkpoint.safetensors", run)
+    assert secret in path.read_bytes().decode(errors="replace"), "a resume needs it"
+    folder, receipt = tmp_path / "policy", tmp_path / "receipt.json"
+    typed = ["--checkpoint", str(path), "--import", __name__, "--episodes", "2"]
+    assert evaluate([*typed, "--export", str(folder), "--receipt", str(receipt)]) == 0
+    printed = capsys.readouterr()
+    texts = {file.name: file.read_bytes().decode(errors="replace") for file in (receipt, *folder.iterdir())}
+    for name, text in (texts | {"out": printed.out, "err": printed.err}).items():
+        assert secret not in text, name
+    assert '"size": 3' in texts["README.md"]
+    assert load_policy(folder).act(np.zeros(2, np.float32)) in (0, 1)
+    assert evaluate(["--verify", str(receipt), "--import", __name__]) == 0
 
 
 def test_a_policy_plays_as_its_checkpoint_does_and_its_receipt_verifies(

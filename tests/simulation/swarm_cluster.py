@@ -207,7 +207,7 @@ class Watched:
         """A checkpoint that was being written is torn at any byte."""
         writing: tuple[float, SaveCheckpoint] | None = self._writing
         if self.folder is not None and writing is not None:
-            torn = self.folder / checkpoint_name(writing[1].global_steps)
+            torn = self.folder / checkpoint_name(writing[1].global_steps, writing[1].record.version)
             if torn.exists():  # it is replaced when the new one is whole, not before
                 torn = self.folder / WRITING / torn.name
             write_checkpoint(self.folder / "whole", writing[1].vectors, writing[1].record)
@@ -245,7 +245,9 @@ class Watched:
         super()._store(checkpoint)
         if self.folder is not None:
             write_checkpoint(
-                self.folder / checkpoint_name(checkpoint.global_steps), checkpoint.vectors, checkpoint.record
+                self.folder / checkpoint_name(checkpoint.global_steps, checkpoint.record.version),
+                checkpoint.vectors,
+                checkpoint.record,
             )
             for path in newest_first(self.folder)[KEPT_CHECKPOINTS:]:
                 path.unlink()

@@ -65,8 +65,7 @@ def in_account(**fields: Any) -> Bend:
 
     def bend(pair: SimulatedPair) -> bool:
         for run in filter(None, (pair.server.run, pair.standby.run)):
-            for name, value in fields.items():
-                setattr(run.ledger.accounts["w0"], name, value)
+            run.ledger.change("w0", **fields)
         return True
 
     return bend
@@ -104,7 +103,7 @@ def two_grants_for_one(pair: SimulatedPair) -> bool:
 def a_push_waits_of_a_forgotten_worker(pair: SimulatedPair) -> bool:
     assert pair.server.run is not None
     for worker in pair.server.pushes.gate._waiting:
-        del pair.server.run.ledger.accounts[worker]
+        pair.server.run.ledger._forget(worker)
         pair.server.membership.forget(worker)
     return bool(pair.server.pushes.gate._waiting)
 
@@ -112,7 +111,7 @@ def a_push_waits_of_a_forgotten_worker(pair: SimulatedPair) -> bool:
 def a_push_waits_that_is_settled(pair: SimulatedPair) -> bool:
     assert pair.server.run is not None
     for worker in pair.server.pushes.gate._waiting:
-        pair.server.run.ledger.accounts[worker].through += 1
+        pair.server.run.ledger.change(worker, through=pair.server.run.ledger.accounts[worker].through + 1)
     return bool(pair.server.pushes.gate._waiting)
 
 

@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from ps_common.protocol.messages import Seed
+from ps_common.protocol.messages import Fence, Seed
+from ps_server.machine.phases import Phase
+from ps_server.shell import recording as recordings
 from ps_server.shell.recording import Recording, beginning, framed
 from ps_server.state.effects import Recall
-from tests.ps_server.transcripts import SCHEMA, Transcript, a_run, encoded
+from tests.ps_server.transcripts import SCHEMA, SECRET, Transcript, a_lineage, a_run, encoded, later, secret_of
 from tests.rows import row
 from tests.simulation.cluster import Faults, SimulatedCluster, ones
 from tests.simulation.pair import SimulatedPair
@@ -39,7 +41,6 @@ def test_a_recorded_server_decides_the_same_again(tmp_path: Path, vectors: bool)
             cluster = a_cluster(rule)
             recording = Recording(file, cluster.server, most_bytes=MOST_BYTES, vectors=vectors)
             steps(cluster, 60)
-            cluster.server.was_away(0.5, now=cluster.now)
             cluster.server.unreadable(b"a stranger", "no message", now=cluster.now)
             steps(cluster, 60)
             recording.close()
@@ -100,6 +101,26 @@ def test_what_guards_said_of_vectors_and_lost_weights_come_out_of_a_recording_wi
     assert (again.version, again.run and again.run.progress.updates) == (server.machine.version, 3)
 
 
+def test_a_recording_has_no_secret_and_a_proof_is_believed_again(tmp_path: Path) -> None:
+    """Neither that of the run, nor those of workers, nor a proof that another server of the run could show."""
+    server = Transcript(a_run())
+    server.hello("a")
+    server.seed("a")
+    recording = Recording(tmp_path / "recording", server.machine, most_bytes=MOST_BYTES, vectors=True)
+    server.hello("b")
+    assert server.refusal("a", server.hello_of("a", process=2)).code == "name_taken"
+    server.say("stranger", Fence(request=7, **later() | {"epoch_proof": "f" * 32}, address="s:1"))
+    assert server.push("a", 1).verdict == "applied"
+    server.say("b", Fence(request=8, **later(), address="s:1"))
+    recording.close()
+    content = (tmp_path / "recording").read_bytes() + beginning(server.machine, vectors=True)
+    for secret in (SECRET, *map(secret_of, "ab"), secret_of("a", 2), a_lineage().proof, later()["epoch_proof"]):
+        assert secret.encode() not in content
+    again = replay(tmp_path / "recording")
+    assert again.phase == server.machine.phase == Phase.FENCED
+    assert (tmp_path / "recording").stat().st_mode & 0o077 == 0
+
+
 def test_a_decision_that_differs_is_shown(tmp_path: Path) -> None:
     cluster = a_cluster()
     file = tmp_path / "recording"
@@ -119,7 +140,7 @@ def test_the_state_of_a_server_that_cannot_be_is_replayed(tmp_path: Path) -> Non
     cluster = a_cluster()
     steps(cluster, 100)
     assert cluster.server.run is not None
-    cluster.server.run.ledger.accounts["w0"].durable = 10**6
+    cluster.server.run.ledger.change("w0", durable=10**6)
     broken = cluster.server.check()
     (tmp_path / "broken").write_bytes(beginning(cluster.server, vectors=False, broken=broken))
     lines: list[str] = []
@@ -128,11 +149,12 @@ def test_the_state_of_a_server_that_cannot_be_is_replayed(tmp_path: Path) -> Non
 
 
 def test_a_disk_that_takes_nothing_ends_the_recording_with_one_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "full").symlink_to("/dev/full")
     for file in (tmp_path / "nowhere" / "recording", tmp_path / "full"):
         with row(file):
+            if file.name == "full":
+                monkeypatch.setattr(recordings, "opened_to_write", lambda *_, **__: open("/dev/full", "w+b"))  # noqa: SIM115
             caplog.clear()
             cluster = a_cluster()
             recording = Recording(file, cluster.server, most_bytes=MOST_BYTES, vectors=False)
@@ -154,7 +176,7 @@ def test_a_bound_that_the_state_fills_ends_the_recording(tmp_path: Path, caplog:
 
 
 def test_nothing_but_classes_of_the_machine_is_made(tmp_path: Path) -> None:
-    first = ["ps-rl recording 1", "", [0], [["subprocess:Popen", {}]], False, ""]
+    first = ["ps-rl recording 2", "", [0], [["subprocess:Popen", {}]], False, ""]
     (tmp_path / "recording").write_bytes(framed(first))
     with pytest.raises(AssertionError, match="no class of a machine"):
         replay(tmp_path / "recording")

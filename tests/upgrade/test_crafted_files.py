@@ -120,9 +120,9 @@ def crafted_with_tensors(kind: Kind, path: Path) -> Iterator[tuple[str, Callable
         "of an unknown type": {"dtype": "F999", "shape": [1], "data_offsets": [0, 4]},
     }.items():
         yield f"a tensor {name}", with_header(json.dumps({"weights": of}).encode() + bytes(4))
-    for said in ("ps-rl checkpoint 4", "ps-rl policy 2", "ps-rl checkpoint 1", "ps-rl policy 0", "ps-rl receipt 1"):
+    for said in ("ps-rl checkpoint 5", "ps-rl policy 2", "ps-rl checkpoint 1", "ps-rl policy 0", "ps-rl receipt 1"):
         yield f"format {said}", lambda said=said: kind.write(path, text, format=said)
-    later = "ps-rl checkpoint 4" if kind.readers[0] is read_checkpoint else "ps-rl policy 2"
+    later = "ps-rl checkpoint 5" if kind.readers[0] is read_checkpoint else "ps-rl policy 2"
     yield "a release that moves the cursor", lambda: kind.write(path, "{}", format=later, release="9.9.9+\x1b[2J")
     yield (
         "a record that names such a release",

@@ -60,11 +60,14 @@ def a_server_serves_all(programs: Programs, server: Side, peers: Side) -> None:
             assert soundly_ended(program) == 0, program.output
             assert says in program.output
     page = peers.start(programs, "ps-web", "--server", at, "--port", "0")
-    wait_for(lambda: "ps_rl_environment_steps_total" in metrics_of(page), within_seconds=SECONDS, program=page)
+    wait_for(lambda: "ps_rl_environment_steps" in metrics_of(page), within_seconds=SECONDS, program=page)
     folder = str(programs.folder / "standby")
     flags = ("--host", "127.0.0.1", "--port", "0", "--standby-of", at, "--run-dir", folder)
     standby = peers.start(programs, "ps-server", *flags)
-    wait_for(lambda: "follows as the standby" in running.output, within_seconds=SECONDS, program=standby)
+    if peers is NEW:
+        wait_for(lambda: "follows as the standby" in running.output, within_seconds=SECONDS, program=standby)
+    else:  # the format of the record has changed
+        wait_for(lambda: "of a later version of ps-rl" in standby.output, within_seconds=SECONDS)
     for program in programs.started:
         assert "Traceback" not in program.output, program.output
 
@@ -89,10 +92,10 @@ def written_by(programs: Programs, side: Side) -> tuple[Path, Path, Path]:
 
 
 def reads(programs: Programs, reader: Side, writer: Side) -> None:
-    """Everything that one side wrote is scored, verified, drawn and resumed by the other."""
+    """What one side wrote is scored, verified, drawn and resumed by the other, or named as of a later version."""
     run, policy, receipt = written_by(programs, writer)
+    has_format = reader is NEW
     for name, flags, says in [
-        ("rl-eval", ("--checkpoint", str(run), "--episodes", "1"), "CartPole-v1: mean"),
         ("rl-eval", ("--checkpoint", str(policy), "--episodes", "1"), "CartPole-v1: mean"),
         ("rl-eval", ("--verify", str(receipt)), "verified"),
         ("ps-ctl", ("plot", str(run)), "curve.png"),
@@ -100,6 +103,11 @@ def reads(programs: Programs, reader: Side, writer: Side) -> None:
         with row(name, flags):
             program = reader.start(programs, name, *flags)
             assert (soundly_ended(program), says in program.output) == (0, True), program.output
+    scored = reader.start(programs, "rl-eval", "--checkpoint", str(run), "--episodes", "1")
+    assert (soundly_ended(scored) == 0) == has_format
+    assert ("CartPole-v1: mean" if has_format else "of a later version of ps-rl") in scored.output
+    if not has_format:
+        return
     resumed = ("--host", "127.0.0.1", "--port", "0", "--resume", str(run), "--max-steps", "100000")
     server = reader.start(programs, "ps-server", *resumed)
     wait_for(lambda: "listens on" in server.output, within_seconds=SECONDS, program=server)

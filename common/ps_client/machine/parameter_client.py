@@ -48,7 +48,7 @@ class ParameterClient:
         self.links_elsewhere: Sequence[LinkTimeout] = ()  # of this worker, to the other shards
         self._identity = identity
         self._handshake = Handshake(addresses=addresses, now=now)
-        self._heartbeats = Heartbeats(now=now)
+        self.heartbeats = Heartbeats(now=now)
         self.link_timeout = LinkTimeout(has_standby=addresses > 1, now=now)
         self._patience = Patience(patience_seconds, now=now)
         self._requests = Requests(resend_bytes)
@@ -122,11 +122,11 @@ class ParameterClient:
         is_over = isinstance(self.error, RunEnded)
         return (ticket, [self._requests.send_now(report)]) if is_over else self._request(report, now=now)
 
-    def leave(self, reason: str, *, now: float) -> Call:
+    def leave(self, reason: str, *, failed: bool = False, now: float) -> Call:
         """Send GOODBYE, even when the run is over, and nothing after it; the reply is Farewell."""
         self.phase = Phase.LEFT if self.error is None else self.phase
-        ticket = self._requests.next_ticket()
-        return ticket, [self._requests.send_now(messages.Goodbye(request=ticket, reason=as_text(reason)))]
+        goodbye = messages.Goodbye(request=self._requests.next_ticket(), reason=as_text(reason), failed=failed)
+        return goodbye.request, [self._requests.send_now(goodbye)]
 
     # -- what the shell calls -----------------------------------------------------------------------------------------
 
@@ -185,10 +185,10 @@ class ParameterClient:
             hello = self._identity.hello(request=self._requests.next_ticket(), oldest=self._requests.oldest)
             self._handshake.sent(hello.request, now=now)
             effects.append(Transmit(hello))
-        if self.phase is Phase.JOINED and now >= self._heartbeats.due(wants_checkpoint=self._requests.wants_checkpoint):
-            self._heartbeats.sent(now=now)
+        if self.phase is Phase.JOINED and now >= self.heartbeats.due(wants_checkpoint=self._requests.wants_checkpoint):
+            self.heartbeats.sent(now=now)
             self._postpone_heartbeat(now=now)
-            is_held = any(link.is_held(now=now) for link in self.links_elsewhere)
+            is_held = any(link.is_held for link in self.links_elsewhere)
             effects.append(self._requests.heartbeat(stalled=stalled, is_held_elsewhere=is_held))
         return effects
 
@@ -196,7 +196,7 @@ class ParameterClient:
         """When `tick` has something to do at the latest, on the shell's clock."""
         if self.phase in ENDED:
             return inf
-        heartbeat_due = self._heartbeats.due(wants_checkpoint=self._requests.wants_checkpoint)
+        heartbeat_due = self.heartbeats.due(wants_checkpoint=self._requests.wants_checkpoint)
         return min(self._handshake.due if self.phase is Phase.JOINING else heartbeat_due, self._patience.warning_due)
 
     def reconnect(self, *, now: float) -> list[Effect]:
@@ -289,7 +289,7 @@ class ParameterClient:
         """A message was sent that will have a reply."""
         assert self._welcome is not None, "nothing but HELLO is sent before WELCOME"
         lease_seconds, timeout_seconds = self._welcome.lease_seconds, self.link_timeout.seconds
-        self._heartbeats.postpone(lease_seconds=lease_seconds, timeout_seconds=timeout_seconds, now=now)
+        self.heartbeats.postpone(lease_seconds=lease_seconds, timeout_seconds=timeout_seconds, now=now)
 
     def _end(self, error: PsRlError) -> list[Effect]:
         """The conversation is over."""

@@ -40,6 +40,7 @@ class LinkTimeout:
         self._longest_gap = math.inf  # seconds, around large vectors, recently; measured only with a standby
         self._times_longer = 1  # than usual
         self._held_since: float | None = None  # when a push began to wait at the server for those of other workers
+        self._looked = now  # last
 
     def received(self, message: ToWorker, *, now: float) -> None:
         """A message has come. With a standby, the gap before a large one is measured."""
@@ -57,13 +58,18 @@ class LinkTimeout:
         """The connection is new, or the worker joins again on it."""
         self._last_received, self._held_since = now, None
 
-    def is_held(self, *, now: float) -> bool:
-        """Whether the server has kept a push waiting for those of other workers for HELD_SECONDS. For any thread."""
+    @property
+    def is_held(self) -> bool:
+        """
+        Whether the server had kept a push waiting for those of other workers for HELD_SECONDS when `has_expired` looked
+        last. For any thread: the clock of another connection stood still in other pauses.
+        """
         since = self._held_since
-        return since is not None and now - since >= HELD_SECONDS
+        return since is not None and self._looked - since >= HELD_SECONDS
 
     def has_expired(self, large_bytes: int, *, now: float) -> bool:
         """Whether the link is dead, with vectors of so many bytes in flight in either direction."""
+        self._looked = now
         usual = self.seconds + min(large_bytes / SLOWEST_BYTES_PER_SECOND, self._longest_gap)
         if now - self._last_received <= self._times_longer * usual:
             return False
@@ -83,6 +89,10 @@ class Heartbeats:
         """A message was sent that will have a reply."""
         # Also within the link timeout: without heartbeats there are no replies, and the link would look dead.
         self._due = now + min(lease_seconds, timeout_seconds) / HEARTBEATS_IN_A_LEASE
+
+    def was_away(self, seconds: float, now: float) -> None:
+        """The process was paused, and `now` stood still; the lease at the server did not."""
+        self._due = -math.inf
 
     def sent(self, *, now: float) -> None:
         """A heartbeat was sent."""

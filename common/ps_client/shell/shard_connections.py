@@ -30,6 +30,7 @@ from ps_common.protocol.lineage import Shard
 from ps_common.protocol.messages import Code, Frame, Run, Welcome
 from ps_common.protocol.names import as_name, as_text, check_address
 from ps_common.protocol.tensors import Schema
+from ps_common.run_folder.endpoint_file import typed_addresses
 from ps_common.settings.run_spec import Wire
 from ps_common.sockets.curve import ClientKeys
 
@@ -96,7 +97,7 @@ class ShardConnections:
         machine = ParameterClient(
             identity,
             patience_seconds=self._patience_seconds,
-            addresses=len(server.split(",")),
+            addresses=len(typed_addresses(server)) or 1,
             resend_bytes=self._resend_bytes // (shard.of if shard else 1),
             now=time.monotonic(),
         )
@@ -171,10 +172,10 @@ class ShardConnections:
         """As ZmqClient's. No memory is shared with several shards at once: each range is copied to its shard."""
         return self._all[0].shared_array(size) if len(self._all) == 1 else None
 
-    def close(self, reason: str = "") -> None:
+    def close(self, reason: str = "", *, failed: bool = False) -> None:
         """Say GOODBYE everywhere, and end all connections. Shards that are absent are waited for together."""
         for one in self._all:
-            one.say_goodbye(reason)
+            one.say_goodbye(reason, failed=failed)
         end = time.monotonic() + GOODBYE_SECONDS
         for one in self._all:
             one.close(seconds=max(0.0, end - time.monotonic()))

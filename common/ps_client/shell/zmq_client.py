@@ -8,18 +8,21 @@ messages. Any thread may read `error`, `is_watched`, `is_drained`, `adjusted_run
 `link_timeout.is_held` of the machine.
 
 Every call ends: with its reply, or with the error that ended the conversation (the run is over, the server has refused,
-or it was unreachable for longer than the patience).
+or it was unreachable for longer than the patience). The background thread looks names up, without the lock: a name
+server may take half a minute, and neither signals nor calls wait for it.
+
+In a forked process, where libzmq answers nothing, calls raise and `close` does nothing.
 """
 
 import logging
 import math
-import sys
+import os
 import threading
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -27,17 +30,19 @@ import zmq
 
 from ps_client.machine.effects import Effect, Fail, Joined, LogLine, Phase, Reconnect, Resolve, Transmit
 from ps_client.machine.parameter_client import Call, ParameterClient
-from ps_client.machine.patience import Stall, StallWatch
+from ps_client.machine.patience import StallWatch
 from ps_client.shell.segment_slots import SegmentSlots
-from ps_common.errors import PsRlError, ServerUnreachable, WireError
+from ps_client.shell.stalled_trainer import Trainer
+from ps_common.errors import PsRlError, ServerUnreachable, SettingsError, WireError
 from ps_common.program.output import LogOfPeer
-from ps_common.program.reasons import say
+from ps_common.program.running_clock import RunningClock
 from ps_common.protocol.messages import Frame, ToWorker, Welcome
+from ps_common.protocol.names import ip_version, split_address
 from ps_common.protocol.wire import Buffer
 from ps_common.run_folder.endpoint_file import ServerAddress
 from ps_common.sockets.curve import ClientKeys
 from ps_common.sockets.tcp_connections import Inbox
-from ps_common.sockets.zmq_sockets import connect, dealer, send_frames, why_no_address
+from ps_common.sockets.zmq_sockets import connect, dealer, look_up, send_frames
 
 GOODBYE_SECONDS = 1.0
 POLL_SECONDS = 0.05  # between two polls in the background
@@ -85,18 +90,20 @@ class ZmqClient:
         """
         self.welcome: ReplyFuture[Welcome] = ReplyFuture(self._drive_until)
         self._server = ServerAddress(server)
-        self._keys = keys
-        self._postponing_signals = postponing_signals
+        self._keys, self._postponing_signals = keys, postponing_signals
         self.machine = machine
-        self._watch = watch
-        self._stall: Stall | None = None
+        self._trainer = Trainer(watch)
+        self._clock = RunningClock()
+        self._clock.on_pause = machine.heartbeats.was_away
         self._pending: dict[int, ReplyFuture[Reply]] = {}  # by ticket
         self._farewell: ReplyFuture[Reply] | None = None  # to GOODBYE
         self._ended: Exception | None = None  # why the conversation is over
-        self._slots = SegmentSlots()
-        self._log_of_server = LogOfPeer(log)
+        self._slots, self._log_of_server = SegmentSlots(), LogOfPeer(log)
         self._lock = threading.Lock()
+        self._pid = os.getpid()
         self._context = zmq.Context()
+        self._name: str  # HOST:PORT that the socket is to be connected to once HOST was looked up
+        self._without_address: dict[str, str] = {}  # names that have none, in words, by HOST:PORT
         self._inbox = self._connected()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._poll_in_background, name="zmq-client", daemon=True)
@@ -106,8 +113,13 @@ class ZmqClient:
         """
         Call a method of the machine with `now`. The future is that of the reply.
 
-        Its result raises PsRlError when the server has refused or the conversation is over.
+        Its result raises PsRlError when the server has refused or the conversation is over. Raises SettingsError in a
+        forked process.
         """
+        if os.getpid() != self._pid:
+            raise SettingsError(
+                f"this connection belongs to process {self._pid}, from which this one was forked; make one here"
+            )
         reply: ReplyFuture[Reply] = ReplyFuture(self._drive_until)
         with self._postponing_signals(), self._lock:
             if self._ended is not None:
@@ -130,12 +142,14 @@ class ZmqClient:
         with self._postponing_signals(), self._lock:
             return self._slots.array(size)
 
-    def say_goodbye(self, reason: str = "") -> None:
+    def say_goodbye(self, reason: str = "", *, failed: bool = False) -> None:
         """Send GOODBYE; `close` waits for the reply."""
-        self._farewell = self.call(lambda now: self.machine.leave(reason, now=now))
+        self._farewell = self.call(lambda now: self.machine.leave(reason, failed=failed, now=now))
 
     def close(self, reason: str = "", *, seconds: float = GOODBYE_SECONDS) -> None:
         """Send GOODBYE unless it was sent, wait for the reply, `seconds` at most, and end the thread."""
+        if os.getpid() != self._pid:
+            return
         if self._farewell is None:
             self.say_goodbye(reason)
         assert self._farewell is not None, "it was said just now"
@@ -151,37 +165,38 @@ class ZmqClient:
     # -- the threads that drive the connection ------------------------------------------------------------------------
 
     def _poll_in_background(self) -> None:
-        """The thread. It does nothing while another thread drives the connection."""
-        while not self._closing.wait(POLL_SECONDS):
-            self._check_trainer()
+        """The thread. It looks names up, and does nothing else while another thread drives the connection."""
+        while True:
+            self._connect_by_name()
+            if self._closing.wait(POLL_SECONDS):
+                return
+            self._trainer.check(has_pushed=self.machine.has_pushed)
             if self._lock.acquire(blocking=False):
                 try:
                     self._guarded(self._poll, 0.0)
                 finally:
                     self._lock.release()
 
+    def _connect_by_name(self) -> None:
+        """Look up the name that the socket waits for, and connect it, unless it waits for another one by then."""
+        if not (address := self._name):
+            return
+        over_ipv6, why = look_up(address)
+        with self._lock:
+            self._without_address[address] = why
+            if self._name == address:
+                self._name = ""
+                # ZeroMQ itself goes on trying where the name has no address now.
+                self._guarded(partial(connect, self._inbox.socket, address, over_ipv6=over_ipv6 or False))
+
     def _drive_until(self, reply: Future[Any], timeout: float | None) -> None:
         """Poll until this reply is there, or time is up."""
         end = time.monotonic() + (math.inf if timeout is None else timeout)
         while not reply.done() and (left := end - time.monotonic()) > 0:
-            if self._watch is not None:
-                self._watch.progressed(now=time.monotonic())  # waiting for the server is no stall
+            self._trainer.progressed()
             with self._postponing_signals(), self._lock:
                 if not reply.done():
                     self._guarded(self._poll, left)
-
-    def _check_trainer(self) -> None:
-        """Log where the trainer is when a stall begins; heartbeats report it to the server."""
-        if self._watch is None:
-            return
-        before = self._stall
-        self._stall = self._watch.check(has_pushed=self.machine.has_pushed, now=time.monotonic())
-        if before is None and self._stall is not None:
-            log.warning("the trainer is stalled here:\n%s", "".join(main_thread_stack().format()))
-            log.warning("%s", story := describe_stall(self._stall))
-            say("hangs", story)
-        elif before is not None and self._stall is None:
-            log.info("the trainer goes on, after %.0f s without a step", before.seconds)
 
     # -- with the lock ------------------------------------------------------------------------------------------------
 
@@ -205,17 +220,17 @@ class ZmqClient:
 
     def _poll(self, seconds: float) -> None:
         """Wait for so long at most, then receive what has arrived and let the machine do what is due."""
-        wait = min(seconds, POLL_SECONDS, self.machine.next_tick() - time.monotonic())
+        wait = min(seconds, POLL_SECONDS, self.machine.next_tick() - self._clock.now())
         if wait > 0:
             zmq.zmq_poll([(self._inbox.socket, zmq.POLLIN)], int(wait * 1000) + 1)
         self._receive()
-        if self.machine.phase is Phase.JOINING and self._server.has_moved(now=time.monotonic()):
-            self._do(self.machine.reconnect(now=time.monotonic()))
-        self._do(self.machine.tick(now=time.monotonic(), stalled=self._stall is not None))
+        if self.machine.phase is Phase.JOINING and self._server.has_moved(now=self._clock.now()):
+            self._do(self.machine.reconnect(now=self._clock.now()))
+        self._do(self.machine.tick(now=self._clock.now(), stalled=self._trainer.is_stalled))
 
     def _call(self, method: Callable[..., Call], reply: ReplyFuture[Reply]) -> None:
         try:
-            ticket, effects = method(now=time.monotonic())
+            ticket, effects = method(now=self._clock.now())
         except Exception as error:
             reply.set_exception(error)
             raise
@@ -234,7 +249,7 @@ class ZmqClient:
                 self._log_of_server.warning("the server at %s sent something unreadable: %s", self._server, error)
             else:
                 if read is not None:
-                    self._do(self.machine.receive(*read, now=time.monotonic()))
+                    self._do(self.machine.receive(*read, now=self._clock.now()))
 
     def _do(self, effects: list[Effect]) -> None:
         for effect in effects:
@@ -264,7 +279,8 @@ class ZmqClient:
 
     def _fail(self, ticket: int, error: Exception) -> None:
         if isinstance(error, ServerUnreachable):
-            error = ServerUnreachable("; ".join([str(error), *filter(None, map(why_no_address, self._server.known))]))
+            sentences = [str(error), *filter(None, map(self._without_address.get, self._server.known))]
+            error = ServerUnreachable("; ".join(sentences))
         failed = [self._pending.pop(ticket)] if ticket else list(self._pending.values())
         if not ticket:
             self._pending.clear()
@@ -277,23 +293,9 @@ class ZmqClient:
         socket = dealer(self._context, self._keys)
         socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
         socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, 30)
-        inbox = Inbox(self._context, socket, is_locked=self._keys is not None)
-        if self._server.current:
-            connect(socket, self._server.current)
+        inbox, address = Inbox(self._context, socket, is_locked=self._keys is not None), self._server.current
+        version = ip_version(split_address(address)[0]) if address else None
+        self._name = "" if version else address
+        if version:
+            connect(socket, address, over_ipv6=version == 6)
         return inbox
-
-
-def main_thread_stack() -> traceback.StackSummary:
-    """The call stack of the main thread, the innermost call last; empty when the thread has ended."""
-    frame = sys._current_frames().get(threading.main_thread().ident or 0)
-    return traceback.extract_stack(frame) if frame is not None else traceback.StackSummary()
-
-
-def describe_stall(stall: Stall) -> str:
-    """One line; rl-cluster shows it as the reason why it has replaced the worker."""
-    stack = main_thread_stack()
-    place = f", in {stack[-1].filename}, line {stack[-1].lineno}, {stack[-1].name}()" if stack else ""
-    return (
-        f"no step for {stall.seconds:.0f} s{place}; the longest before took {stall.longest_before:.1f} s "
-        "(--stall-seconds gives steps more time)"
-    )

@@ -116,7 +116,7 @@ class Child:
         assert status is not None, "it has ended"
         if self.has_left:
             return "a signal from elsewhere asked it to leave"
-        if self._reason is not None and self._reason.how == "failed":
+        if self._reason is not None and self._reason.is_failure:
             return self._reason.text
         return how_it_ended(status) + ("" if status < 0 else ", without a reason")
 

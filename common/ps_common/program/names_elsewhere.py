@@ -22,7 +22,6 @@ _OF_OURS = {
     "--discount": "--gamma",
     "--device": "--gpu",
     "--hidden": "--hidden-size --hidden-sizes",
-    "--epsilon-anneal-steps": "--learning-starts",
     "--run-dir": "--log-dir --logdir --output-dir --save-dir",
     "--learning-rate": "--lr",
     "--final-learning-rate": "--lr-final",
@@ -73,6 +72,15 @@ REMOVED = {
 }
 
 
+# Flags of other libraries that no flag of ours stands for, or values of flags, and what there is here.
+NOT_HERE = {
+    "--buffer-size": "no method here has a replay memory",
+    "--exploration-fraction": "here the share of random actions falls over a number of steps: --epsilon-anneal-steps",
+    "--learning-starts": "no method here has a replay memory that would be filled first",
+    "--track tensorboard": "TensorBoard's files are written without it: tensorboard --logdir RUN_DIR (--summaries)",
+}
+
+
 def method_here(name: str) -> str:
     """Words on the flags that come nearest to a method of other libraries; "" for one that is not known."""
     here = METHODS_ELSEWHERE.get(name.lower().replace("_", "-"))
@@ -86,6 +94,11 @@ def name_here(typed: Mapping[str, Sequence[str]], flags: Collection[str]) -> str
             return f"{name}: here it is called {ours}"
         if name not in flags and name in REMOVED:
             return f"{name}: is no flag any more; {REMOVED[name]}"
-        if (value := " ".join([name, *values[:1]])) in REMOVED:
+        if name not in flags and name in NOT_HERE:
+            return f"{name}: {NOT_HERE[name]}"
+        value = " ".join([name, *values[:1]]) if values else ""
+        if value in NOT_HERE:
+            return f"{value}: {NOT_HERE[value]}"
+        if value in REMOVED:
             return f"{value}: is no value any more; {REMOVED[value]}"
     return ""

@@ -20,12 +20,10 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from queue import SimpleQueue
 from time import monotonic
 from typing import Any, TextIO
 
-from ps_common.errors import SettingsError
 from ps_common.meters import RateLimit
 
 DATE = "%Y-%m-%d %H:%M:%S"
@@ -180,6 +178,14 @@ def _lenient(stream: TextIO | None) -> Any:
     return stream if stream is None or isinstance(stream, LenientStream) else LenientStream(stream)
 
 
+def line_of_page(address: str, *, token_is: str) -> str:
+    """
+    The line on a page that is served at this address, which has its token. Without the token where standard output is a
+    file or a log, which others may read: `token_is` says in words where it is then.
+    """
+    return f"page: {address}" if sys.stdout.isatty() else f"page: {address.partition('?')[0]} (its token is {token_is})"
+
+
 def log_as(writer: str) -> None:
     """Log everything of level INFO and above to standard error, as lines of `writer`."""
     handler = logging.StreamHandler()
@@ -190,30 +196,6 @@ def log_as(writer: str) -> None:
 def line_format(writer: str) -> logging.Formatter:
     """2026-01-31 23:59:59 WARNING worker-3: MESSAGE"""
     return logging.Formatter(f"%(asctime)s %(levelname)s {writer.replace('%', '%%')}: %(message)s", DATE)
-
-
-def check_output(flag: str, path: Path | None, *, suffix: str = "") -> None:
-    """
-    Make the folder of the file, and check that the file can be written and ends in `suffix`. None needs no check.
-
-    Raises SettingsError.
-    """
-    if path is None:
-        return
-    if suffix and path.suffix.lower() != suffix:
-        example = path.with_suffix(suffix) if path.suffix else path / f"game{suffix}"
-        raise SettingsError(f"{flag} {path}: must name a file that ends in {suffix}, for example {example}")
-    if path.exists() and not path.is_dir() and not path.is_file():
-        return  # a device or a pipe: opening it may block
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        is_new = not path.exists()
-        with path.open("ab"):
-            pass
-        if is_new:
-            path.unlink()
-    except OSError as error:
-        raise SettingsError(f"{flag} {path}: cannot be written: {error.strerror}") from error
 
 
 log = logging.getLogger("ps-rl")

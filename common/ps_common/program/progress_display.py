@@ -105,7 +105,7 @@ class ProgressDisplay:
             for first in range(0, len(cells), columns):
                 grid.add_row(*cells[first : first + columns])
         title = Text(status.preset or "undecided", style="bold").append(f"  {status.environment}", style="not bold")
-        state = Text(f"the run is over: {status.ending}" if status.ending else _phase(status))
+        state = Text(_phase(status))
         return Panel(Group(*self._curve_lines(status), grid), title=title, title_align="left", subtitle=state)
 
     def _curve_lines(self, status: Status) -> list[RenderableType]:
@@ -127,6 +127,12 @@ def _set_attributes(attributes: list[Any]) -> None:
 
 def _phase(status: Status) -> str:
     """The state of the run in words."""
+    if status.ending:
+        if status.failed:
+            return f"the run has failed: {status.ending}"
+        if status.minutes_to_target is not None and status.until_return is not None:
+            return f"the run is over: it reached {status.until_return:g} in training, as the mean of 100 games"
+        return f"the run is over: {status.ending}"
     if status.drained:
         return "drained; ps-ctl resume admits workers"
     if status.paused:
@@ -152,7 +158,7 @@ def _facts(status: Status) -> list[Text]:
         _fact("T", steps),
         _fact("of", f"{status.max_steps:,}" if status.max_steps else "any"),
         _fact("steps/s", f"{status.steps_per_second:,.0f}"),
-        _fact("frames/s", f"{status.steps_per_second * status.frames_per_step:,.0f}"),
+        *([_fact("frames/s", _frames_per_second(status))] if status.frames_per_step > 1 else []),
         _fact("updates/s", f"{status.updates_per_second:,.1f}"),
         _fact("staleness", f"{status.staleness_recent:.2f}"),
     ]
@@ -182,7 +188,7 @@ def _line(status: Status) -> dict[str, str]:
         "minutes": f"{status.minutes:.1f}",
         "T": f"{status.global_steps:,}",
         "steps/s": f"{status.steps_per_second:,.0f}",
-        "frames/s": f"{status.steps_per_second * status.frames_per_step:,.0f}",
+        **({"frames/s": _frames_per_second(status)} if status.frames_per_step > 1 else {}),
         "updates/s": f"{status.updates_per_second:,.1f}",
         "staleness": f"{status.staleness_recent:.2f}",
         "workers": str(status.workers_alive),
@@ -192,6 +198,10 @@ def _line(status: Status) -> dict[str, str]:
         "target": _score(status.until_return),
         "minutes left": _minutes_left(status),
     }
+
+
+def _frames_per_second(status: Status) -> str:
+    return f"{status.steps_per_second * status.frames_per_step:,.0f}"
 
 
 def _score(value: float | None) -> str:

@@ -33,10 +33,14 @@ NOT_CUSTOM = (
 class Reason(msgspec.Struct, frozen=True):
     """The reason that a program gives for its end."""
 
-    # over: in order, and there is nothing left to do; left: in order, as it was asked to. One that has not ended says
-    # that it hangs, or serves at an address.
-    how: Literal["over", "left", "failed", "hangs", "serves"]
+    # over: in order, and there is nothing left to do; left: in order, as it was asked to; refused: it has failed, and
+    # would fail again. One that has not ended says that it hangs, or serves at an address.
+    how: Literal["over", "left", "failed", "refused", "hangs", "serves"]
     text: str
+
+    @property
+    def is_failure(self) -> bool:
+        return self.how in ("failed", "refused")
 
     @property
     def is_in_order(self) -> bool:
@@ -75,7 +79,7 @@ def die_with_parent() -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def say(how: Literal["over", "left", "failed", "hangs", "serves"], text: str) -> None:
+def say(how: Literal["over", "left", "failed", "refused", "hangs", "serves"], text: str) -> None:
     """Say a reason; the last one counts. Without a parent, or when that is gone, nobody hears it."""
     reason = Reason(how, text[:MOST_CHARACTERS])
     _said[:] = [reason]

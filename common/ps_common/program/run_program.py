@@ -1,4 +1,4 @@
-"""How a program runs its main function, and ends: exit status 0, 1 with one sentence, or 130."""
+"""How a program runs its main function, and ends: exit status 0; 1 or, for what was typed, 2 with a sentence; 130."""
 
 import atexit
 import errno
@@ -9,9 +9,9 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
-from ps_common.errors import PsRlError
+from ps_common.errors import PsRlError, SettingsError
 from ps_common.program.output import finish_output, lenient_output
 from ps_common.program.reasons import has_said_goodbye, is_of_flags, reason_of, say
 from ps_common.program.resources import keep_freed_memory
@@ -20,6 +20,7 @@ from ps_common.program.stop_signals import Interrupted, ignore_stop_signals
 # The errors of a disk that is read-only, full, broken, or somebody else's.
 DISK_REFUSES = {errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EACCES, errno.EPERM}
 NO_MEMORY = "can't allocate memory"  # in torch's RuntimeError
+OF_FLAGS = 2  # the exit status where what was typed makes no sense, as shells have it
 INTERRUPTED = 130  # the exit status after Ctrl-C, as shells have it
 THREADS_SECONDS = 1.0  # for the threads that a user's code has left to end
 EXIT_SECONDS = 5.0  # for everything else at the end of the interpreter
@@ -36,7 +37,8 @@ class ProgramEnd(SystemExit):
 
 def run_program(main: Any, prog: str) -> NoReturn:
     """
-    Call a program's main. An error that the user can mend becomes one sentence and exit status 1.
+    Call a program's main. An error that the user can mend becomes one sentence, and exit status 1; 2 if it lies in what
+    was typed.
 
     The program says to its parent how it ends (reasons.py). Raises ProgramEnd.
     """
@@ -56,7 +58,8 @@ def _status(main: Any, prog: str) -> int:
             say("failed" if status else "left", f"exit status {status}" if status else "")
         return int(status)
     except PsRlError as error:
-        return _failed(prog, str(error))
+        how: Literal["failed", "refused"] = "refused" if error.is_final else "failed"
+        return _failed(prog, str(error), how=how, status=OF_FLAGS if isinstance(error, SettingsError) else 1)
     except SystemExit as error:
         if not is_of_flags(error):
             return _failed(prog, reason_of(error))
@@ -82,10 +85,10 @@ def _status(main: Any, prog: str) -> int:
         return 1
 
 
-def _failed(prog: str, why: str) -> int:
-    say("failed", " ".join(why.split()))
+def _failed(prog: str, why: str, *, how: Literal["failed", "refused"] = "failed", status: int = 1) -> int:
+    say(how, " ".join(why.split()))
     print(f"{prog}: {why}", file=sys.stderr)
-    return 1
+    return status
 
 
 @contextmanager

@@ -20,6 +20,9 @@ from contextlib import contextmanager
 from ps_common.program.reasons import say
 
 IGNORABLE = (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
+# For a server to leave, which writes its last checkpoint: less than a second, or a minute on a bad disk. Whoever ends
+# one waits so long before it is killed, and so do the engines of docker/ and deploy/.
+LAST_CHECKPOINT_SECONDS = 90.0
 SAME_SECONDS = 0.5  # signals so close to the first are no second request: a closed terminal sends SIGHUP twice
 
 

@@ -1,7 +1,8 @@
 """
 The supervision of a child process: when it dies it is started again, at once the first time, then after a pause.
 
-A child that dies several times without progress is given up: its fault will not go away. Each death is told once, in a
+A child that dies several times without progress is given up: its fault will not go away. So is one that says that
+another would fail, too. Each death is told once, in a
 sentence.
 The file does not know which programs it supervises.
 """
@@ -67,6 +68,8 @@ class SupervisedProcess:
         worked = self._worked_until - self._worked_from if self._counts_work else self.child.age_seconds
         self.deaths = 1 if worked >= self._progress_seconds else self.deaths + 1
         story = why if self.child.log is None else f"{why} (its log: {self.child.log})"
+        if self.child.reason is not None and self.child.reason.how == "refused":
+            raise PsRlError(f"{self.name} ended, and would again: {story}")
         if self._must_come_up and not self.child.was_killed:
             raise PsRlError(f"{self.name} failed: {story}")
         self._must_come_up = False

@@ -217,6 +217,7 @@ class Goodbye(Request, frozen=True, kw_only=True, tag="GOODBYE"):
     """Leave on purpose. Answered by FAREWELL."""
 
     reason: Text = ""
+    failed: bool = False  # whether the worker leaves because of an error
 
 
 # -- admin to server; need no HELLO -------------------------------------------------------------------------------
@@ -264,7 +265,8 @@ class CheckpointRequest(Request, frozen=True, kw_only=True, tag="CHECKPOINT_REQU
 class StopRequest(Request, frozen=True, kw_only=True, tag="STOP_REQUEST"):
     """End the run: tell the workers, save, exit. Answered by STOPPING."""
 
-    reason: Text = "stopped by ps-ctl"
+    reason: Sentence = "stopped by ps-ctl"
+    failed: bool = False  # whether the run has failed: something in it went wrong and will not go away
 
 
 # -- standby to primary; need no HELLO ----------------------------------------------------------------------------

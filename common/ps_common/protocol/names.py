@@ -124,12 +124,17 @@ def bare_host(host: str) -> str:
     return host.removeprefix("[").removesuffix("]")
 
 
+def ip_version(host: str) -> int | None:
+    """4 or 6 of an address; None of a name, which has to be looked up."""
+    try:
+        return ipaddress.ip_address(host).version
+    except ValueError:
+        return None
+
+
 def is_ipv6(host: str) -> bool:
     """Whether it is an IPv6 address, rather than a name or an IPv4 address."""
-    try:
-        return ipaddress.ip_address(host).version == 6
-    except ValueError:
-        return False
+    return ip_version(host) == 6
 
 
 def is_loopback(host: str) -> bool:

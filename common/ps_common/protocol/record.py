@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import msgspec
 from torch import Tensor
 
-from ps_common.errors import CheckpointError, DamagedCheckpoint, OtherFormat, SchemaMismatch, SettingsError
+from ps_common.errors import DamagedCheckpoint, OtherFormat, SchemaMismatch, SettingsError
 from ps_common.protocol.lineage import Lineage
 from ps_common.protocol.messages import MOST_ENVIRONMENTS, AdjustmentsRecord, Code, Run
 from ps_common.protocol.names import Count, Minutes, Name, Sequence, Signed, Text, as_text, check_address
@@ -20,30 +20,32 @@ from ps_common.protocol.status import STALENESS_BOUNDS, Histogram
 from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_common.release import beside, is_newer
 
-KIND, FORMAT, OLDEST = "checkpoint", 3, 2
+KIND, FORMAT, OLDEST = "checkpoint", 4, 2
 MOST_BYTES = 2**26  # of a record: 200,000 workers
 EPISODES_IN_MEAN = 100
 MOST_STEPS = 10**9  # of one push, however long an unroll: T has to stay a number that a message can carry
 WEIGHTS, TARGET, SLOT = "weights", "target", "optimizer."  # names of vectors; each slot has its own after the dot
 
 
-class Account(msgspec.Struct, forbid_unknown_fields=True):
-    """One process's pushes. Invariant: every member of `early` is in (through + 1, through + window]."""
+class Account(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """
+    One process's pushes. Invariant: every member of `early` is in (through + 1, through + window].
+
+    A change replaces the account, so that two records of a run share those that have not changed between.
+    """
 
     incarnation: Count
     proof: Name  # a hash of the process's secret
     key: Text  # public key that the worker id is bound to; "" on a server without access control
     number: Count  # 0, 1, 2, … in order of joining; kept by later processes of the worker id
     through: Count = 0  # every push up to here is settled
-    early: set[Sequence] = set()  # settled beyond a gap
+    early: frozenset[Sequence] = frozenset()  # settled beyond a gap
     durable: Count = 0  # `through` at the newest completed checkpoint
     reported: Count = 0  # every report up to here is counted
     environments: Annotated[int, msgspec.Meta(ge=1, le=MOST_ENVIRONMENTS)] = 1
     unplayed: Signed = 0  # steps of settled pushes minus those of games
-
-    def copy(self) -> "Account":
-        """An account that does not change with this one."""
-        return msgspec.structs.replace(self, early=set(self.early))
+    applied: bool = False  # whether a push of this worker id was applied, by any of its processes
+    left: bool = False  # the process has said GOODBYE
 
 
 class ProgressRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -75,9 +77,12 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     run: Run
     schema: tuple[TensorSpec, ...]  # of the whole vector
     ledger: dict[Name, Account]
+    superseded: Count  # no process up to this incarnation may come back under a name that the ledger has forgotten
     progress: ProgressRecord
     adjustments: AdjustmentsRecord
     code: dict[Text, Code]
+    is_last: bool = False  # of a server that ended in order: it admitted nobody after this moment
+    is_followed: bool = False  # the standby followed then, so it may have been promoted since
 
     def own_schema(self) -> Schema:
         """The schema of the range that the server of this record holds. Raises SchemaMismatch."""
@@ -102,10 +107,35 @@ def record_to_json(record: Record) -> bytes:
     return msgspec.json.encode(record)
 
 
+class RecordWriter:
+    """Writes one record of a run after another: an account is encoded, and checked, when it has changed."""
+
+    def __init__(self) -> None:
+        self._accounts: dict[str, Account] = {}  # of the newest record
+        self._encoded: dict[str, msgspec.Raw] = {}  # the same, as JSON
+
+    def json(self, record: Record) -> bytes:
+        """The record as JSON. Raises DamagedCheckpoint for one that could not be read again."""
+        accounts = record.ledger
+        changed = {name: one for name, one in accounts.items() if self._accounts.get(name) is not one}
+        try:
+            record.check()
+            msgspec.json.decode(record_to_json(msgspec.structs.replace(record, ledger=changed)), type=Record)
+        except UNREADABLE as error:
+            raise _unreadable(error) from error
+        self._encoded.update((name, msgspec.Raw(msgspec.json.encode(one))) for name, one in changed.items())
+        self._accounts = accounts
+        if len(self._encoded) > len(accounts):  # some were forgotten
+            self._encoded = {name: self._encoded[name] for name in accounts}
+        # A raw account stands for an account; only msgspec's encoder sees it.
+        content = record_to_json(msgspec.structs.replace(record, ledger=self._encoded))
+        _check_size(content)
+        return content
+
+
 def record_from_json(content: bytes) -> Record:
     """The record in JSON of any known format. Raises DamagedCheckpoint or OtherFormat, which say why."""
-    if len(content) > MOST_BYTES:
-        raise DamagedCheckpoint(f"is damaged, because its record takes more than {MOST_BYTES} bytes")
+    _check_size(content)
     try:
         number = msgspec.json.decode(content, type=_Numbered).format
         check_format(f"ps-rl {KIND} {number}", KIND, release=release_in(content))
@@ -119,11 +149,23 @@ def record_from_json(content: bytes) -> Record:
         record.check()
     except KeyError as error:
         raise DamagedCheckpoint(as_text(f"is damaged, because its record has no {error}")) from error
-    except (ValueError, TypeError, AttributeError, RecursionError, SchemaMismatch, SettingsError) as error:
+    except UNREADABLE as error:
         newer = beside("its writer", said) if is_newer(said := release_in(content)) else ""
-        why = as_text(f"is damaged, because its record cannot be read: {error}")  # it quotes the file
-        raise DamagedCheckpoint(f"{why}{newer}") from error
+        raise _unreadable(error, newer) from error
     return record
+
+
+UNREADABLE = (ValueError, TypeError, AttributeError, RecursionError, SchemaMismatch, SettingsError)
+
+
+def _unreadable(error: Exception, newer: str = "") -> DamagedCheckpoint:
+    why = as_text(f"is damaged, because its record cannot be read: {error}")  # it quotes the file
+    return DamagedCheckpoint(f"{why}{newer}")
+
+
+def _check_size(content: bytes) -> None:
+    if len(content) > MOST_BYTES:
+        raise DamagedCheckpoint(f"is damaged, because its record takes more than {MOST_BYTES} bytes")
 
 
 def release_in(content: bytes) -> str:
@@ -136,12 +178,12 @@ def release_in(content: bytes) -> str:
 
 def check_format(said: str, kind: str, *, newest: int = FORMAT, oldest: int = OLDEST, release: str = "") -> None:
     """
-    `said` is "ps-rl KIND NUMBER", written by this `release` if that is known. Raises CheckpointError when it is of no
+    `said` is "ps-rl KIND NUMBER", written by this `release` if that is known. Raises DamagedCheckpoint when it is of no
     `kind`, and OtherFormat when this version of ps-rl does not read its number.
     """
     match = re.fullmatch(rf"ps-rl {kind} ([0-9]{{1,9}})", said)
     if match is None:
-        raise CheckpointError(f"is not a {kind} of ps-rl")
+        raise DamagedCheckpoint(f"is not a {kind} of ps-rl")
     if not oldest <= (number := int(match[1])) <= newest:
         whose = "a later" if number > newest else "an earlier"
         known = f"{oldest} to {newest}" if oldest < newest else f"{newest} alone"
@@ -196,4 +238,17 @@ def _from_2(plain: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {2: _from_2}  # from this format to the next
+def _from_3(plain: dict[str, Any]) -> dict[str, Any]:
+    """
+    Format 3 forgot no worker of which a push was applied, and did not say which these are: only a first process without
+    settled pushes surely has none.
+    """
+    ledger = {
+        worker: account | {"applied": bool(account["incarnation"] > 1 or account["through"] or account["early"])}
+        for worker, account in plain["ledger"].items()
+    }
+    return plain | {"format": 4, "ledger": ledger, "superseded": 0}
+
+
+# From each format to the next.
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {2: _from_2, 3: _from_3}

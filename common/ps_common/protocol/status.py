@@ -84,6 +84,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     max_minutes: Minutes = 0.0
     until_return: Number | None = None  # the target of the budget; None: none
     ending: Sentence = ""  # why the run is over; "" before
+    failed: bool = False  # whether it is over because something in it went wrong
     paused: bool = False  # pushes wait, and minutes do not count
     drained: bool = False  # workers leave and no others are admitted; minutes do not count
     version: Count = 0
@@ -107,6 +108,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     refused: dict[Name, Count]  # by code; discarded pushes too
     not_modified: Count
     checkpoint_version: Count  # of the newest completed checkpoint
+    checkpoint_age_seconds: Number | None = None  # since the moment of its content; None: an earlier server wrote it
     checkpoint_failures: Count
     checkpoint_error: Sentence = ""  # why the newest one could not be written; "" where it was
     standby: StandbyStatus | None = None  # None: none has followed this server
@@ -139,12 +141,14 @@ def mean_meters(status: Status) -> dict[str, float]:
 
 
 def how_it_ended(status: Status) -> str:
-    """Whether the run was solved or why it is over, with its final numbers."""
+    """How the run ended, with its final numbers. A target that was reached in training is no score of new games."""
     reached = status.minutes_to_target
     minutes = status.minutes if reached is None else reached
     took = f"after {minutes:.1f} minutes and {status.global_steps:,} steps"
-    if reached is not None:
-        return f"solved {took}: the mean return of the last 100 games reached {status.until_return:g}"
+    if status.failed:
+        return f"failed {took}: {status.ending}"
+    if reached is not None and status.until_return is not None:
+        return f"reached {status.until_return:g} in training {took}, as the mean return of the last 100 games"
     best = status.best_mean_return_100
     came_to = "there were no 100 games yet" if best is None else f"the best mean return of 100 games was {best:.2f}"
     target = "" if status.until_return is None else f", the target {status.until_return:g}"

@@ -7,8 +7,6 @@ leaves unfinished files in the hidden folder alone. A checksum of the content sh
 no protection against forgery.
 """
 
-import contextlib
-import os
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,39 +24,47 @@ from ps_common.protocol.record import (
     KIND,
     WEIGHTS,
     Record,
+    RecordWriter,
     check_format,
     check_vectors,
     record_from_json,
-    record_to_json,
     release_in,
 )
 from ps_common.protocol.tensors import Schema
 from ps_common.run_folder.checkpoint_folder import checkpoints_of, first_sound, why_none
-from ps_common.run_folder.paths import BEST, CHECKPOINTS, SHARD_FOLDERS, SHARD_NAME, WRITING, newest_whole
-from ps_common.settings.regular_file import MOST_FILE_BYTES, check_regular
+from ps_common.run_folder.paths import BEST, CHECKPOINTS, SHARD_FOLDERS, SHARD_NAME, WRITING, newest_whole, numbers_in
+from ps_common.settings.regular_file import (
+    MOST_FILE_BYTES,
+    NOT_REGULAR,
+    check_regular,
+    flush,
+    made_anew,
+    made_folder,
+)
 from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import RunSpec
 
 
-def write_checkpoint(path: Path, vectors: dict[str, Tensor], record: Record) -> None:
+def write_checkpoint(
+    path: Path, vectors: dict[str, Tensor], record: Record, *, writer: RecordWriter | None = None
+) -> None:
     """
-    Write the vectors (float32, CPU) and the record as `path`.
+    Write the vectors (float32, CPU) and the record as `path`; `writer` is that of earlier records of the run, if any.
 
     Raises CheckpointError when the disk refuses; then `path` is as it was. So it does for a record that could not be
     read again: later checkpoints displace earlier ones.
     """
-    text = record_to_json(record)
     try:
-        record_from_json(text)
+        text = (writer or RecordWriter()).json(record)
     except CheckpointError as error:
         raise CheckpointError(f"{path}: is not written, since it {error}") from error
     metadata = {"format": f"ps-rl {KIND} {FORMAT}", "record": text.decode(), "xxh3_128": _digest(vectors, text)}
     beside = path.parent / WRITING / path.name
     try:
-        with contextlib.suppress(FileExistsError):
-            beside.parent.mkdir()
+        made_folder(beside.parent)
+        mode = made_anew(beside)
         safetensors.torch.save_file(vectors, beside, metadata)
-        beside.chmod(0o644)  # the library makes it readable by its owner alone, unlike the run's other files
+        beside.chmod(mode)
         flush(beside)
         beside.rename(path)
         flush(path.parent)
@@ -93,10 +99,19 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], Record]:
     except CheckpointError as error:
         raise type(error)(f"{path}: {error}") from error
     except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read: {error.strerror or error}") from error
+        raise unreadable(path, error) from error
+    except RuntimeError as error:  # torch could not open or map the file
+        raise CheckpointError(f"{path}: {as_text(f'cannot be read: {error}')}") from error
     except (SafetensorError, ValueError) as error:
         raise DamagedCheckpoint(f"{path}: {as_text(f'is damaged, because it cannot be read: {error}')}") from error
     return vectors, record
+
+
+def unreadable(path: Path, error: OSError) -> CheckpointError:
+    """The error of a checkpoint that was not read: damage only where the path is no file of that kind."""
+    kind = DamagedCheckpoint if error.errno in NOT_REGULAR else CheckpointError
+    # safe_open reports any failure to open a file as one that is missing, without an errno.
+    return kind(f"{path}: cannot be read: {error.strerror or 'it cannot be opened'}")
 
 
 def read_weights(path: Path) -> tuple[RunSpec, Schema, Tensor, Record]:
@@ -115,14 +130,8 @@ def _digest(vectors: dict[str, Tensor], record: bytes) -> str:
     return digest.hexdigest()
 
 
-def flush(path: Path) -> None:
-    """Wait until a file's content, or a folder's entries, are on disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
+# Checkpoints of shards that are further apart than this many minutes, and this share of the run, make no policy.
+APART_MINUTES, APART_SHARE = 1.0, 0.1
 
 Checkpoint = tuple[dict[str, Tensor], Record]
 
@@ -138,7 +147,7 @@ def newest_set(run_folder: Path) -> list[Path]:
 
 def newest_step(folder: Path) -> int:
     """T of the newest checkpoint in a folder; -1 without one."""
-    return max((int(path.stem.rpartition("-")[2]) for path in checkpoints_of(folder)), default=-1)
+    return max((numbers_in(path.name)[0] for path in checkpoints_of(folder)), default=-1)
 
 
 def read_newest(folders: Sequence[Path], warn: Callable[[CheckpointError], None]) -> list[Checkpoint]:
@@ -147,13 +156,31 @@ def read_newest(folders: Sequence[Path], warn: Callable[[CheckpointError], None]
 
 
 def read_best(folders: Sequence[Path], warn: Callable[[CheckpointError], None]) -> list[Checkpoint]:
-    """The best checkpoint of each shard where all have one, else the newest of each."""
-    best = [folder / CHECKPOINTS / BEST for folder in folders]
-    if not all(path.exists() for path in best):
+    """
+    The best checkpoint of shard 1, and of each other shard the one that is nearest to it in T; the newest of each where
+    shard 1 has none, or the nearest are of another moment: a kill may have come between the best ones of two shards.
+    """
+    best = folders[0] / CHECKPOINTS / BEST
+    if not best.exists():
         return read_newest(folders, warn)
-    return [
-        _first_sound(folder, [path, *checkpoints_of(folder)], warn) for folder, path in zip(folders, best, strict=True)
-    ]
+    read = [_first_sound(folders[0], [best, *checkpoints_of(folders[0])], warn)]
+    for folder in folders[1:]:
+        read.append(_first_sound(folder, _nearest_first(folder, read[0][1].progress.global_steps, warn), warn))
+    return read if are_of_one_moment([record for _, record in read]) else read_newest(folders, warn)
+
+
+def are_of_one_moment(records: Sequence[Record]) -> bool:
+    """Whether the checkpoints of shards, which each writes at its own time, are close enough to be one policy."""
+    minutes = [record.progress.minutes for record in records]
+    return max(minutes) - min(minutes) <= max(APART_MINUTES, APART_SHARE * max(minutes))
+
+
+def _nearest_first(folder: Path, global_steps: int, warn: Callable[[CheckpointError], None]) -> list[Path]:
+    """The checkpoints of a shard, those first whose T is nearest to this one."""
+    steps = {path: numbers_in(path.name)[0] for path in checkpoints_of(folder)}
+    if found := first_sound([path for path in [folder / CHECKPOINTS / BEST] if path.exists()], read_checkpoint, warn):
+        steps[found[0]] = found[1][1].progress.global_steps
+    return sorted(steps, key=lambda path: abs(steps[path] - global_steps))
 
 
 def joined(checkpoints: Sequence[Checkpoint]) -> tuple[Schema, dict[str, Tensor]]:

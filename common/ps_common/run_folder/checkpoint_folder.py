@@ -4,29 +4,30 @@ A folder of checkpoints: which is newer, and which can be read. It changes nothi
 Only names that paths.py makes count: a copy under another name is no checkpoint.
 """
 
+import errno
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from ps_common.errors import CheckpointError, OtherFormat
-from ps_common.run_folder.paths import ASIDE, BEST, CHECKPOINTS, LINEAGE, METRICS, NEWEST, NUMBERED
+from ps_common.errors import CheckpointError, DamagedCheckpoint, OtherFormat
+from ps_common.run_folder.paths import ASIDE, BEST, CHECKPOINTS, LINEAGE, METRICS, NEWEST, numbers_in
 
 T = TypeVar("T")
 
 
 def newest_first(folder: Path, kind: str = NEWEST) -> list[Path]:
     """The checkpoints of a kind, the newest first."""
-    return sorted((path for path in folder.glob(kind) if NUMBERED.fullmatch(path.name)), key=_number, reverse=True)
+    return sorted((path for path in folder.glob(kind) if numbers_in(path.name)), key=_numbers, reverse=True)
 
 
 def older_than(path: Path, kind: str = NEWEST) -> list[Path]:
     """The checkpoints of a kind beside this one that are older, the newest first."""
-    return [other for other in newest_first(path.parent, kind) if _number(other) < _number(path)]
+    return [other for other in newest_first(path.parent, kind) if _numbers(other) < _numbers(path)]
 
 
 def newer_than(path: Path, kind: str = NEWEST) -> list[Path]:
     """The checkpoints of a kind beside this one that are newer, the newest first."""
-    return [other for other in newest_first(path.parent, kind) if _number(other) > _number(path)]
+    return [other for other in newest_first(path.parent, kind) if _numbers(other) > _numbers(path)]
 
 
 def checkpoints_of(run_folder: Path) -> list[Path]:
@@ -60,20 +61,25 @@ def first_sound(
     paths: Iterable[Path], read: Callable[[Path], T], passed_over: Callable[[CheckpointError], None]
 ) -> tuple[Path, T] | None:
     """
-    The first path that can be read, with its content; None without one. `passed_over` gets the errors before it.
+    The first path that is not damaged, with its content; None without one. `passed_over` gets the errors before it.
 
-    Raises OtherFormat: what another version of ps-rl wrote is sound, and nobody may go back behind it unasked.
+    A file that another process has removed meanwhile is passed over too. Raises CheckpointError for any other: what a
+    disk cannot read now, and what another version of ps-rl wrote, may be sound, and nobody goes back behind it unasked.
     """
     for path in paths:
         try:
             return path, read(path)
-        except OtherFormat:
-            raise
+        except DamagedCheckpoint as error:
+            passed_over(error)
         except CheckpointError as error:
+            if isinstance(error, OtherFormat):
+                raise
+            if getattr(error.__cause__, "errno", None) != errno.ENOENT:
+                why = "no older one is taken in its place, and nothing was changed; try again when it can be read"
+                raise CheckpointError(f"{error}: {why}") from error
             passed_over(error)
     return None
 
 
-def _number(path: Path) -> tuple[int, str]:
-    """Orders names by the number in them: a number of more digits makes the name longer."""
-    return len(path.name), path.name
+def _numbers(path: Path) -> tuple[int, ...]:
+    return numbers_in(path.name)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ps_common.protocol.status import Status
 from ps_common.run_folder.paths import COMMAND, GAME_GIF
+from ps_common.settings.hidden import hidden_command
 from ps_common.settings.regular_file import content_of
 
 LONGEST_COMMAND = 2**14  # bytes; shlex takes time with the square of a word
@@ -24,9 +25,10 @@ def keep_command(run_folder: Path, program: str) -> None:
 
 
 def command_of_run(run_folder: Path) -> str:
-    """The command that began the run; "" where that is unknown."""
+    """The command that began the run, without secrets; "" where that is unknown."""
     with contextlib.suppress(OSError, ValueError):
-        return content_of(run_folder / COMMAND, most_bytes=LONGEST_COMMAND).decode(errors="replace").strip()
+        command = content_of(run_folder / COMMAND, most_bytes=LONGEST_COMMAND).decode(errors="replace").strip()
+        return hidden_command(command)
     return ""
 
 
@@ -45,6 +47,12 @@ def what_next(status: Status, folder: Path, *, modules: Sequence[str]) -> list[s
     if status.episodes:
         lines += ["# its curve, beside those of other runs:", f"{_command('ps-ctl')} plot {run} OTHER_RUN_DIR"]
     return lines
+
+
+def whose_code(modules: Sequence[str]) -> list[str]:
+    """A line on modules that the folder of a run names, which may be a stranger's: the commands below import them."""
+    names = ", ".join(modules)
+    return [f"# these run code that the run's folder names: {names}; only where you trust it"] if modules else []
 
 
 def _raised_limits(status: Status) -> list[str]:

@@ -5,16 +5,17 @@ Processes that share the run folder find the server by it, also after it moved t
 whole address, and a server that was replaced does not remove its successor's.
 """
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from ps_common.errors import SettingsError
 from ps_common.protocol.names import check_address
-from ps_common.run_folder.paths import ENDPOINT, METRICS, shard_folder, shards_in, write_whole, written_at
+from ps_common.protocol.status import how_it_ended
+from ps_common.run_folder.folder_lock import is_locked
+from ps_common.run_folder.paths import ENDPOINT, METRICS, shard_folder, shards_in, write_whole
+from ps_common.run_folder.run_rows import MetricsRow, last_row
 from ps_common.settings.regular_file import content_of
 
-SILENT_SECONDS = 30.0  # a server adds a row every two seconds
 LOOK_SECONDS = 1.0  # between two looks at the file, while the worker is not served
 
 
@@ -34,10 +35,8 @@ def read_endpoint(path: Path) -> str:
 
 
 def is_serving(folder: Path) -> bool:
-    """Whether a server says in this folder where it listens, and has just written: a killed one leaves its address."""
-    return bool(read_endpoint(folder / ENDPOINT)) and any(
-        time.time() - written_at(folder / name) < SILENT_SECONDS for name in (METRICS, ENDPOINT)
-    )
+    """Whether a server says in this folder where it listens, and keeps the folder: a killed one leaves its address."""
+    return bool(read_endpoint(folder / ENDPOINT)) and is_locked(folder)
 
 
 def address_of(flag: str, server: str) -> str:
@@ -54,8 +53,10 @@ def address_of(flag: str, server: str) -> str:
         path = shard_folder(path, 1, shards_in(path)) / ENDPOINT
     if address := read_endpoint(path):
         return address
+    last = last_row(path.with_name(METRICS), MetricsRow)
+    ended = f" (its run: {how_it_ended(last)})" if last is not None and last.ending else ""
     raise SettingsError(
-        f"{flag} {server}: no server serves a run there now; give HOST:PORT, or the folder of a live run"
+        f"{flag} {server}: no server serves a run there now{ended}; give HOST:PORT, or the folder of a live run"
     )
 
 

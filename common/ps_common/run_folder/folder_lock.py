@@ -21,6 +21,7 @@ from ps_common.settings.regular_file import UNHURT
 
 UNSUPPORTED = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 MOST_TEXT_BYTES = 1000
+LOOKS, LOOK_SECONDS = 5, 0.02  # before a lock is another holder's
 
 log = logging.getLogger("ps-server")
 
@@ -54,16 +55,23 @@ class FolderLocks:
         self._descriptors.clear()
 
 
-def check_unlocked(folder: Path) -> None:
-    """Raises SettingsError when a server keeps a run in this folder, which may be read only."""
+def is_locked(folder: Path) -> bool:
+    """Whether a server keeps a run in this folder, which may be read only; False where a file system has no locks."""
     with contextlib.suppress(OSError):  # without a lock file no server was there
         descriptor = os.open(folder / LOCK, os.O_RDONLY | UNHURT)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise SettingsError(f"{folder}: a ps-server keeps its shard there; end all old shards first") from None
+            return True
         finally:
             os.close(descriptor)
+    return False
+
+
+def check_unlocked(folder: Path) -> None:
+    """Raises SettingsError when a server keeps a run in this folder."""
+    if is_locked(folder):
+        raise SettingsError(f"{folder}: a ps-server keeps its shard there; end all old shards first")
 
 
 def _locked(folder: Path) -> int:
@@ -73,7 +81,7 @@ def _locked(folder: Path) -> int:
     except OSError as error:
         raise SettingsError(f"{folder}: cannot be written to: {error.strerror}") from error
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _lock(descriptor)
     except BlockingIOError:
         holder = os.pread(descriptor, MOST_TEXT_BYTES, 0).decode(errors="replace").strip()
         os.close(descriptor)
@@ -91,6 +99,16 @@ def _locked(folder: Path) -> int:
         return _locked(folder)
     _name_holder(descriptor)
     return descriptor
+
+
+def _lock(descriptor: int) -> None:
+    """Lock the file. Somebody who looks whether it is locked has it for a moment, which is no other holder's."""
+    for _ in range(LOOKS):
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        time.sleep(LOOK_SECONDS)
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _name_holder(descriptor: int) -> None:

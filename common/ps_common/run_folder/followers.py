@@ -6,6 +6,7 @@ A follower that dies is started again. One that keeps dying is given up, and the
 """
 
 import shlex
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +17,7 @@ from typing import Literal, Self
 
 from ps_common.errors import PsRlError, SettingsError
 from ps_common.program.child_processes import Child, end_all
+from ps_common.program.output import line_of_page
 from ps_common.program.supervision import SupervisedProcess, deaths_of
 from ps_common.run_folder.paths import PAGE, WEB_LOG, tracker_log
 
@@ -29,6 +31,7 @@ PACKAGES: dict[TrackerName, tuple[str, ...]] = {
 PAGE_SECONDS = 10.0  # for the page to be served
 LEAVE_SECONDS = 10.0  # for all together to do the last of their work when the run has ended
 POLL_SECONDS = 0.05
+LOOK_SECONDS = 0.5  # between two looks of `watch`
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,8 @@ class Followers:
         self._folder = folder
         self._advice = {follower.name: follower.advice for follower in followers}
         self._all: list[SupervisedProcess] = []
+        self._looks = threading.Lock()
+        self._is_ending, self._has_ended = threading.Event(), threading.Event()
         try:
             for follower in followers:
                 self._all.append(SupervisedProcess(follower.name, follower.start))
@@ -69,13 +74,25 @@ class Followers:
             try:
                 lines += deaths_of([process])
             except (PsRlError, OSError) as error:
-                self._all.remove(process)
+                self._all = [one for one in self._all if one is not process]
                 who = f"{process.name}: " if isinstance(error, OSError) else ""
                 lines.append(f"{who}{error}; it is not started again{self._advice[process.name]}")
         return lines
 
+    def watch(self, warn: Callable[[str], None]) -> None:
+        """From now on a thread looks, since opening a log waits for a disk that hangs. `warn` gets the lines."""
+        threading.Thread(target=self._watch, args=[warn], name="followers", daemon=True).start()
+
+    def _watch(self, warn: Callable[[str], None]) -> None:
+        while not self._is_ending.wait(LOOK_SECONDS):
+            with self._looks:
+                lines = [] if self._is_ending.is_set() else self.look()
+            for line in lines:
+                warn(line)
+        self._has_ended.wait()  # Linux ends a child with the thread that has started it
+
     def announce_page(self, *, leaving: Callable[[], bool]) -> None:
-        """Print the page's address with its token, or where that will be; or why there is no page, if it fails."""
+        """Print the page's address, or where that will be; or why there is no page, if it fails."""
         for process in list(self._all):
             if process.name == PAGE:
                 print(self._first_line(process, leaving), flush=True)
@@ -89,7 +106,7 @@ class Followers:
             if page.child.age_seconds > PAGE_SECONDS or leaving():
                 return f"page: its address will be in {file}"
             page.child.wait(within_seconds=POLL_SECONDS)
-        return "page: " + file.read_text(encoding="utf-8")
+        return line_of_page(file.read_text(encoding="utf-8"), token_is=f"in {file}")
 
     def ask_to_leave(self) -> None:
         """The run is over: they do the last of their work."""
@@ -98,7 +115,11 @@ class Followers:
 
     def end(self, *, is_quiet: bool = False) -> None:
         """Have all leave at the same time, and report how they ended."""
+        self._is_ending.set()
+        if self._looks.acquire(timeout=LEAVE_SECONDS):  # else a look waits for a disk that hangs
+            self._looks.release()
         end_all([process.child for process in self._all], within_seconds=LEAVE_SECONDS)
+        self._has_ended.set()
         lines = [_ending(process, self._advice[process.name]) for process in self._all if not is_quiet]
         self._all = []
         for line in filter(None, lines):

@@ -9,6 +9,7 @@ import contextlib
 import itertools
 import os
 import re
+import secrets
 import shlex
 import time
 from collections.abc import Callable, Iterable
@@ -16,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 
 from ps_common.errors import Fenced, SettingsError
-from ps_common.settings.regular_file import opened_to_write
+from ps_common.settings.regular_file import flush, made_folder, opened_to_write
 from ps_common.settings.run_files import SETTINGS
 
 SHARD_FOLDERS = "shard-*-of-*"  # pattern of the folders, in that of the run, that its shards keep
@@ -37,7 +38,8 @@ CHECKPOINTS = "checkpoints"
 BEST = "best.safetensors"
 NEWEST, MILESTONES = "checkpoint-*.safetensors", "episodes-*.safetensors"  # patterns of the names that are made below
 # The names in full: 12 and 9 digits, or more without a leading zero. A copy under another name is no checkpoint.
-NUMBERED = re.compile(r"(checkpoint-([0-9]{12}|[1-9][0-9]{12,})|episodes-([0-9]{9}|[1-9][0-9]{9,}))\.safetensors")
+_TWELVE, _NINE = "([0-9]{12}|[1-9][0-9]{12,})", "([0-9]{9}|[1-9][0-9]{9,})"
+_NUMBERED = re.compile(rf"(?:checkpoint-{_TWELVE}(?:-{_TWELVE})?|episodes-{_NINE})\.safetensors")
 WRITING = ".writing"  # the folder, beside the checkpoints, of files that are not whole yet
 ASIDE = ".aside"  # added to the name of a checkpoint that cannot be used
 GIFS = "gifs"
@@ -57,13 +59,31 @@ def shard_folder(run_folder: Path, shard: int, shards: int) -> Path:
     return run_folder / f"shard-{shard}-of-{shards}" if shards > 1 else run_folder
 
 
-def checkpoint_name(global_steps: int) -> str:
-    return f"checkpoint-{global_steps:012d}.safetensors"
+def make_shard_folder(folder: Path) -> None:
+    """Make the folder of a shard in that of its run, which is there. Raises SettingsError."""
+    try:
+        made_folder(folder)
+    except OSError as error:
+        raise SettingsError(f"{folder}: cannot be made: {error.strerror}") from error
+
+
+def checkpoint_name(global_steps: int, version: int) -> str:
+    """T alone would not do: not every client counts steps, and what goes on from a checkpoint begins at its T."""
+    return f"checkpoint-{global_steps:012d}-{version:012d}.safetensors"
 
 
 def milestone_name(episodes: int) -> str:
     """A checkpoint that is kept apart after so many episodes."""
     return f"episodes-{episodes:09d}.safetensors"
+
+
+def numbers_in(name: str) -> tuple[int, ...]:
+    """
+    By which checkpoints of a kind are ordered: T and the version, in names of before 0.3 T alone; episodes in the name
+    of a milestone; () of any other file.
+    """
+    match = _NUMBERED.fullmatch(name)
+    return tuple(int(number) for number in match.groups() if number) if match else ()
 
 
 def gif_name(global_steps: int) -> str:
@@ -72,17 +92,23 @@ def gif_name(global_steps: int) -> str:
 
 
 def replacement_of(path: Path) -> Path:
-    """The hidden file beside `path` that is written whole and then takes its place."""
+    """The hidden file beside `path` that its only writer writes whole before it takes its place."""
     return path.with_name(f".{path.name}.tmp")
 
 
 def write_whole(path: Path, content: str | bytes, *, mode: int = 0o666) -> None:
-    """A reader finds the file as it was, or with all of this content; `mode` is that of a new one. Raises OSError."""
-    beside = replacement_of(path)
+    """
+    A reader finds the file as it was, or with all of this content, also after a loss of power, and whoever else writes
+    it at the same time; it is on disk when this returns. `mode` is that of a new file. Raises OSError.
+    """
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
     try:
         with opened_to_write(beside, anew=True, mode=mode) as file:
             file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
         beside.replace(path)
+        flush(path.parent)
     except OSError:
         with contextlib.suppress(OSError):
             beside.unlink()

@@ -5,6 +5,7 @@ long the file is. Damaged lines, as a killed writer leaves them, are skipped.
 
 import contextlib
 import os
+import time
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -12,18 +13,25 @@ from typing import IO, Annotated, Generic, Protocol, TypeVar
 
 import msgspec
 
+from ps_common.errors import SettingsError
 from ps_common.protocol.messages import Event
-from ps_common.protocol.names import Count, Name, Sequence
+from ps_common.protocol.names import LONGEST_SENTENCE, Count, Name, Sequence, as_text
 from ps_common.protocol.status import Status
-from ps_common.run_folder.paths import EPISODES
-from ps_common.settings.regular_file import opened
+from ps_common.run_folder.folder_lock import FolderLocks
+from ps_common.run_folder.paths import ENDPOINT, EPISODES, EVENTS, METRICS
+from ps_common.settings.regular_file import opened, opened_to_write
 
 R = TypeVar("R", bound=msgspec.Struct)
 S = TypeVar("S", bound="Scored")
 
+# A row of a run of which its server has written none.
+NOTHING = {"phase": "empty", "refused": {}} | dict.fromkeys(
+    ("epoch", "not_modified", "checkpoint_version", "checkpoint_failures", "workers_alive"), 0
+)
 MOST_BYTES = 2**30  # of a file that is read whole; ps-server thins those that it writes at 32 MiB
 LONGEST_LINE = TAIL_BYTES = 2**20  # of a file, searched for its last whole line
 MOST_BYTES_AT_ONCE = 2**26  # more than the longest file of a run folder
+KNOWN_BYTES = 2**10  # by which a file that is read on is known again: of several rows, which have times or numbers
 
 Time = Annotated[float, msgspec.Meta(ge=0, le=1e11)]  # seconds since 1970
 
@@ -41,7 +49,8 @@ class MetricsRow(Status, frozen=True, kw_only=True, forbid_unknown_fields=False)
     def so_far(self) -> str:
         """How far the run is, in words."""
         scored = "" if self.mean_return_100 is None else f", mean return {self.mean_return_100:.2f}"
-        return f"{self.global_steps:,} steps, {self.minutes:.1f} minutes{scored}"
+        failed = f", failed: {self.ending}" if self.failed else ""
+        return f"{self.global_steps:,} steps, {self.minutes:.1f} minutes{scored}{failed}"
 
 
 class Scored(Protocol):
@@ -120,6 +129,40 @@ class LoggedRow(msgspec.Struct, frozen=True, kw_only=True):
         return place | {self.name: self.value}
 
 
+def record_failure(run_folder: Path, why: str) -> None:
+    """
+    Append to the records that the run has failed, and why, where no server has done so and none is left to do it.
+
+    Nothing if a server keeps a run there, or the disk refuses.
+    """
+    last, event = last_row(run_folder / METRICS, MetricsRow), last_row(run_folder / EVENTS, EventRow)
+    if last is not None and last.failed:
+        return
+    why, now = as_text(why, LONGEST_SENTENCE), time.time()
+    last = last or msgspec.convert(NOTHING | {"time": now}, MetricsRow)
+    end = EventRow(
+        time=now,
+        epoch=last.epoch,
+        number=event.number + 1 if event is not None and event.epoch == last.epoch else 1,
+        kind="end",
+        text=f"the run has failed: {why}",
+        global_steps=last.global_steps,
+        minutes=last.minutes,
+    )
+    failed = msgspec.structs.replace(last, time=now, ending=why, failed=True, workers_alive=0)
+    with contextlib.suppress(OSError, SettingsError), contextlib.closing(FolderLocks([run_folder])):
+        _append(run_folder / METRICS, failed)
+        _append(run_folder / EVENTS, end)
+        (run_folder / ENDPOINT).unlink(missing_ok=True)  # of a server that was killed
+
+
+def _append(path: Path, row: msgspec.Struct) -> None:
+    """Append a row as a line of its own: a killed writer leaves half a line. Raises OSError."""
+    with opened_to_write(path) as file:
+        is_torn = file.seek(0, os.SEEK_END) and file.seek(-1, os.SEEK_END) and file.read() != b"\n"
+        file.write((b"\n" if is_torn else b"") + msgspec.json.encode(row) + b"\n")
+
+
 def played_once(rows: Iterable[EpisodeRow]) -> list[EpisodeRow]:
     """
     The games of a run, in order, each number once.
@@ -173,7 +216,8 @@ class RowsTail(Generic[R]):
     """
     The rows that were appended to a file since it was read last. The file need not exist yet.
 
-    The writer thins a file that has become too long: it puts a shorter one in its place, which is read anew.
+    The writer thins a file that has become too long: it puts a shorter one in its place, which is read anew. The file
+    is the same one as long as what was read last stands where it was read: an inode's number may be used again.
 
     With `most_rows`, of more new rows than that only some are decoded, spread evenly: enough for a curve.
     """
@@ -182,24 +226,24 @@ class RowsTail(Generic[R]):
         self._path = path
         self._kind = kind
         self._most_rows = most_rows
-        self._inode = 0
         self._offset = 0
+        self._before = b""  # the newest bytes that were read, which end at the offset
 
     def read(self) -> tuple[list[R], bool]:
         """The new rows in order, the newest among them, and whether they begin anew with the file's first row."""
         try:
             with opened(self._path, most_bytes=MOST_BYTES) as file:
-                state = os.fstat(file.fileno())
-                is_new = state.st_ino != self._inode or state.st_size < self._offset
-                if is_new:
-                    self._inode, self._offset = state.st_ino, 0
-                file.seek(self._offset)
+                file.seek(self._offset - len(self._before))
+                if file.read(len(self._before)) != self._before:
+                    self._offset, self._before = file.seek(0), b""
+                is_new = self._offset == 0
                 data = file.read(MOST_BYTES_AT_ONCE)
         except OSError:
             return [], False
         end = data.rfind(b"\n") + 1  # the writer may be in the middle of a line
         whole = data if end == 0 and len(data) == MOST_BYTES_AT_ONCE else data[:end]
         self._offset += len(whole)
+        self._before = (self._before + whole[-KNOWN_BYTES:])[-KNOWN_BYTES:]
         lines = whole.splitlines()
         step = -(-len(lines) // (self._most_rows or len(lines) or 1)) or 1
         return list(rows_of(lines[::-1][::step][::-1], self._kind)), is_new

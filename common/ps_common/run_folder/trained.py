@@ -18,18 +18,20 @@ from ps_common.errors import CheckpointError
 from ps_common.protocol.tensors import Schema
 from ps_common.run_folder.checkpoint_file import (
     Checkpoint,
+    are_of_one_moment,
     joined,
     newest_set,
     read_best,
     read_checkpoint,
     read_newest,
     read_weights,
+    unreadable,
 )
 from ps_common.run_folder.checkpoint_folder import best_first, checkpoints_of, first_sound, why_none
 from ps_common.run_folder.object_store import is_url
 from ps_common.run_folder.paths import check_whole_run
 from ps_common.run_folder.policy_file import MODEL, read_policy
-from ps_common.run_folder.stored_run import fetch_sound, newest_set_in
+from ps_common.run_folder.stored_run import fetch_nearest, fetch_sound, newest_first, newest_set_in
 from ps_common.settings.regular_file import MOST_FILE_BYTES, opened
 from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import RunSpec
@@ -81,10 +83,21 @@ def _trained_in_store(url: str, flag: str) -> Trained:
             places = [Path(folder, shard) for shard in shards]
             for place in places:
                 place.mkdir()
-            paths = [fetch_sound(f"{url.rstrip('/')}/{place.name}", place, flag=flag) for place in places]
-            return _trained_by(list(map(read_checkpoint, paths)), url)
+            return _trained_by(_best_in_store(url.rstrip("/"), places, flag), url)
         found = trained_as(fetch_sound(url, Path(folder), flag=flag))
     return replace(found, origin=f"{url}, step {found.global_steps}")
+
+
+def _best_in_store(url: str, places: Sequence[Path], flag: str) -> list[Checkpoint]:
+    """As `read_best`, of shards in a store, which are downloaded to these places."""
+    read = [read_checkpoint(fetch_sound(f"{url}/{places[0].name}", places[0], flag=flag))]
+    moment = read[0][1].progress.global_steps
+    for place in places[1:]:
+        read.append(read_checkpoint(fetch_nearest(f"{url}/{place.name}", place, moment, flag=flag)))
+    if not are_of_one_moment([record for _, record in read]):
+        newest = [fetch_sound(f"{url}/{place.name}", place, flag=flag, order=newest_first) for place in places]
+        read = list(map(read_checkpoint, newest))
+    return read
 
 
 def _trained_by(checkpoints: Sequence[Checkpoint], source: Path | str) -> Trained:
@@ -108,7 +121,7 @@ def trained_as(path: Path) -> Trained:
     before = _file_sha256(path)
     run, schema, weights, record = read_weights(path)
     if _file_sha256(path) != before:
-        raise CheckpointError(f"{path}: was replaced while it was being read; try again")
+        return trained_as(path)  # a live run has put another in its place
     steps = record.progress.global_steps
     return Trained(run, schema, weights, steps, record.progress.minutes, f"{path}, step {steps}", before)
 
@@ -130,4 +143,4 @@ def _file_sha256(path: Path) -> str:
         with opened(path, most_bytes=MOST_FILE_BYTES) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from error
+        raise unreadable(path, error) from error

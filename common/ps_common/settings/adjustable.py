@@ -36,6 +36,11 @@ def checked(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {setting: _checked(setting, value) for setting, value in settings.items()}
 
 
+def by_full_name(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings, which may be named without their section, as a run keeps them. Raises SettingsError."""
+    return checked({_full_name(name): value for name, value in settings.items()})
+
+
 def settings_in(texts: Sequence[str]) -> dict[str, Any]:
     """
     Settings as people type them: "learning_rate=1e-4", "paused=true", "budget.until_return=none".

@@ -17,7 +17,7 @@ import msgspec
 from ps_common.errors import SettingsError
 from ps_common.protocol.names import LONGEST_TEXT
 from ps_common.settings.keyword_arguments import is_plain
-from ps_common.settings.run_spec import CustomAlgorithmSettings
+from ps_common.settings.run_spec import NONE, CustomAlgorithmSettings
 from ps_common.settings.table import TABLE
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,49}")
@@ -29,9 +29,14 @@ KNOWN_TO_THE_SERVER: dict[str, Any] = {
 
 def custom_algorithm(path: str, settings: Mapping[str, Any], *, source: str) -> CustomAlgorithmSettings:
     """The settings of the algorithm at an import path. Raises SettingsError that names the first bad one."""
+    unset = settings.get(NONE, ())
+    if not isinstance(unset, list | tuple) or not all(isinstance(name, str) for name in unset):
+        raise SettingsError(f"{source}: algorithm.{NONE} must be a list of the settings that are None")
+    settings = {name: value for name, value in settings.items() if name != NONE} | dict.fromkeys(unset)
     if len(settings) > MOST_SETTINGS:
         raise SettingsError(f"{source}: algorithm {path} has {len(settings)} settings; {MOST_SETTINGS} may travel")
-    values = {name: _checked(name, value, source) for name, value in settings.items()}
+    # A file lists those of None at its end, and equal settings are of one class: their order is that of their names.
+    values = {name: _checked(name, settings[name], source) for name in sorted(settings, key=str)}
     fields = tuple((name, _kind(value)) for name, value in values.items())
     made: CustomAlgorithmSettings = _struct(path, fields)(**values)
     return made

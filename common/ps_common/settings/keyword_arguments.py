@@ -13,7 +13,11 @@ from ps_common.protocol.names import LONGEST_TEXT, MOST, is_text
 KeywordArguments = dict[str, Any]
 LONGEST_JSON = 4096  # bytes
 DEEPEST = 2  # lists and tables in each other, in one argument
-GIVEN = {"num_envs", "render_mode"}  # arguments of ps-rl itself
+_OWN = "where your part needs it, let MODULE:NAME be a function of yours that passes it on"
+GIVEN = {  # arguments of ps-rl itself, and what to do instead
+    "num_envs": f"given by ps-rl itself: --envs; {_OWN}",
+    "render_mode": f"given by ps-rl itself, as rgb_array when a game is shown or filmed; {_OWN}",
+}
 
 
 def check_arguments(flag: str, arguments: KeywordArguments, *, takes_none: str) -> None:
@@ -24,7 +28,7 @@ def check_arguments(flag: str, arguments: KeywordArguments, *, takes_none: str) 
         if not argument.isidentifier() or keyword.iskeyword(argument) or not is_text(argument):
             raise ValueError(f"{flag}: {argument!r} is no name of an argument")
         if argument in GIVEN:
-            raise ValueError(f"{flag}: {argument} is given by ps-rl itself; leave it out")
+            raise ValueError(f"{flag}: {argument} is {GIVEN[argument]}")
         if not is_plain(value, depth=DEEPEST):
             raise ValueError(
                 f"{flag}: {argument} must be true, false, a finite number, a text of up to {LONGEST_TEXT} characters "

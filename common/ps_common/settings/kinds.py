@@ -6,6 +6,7 @@ A kind of a section holds for each of its settings. table.py reads the kinds; ev
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -87,8 +88,23 @@ def table_flag(name: str) -> tuple[Any, ...]:
     as_json: Any = PrimitiveConstructorSpec(
         nargs=1,
         metavar='{"NAME": VALUE, ...}',
-        instance_from_str=lambda texts: json.loads(texts[0]),
+        instance_from_str=lambda texts: _table_in(texts[0]),
         is_instance=lambda value: isinstance(value, dict),
         str_from_instance=lambda value: [json.dumps(value)],
     )
     return as_json, flag(name=name)
+
+
+def _table_in(text: str) -> dict[str, Any]:
+    """The table in a JSON text. Raises ValueError that shows how the text would be typed."""
+    try:
+        table = json.loads(text)
+    except ValueError:
+        table = None
+    if isinstance(table, dict):
+        return table
+    name, equals, value = text.partition("=")
+    with suppress(ValueError):
+        value = json.loads(value)
+    shown = json.dumps({name: value} if equals else {"size": 5})
+    raise ValueError(f"{text}: is no table in JSON, which is typed as '{shown}'")

@@ -5,6 +5,7 @@ is written goes to no link: in the folder of a run that came from elsewhere, it 
 A FIFO would block for ever, and a link to /dev/zero has no end. Errors are OSErrors: `strerror` says what is wrong.
 """
 
+import contextlib
 import errno
 import os
 import stat
@@ -16,6 +17,7 @@ from typing import Any
 MOST_BYTES = 2**24  # of a run folder's small files
 MOST_TOML_BYTES = 2**18  # read at about a megabyte a second
 UNHURT = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # flags with which nothing waits, and no link is followed
+NOT_REGULAR = {errno.EISDIR, errno.EINVAL, errno.EFBIG, errno.ELOOP}  # what is there is no file of its kind
 MOST_FILE_BYTES = 5 * 2**30  # of a checkpoint: weights, target and two slots of the largest schema, and the record
 
 
@@ -39,7 +41,7 @@ def opened_to_write(path: Path, *, anew: bool = False, mode: int = 0o666) -> Buf
         descriptor = os.open(path, flags | os.O_RDWR | os.O_CREAT | UNHURT, mode)
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise OSError(errno.ELOOP, "is a link, to which nothing is written", str(path)) from error
+            raise _is_a_link(path) from error
         raise
     try:
         _check(os.fstat(descriptor), path, None)
@@ -47,6 +49,35 @@ def opened_to_write(path: Path, *, anew: bool = False, mode: int = 0o666) -> Buf
     except BaseException:
         os.close(descriptor)
         raise
+
+
+def flush(path: Path) -> None:
+    """Wait until a file's content, or a folder's entries, are on disk. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def made_folder(path: Path) -> Path:
+    """The folder, made if it is missing, and never the one that a link leads to. Raises OSError."""
+    with contextlib.suppress(FileExistsError):
+        path.mkdir()
+    if path.is_symlink():
+        raise _is_a_link(path)
+    if not path.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
+    return path
+
+
+def made_anew(path: Path) -> int:
+    """
+    Put an empty file in place of one that is there, for a library that writes it. Returns the mode that the user's
+    umask gives to it: the library may give another one. Raises OSError.
+    """
+    with opened_to_write(path, anew=True) as file:
+        return stat.S_IMODE(os.fstat(file.fileno()).st_mode)
 
 
 def content_of(path: Path, *, most_bytes: int = MOST_BYTES) -> bytes:
@@ -66,6 +97,10 @@ def toml_in(path: Path) -> dict[str, Any]:
 def check_regular(path: Path, *, most_bytes: int | None = None) -> None:
     """For files that a library opens. Raises OSError."""
     _check(path.stat(), path, most_bytes)
+
+
+def _is_a_link(path: Path) -> OSError:
+    return OSError(errno.ELOOP, "is a link, to which nothing is written", str(path))
 
 
 def _check(status: os.stat_result, path: Path, most_bytes: int | None) -> None:

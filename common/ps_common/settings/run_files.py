@@ -27,6 +27,7 @@ import msgspec
 from ps_common.errors import SettingsError
 from ps_common.protocol.messages import Run
 from ps_common.protocol.names import as_text
+from ps_common.settings.hidden import hidden
 from ps_common.settings.regular_file import toml_in
 from ps_common.settings.run_settings import (
     flag_of,
@@ -87,8 +88,8 @@ def load_preset(name: str) -> RunSpec:
     """Raises SettingsError when there is no such preset."""
     if name not in presets():
         near = difflib.get_close_matches(name, presets(), n=1, cutoff=0.5)
-        meant = f"did you mean {near[0]}? There are" if near else "there are"
-        raise SettingsError(f"--preset {name}: no such preset; {meant} {', '.join(presets())}")
+        meant = f"did you mean {near[0]}? " if near else ""
+        raise SettingsError(f"--preset {name}: no such preset; {meant}rl-cluster --list shows all of them")
     settings = tomllib.loads((_preset_folder() / f"{name}.toml").read_text(encoding="utf-8"))
     settings = {"preset": name, **settings}
     if "name" in settings.get("algorithm", {}):
@@ -111,11 +112,15 @@ def load_config(path: Path) -> RunSpec:
 
 
 def settings_as_written(path: Path) -> dict[str, Any]:
-    """The settings in a run.toml, as another version may have written them; empty if unreadable, or no settings."""
+    """
+    The settings in a run.toml to be shown, without secrets, as another version may have written them; empty if
+    unreadable, or no settings.
+    """
     with contextlib.suppress(OSError, ValueError, OverflowError):
         settings = toml_in(path)
         msgspec.json.encode(msgspec.convert(settings, Run))  # raises for values that no setting has
-        return without_staleness(settings)
+        shown: dict[str, Any] = hidden(without_staleness(settings))
+        return shown
     return {}
 
 

@@ -18,6 +18,7 @@ import msgspec
 from ps_common.errors import SettingsError
 from ps_common.protocol.names import as_text, is_import_path
 from ps_common.settings.custom_algorithm import custom_algorithm
+from ps_common.settings.hidden import hidden, hidden_names
 from ps_common.settings.run_spec import ALGORITHM_SETTINGS, NO_ENVIRONMENT, OPTIMIZER_SETTINGS, Environment, RunSpec
 from ps_common.settings.table import TABLE, choices_of, kinds_of
 
@@ -113,6 +114,8 @@ def with_settings(run: RunSpec, settings: Mapping[str, Any], *, source: str) -> 
     Another algorithm or optimizer ("optimizer.name") starts that section from its defaults. Raises SettingsError.
     """
     nested = run.to_dict()
+    if "environment.id" in settings and run.environment.id == NO_ENVIRONMENT:
+        nested["algorithm"].pop("reward_clip", None)  # nobody has chosen it: the environment decides
     for key, value in sorted(settings.items(), key=lambda item: not item[0].endswith(".name")):
         section, _, name = key.rpartition(".")
         place = nested.get(section) if section else nested
@@ -163,14 +166,14 @@ def words_of(flag: str, value: Any) -> list[str]:
 
 
 def typed(value: Any) -> str:
-    """A value as a user types it, for sentences."""
+    """A value as a user types it, for sentences; of a table without its secrets."""
     match value:
         case None:
             return "none"
         case list() | tuple():
             return " ".join(map(str, value)) or "the default"
         case dict():
-            return json.dumps(value)
+            return json.dumps(hidden(value))
         case _:
             return str(value)
 
@@ -178,6 +181,17 @@ def typed(value: Any) -> str:
 def keyword_of(setting: str) -> str:
     """The keyword of a setting: "learning_rate" for "schedule.learning_rate", "environment" for "environment.id"."""
     return flag_of(setting).removeprefix("--").replace("-", "_")
+
+
+def shown_run(run: RunSpec) -> RunSpec:
+    """The run without its secrets, for what is made to be passed on."""
+    return run_from_dict(hidden(run.to_dict()), source="the run")
+
+
+def secrets_in(run: RunSpec) -> list[str]:
+    """The flags, with the names of arguments, whose values look like secrets."""
+    names = hidden_names(flat_settings(run.to_dict()))
+    return [" ".join([flag_of(".".join(name.split(".")[:2])), *name.split(".")[2:]]) for name in names]
 
 
 def keywords_of(run: RunSpec) -> dict[str, Any]:

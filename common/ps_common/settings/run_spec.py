@@ -77,6 +77,7 @@ def _family(*families: str) -> Callable[["RunSpec"], bool]:
 
 ALE = ("an ALE game", _family("ale"))
 FRAMES_OF_GAMES = ("an ALE game or ViZDoom", _family("ale", "doom"))
+STACKED_FRAMES = (f"{FRAMES_OF_GAMES[0]} (elsewhere a --wrapper of yours stacks them)", FRAMES_OF_GAMES[1])
 DOOM = ("ViZDoom", _family("doom"))
 SLACK = ("--consistency ssp or paced", lambda run: run.consistency.rule in ("ssp", "paced"))
 CLIP = ("--surrogate clip", _of_a3c(lambda a3c: a3c.surrogate == "clip"))
@@ -113,7 +114,7 @@ class Environment(Section, frozen=True, kw_only=True):
     """how frames become observations; auto: atari84 for ALE games, doom84 for ViZDoom, none elsewhere"""
     frame_skip: Annotated[Frames, needs(*FRAMES_OF_GAMES, 1)] = 4
     """emulator frames (ALE) or tics (ViZDoom) for one step"""
-    frame_stack: Annotated[Frames, needs(*FRAMES_OF_GAMES, 1)] = 4
+    frame_stack: Annotated[Frames, needs(*STACKED_FRAMES, 1)] = 4
     """frames in one observation (ALE, ViZDoom)"""
     sticky_actions: Annotated[Fraction, needs(*ALE, 0.0)] = 0.0
     """probability that the emulator repeats the previous action (ALE)"""
@@ -328,6 +329,9 @@ class DqnSettings(ActionValuesSettings, frozen=True, kw_only=True, tag="dqn"):
     """a value and advantages in place of action values (Wang et al. 2016)"""
     quantiles: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 0
     """quantiles of the return for each action (Dabney et al. 2018); 0: its mean alone"""
+
+
+NONE = "None"  # key of a file: the names of a custom algorithm's settings that are None. No setting may be called so
 
 
 class CustomAlgorithmSettings(msgspec.Struct, frozen=True, kw_only=True, tag_field="name", tag="MODULE:NAME"):
@@ -623,12 +627,18 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return built
 
     def to_toml(self) -> str:
-        """The text of a file for --config, without settings of None, empty tables and empty names of the whole run."""
+        """
+        The text of a file for --config, without empty tables, empty names of the whole run, and settings that are None
+        by default. TOML has no None: those of a custom algorithm, whose default is not known here, are listed by name.
+        """
         sections = {
             name: {key: value for key, value in section.items() if value not in (None, {})}
             for name, section in self.to_dict().items()
             if isinstance(section, dict)
         }
+        if isinstance(self.algorithm, CustomAlgorithmSettings):
+            unset = [name for name, value in self.to_dict()["algorithm"].items() if value is None]
+            sections["algorithm"] |= {NONE: unset} if unset else {}
         given = {name: value for name, value in self.to_dict().items() if not isinstance(value, dict | None)}
         settings = {name: value for name, value in given.items() if value != "" or name == "preset"}
         import tomli_w  # which a reader of policies need not have

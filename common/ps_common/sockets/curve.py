@@ -6,6 +6,7 @@ everybody.
 """
 
 import os
+import stat
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,10 +79,11 @@ def read_public(what: str, path: Path) -> bytes:
 
 
 def read_pair(what: str, path: Path) -> Pair:
-    """Both keys in a secret file. Raises SettingsError that names the flag `what`."""
+    """Both keys in a secret file, which only its owner may read. Raises SettingsError that names the flag `what`."""
     public, secret = _read(what, path)
     if secret is None:
         raise SettingsError(f"{what} {path}: holds no secret key; is it the public half (.key) of a .key_secret?")
+    _check_private(what, path)
     return Pair(public, secret)
 
 
@@ -93,6 +95,14 @@ def write_pair(folder: Path, name: str) -> tuple[Path, Path]:
     finally:
         os.umask(umask)
     return Path(public), Path(secret)
+
+
+def _check_private(what: str, path: Path) -> None:
+    """As ssh: what another user owns, such as a secret that a container engine has mounted, is that user's affair."""
+    found = path.stat()
+    if found.st_uid == os.getuid() and found.st_mode & 0o077:
+        mode = f"{stat.S_IMODE(found.st_mode):04o}"
+        raise SettingsError(f"{what} {path}: other users may use it (mode {mode}); run chmod 600 {path}")
 
 
 def _read(what: str, path: Path) -> tuple[bytes, bytes | None]:

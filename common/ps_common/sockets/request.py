@@ -44,10 +44,10 @@ def ask(
     """
     last: Answer | PsRlError | None = None
     with zmq.Context() as context, ExitStack() as stack:
-        inboxes = []
+        inboxes = {}
         for address in dict.fromkeys(server.split(",")):
             try:
-                inboxes.append(stack.enter_context(closing(_asked(context, address, message, keys))))
+                inboxes[stack.enter_context(closing(_asked(context, address, message, keys)))] = address
             except ServerUnreachable as error:
                 last = error
         for reply in _replies(inboxes, message, until=time.monotonic() + timeout_seconds, most_bytes=most_bytes):
@@ -88,7 +88,7 @@ def _asked(context: zmq.Context[zmq.Socket[bytes]], address: str, message: ToSer
 
 
 def _replies(
-    inboxes: Sequence[Inbox], message: ToServer, *, until: float, most_bytes: int
+    inboxes: dict[Inbox, str], message: ToServer, *, until: float, most_bytes: int
 ) -> Iterator[Answer | PsRlError]:
     """The reply of each server as it comes, or its error. Other messages may come first: STOP comes unasked."""
     waiting = list(inboxes)
@@ -106,7 +106,8 @@ def _replies(
             except zmq.Again:
                 continue
             except WireError as error:
-                reply = error
+                what = "what listens there is no ps-server of this protocol; is it the port of a page?"
+                reply = WireError(f"{inboxes[inbox]}: {what} ({error})")
             yield reply
             waiting.remove(inbox)
 

@@ -27,9 +27,9 @@ from rl_agent.algorithms.returns import Steps, lambda_returns, vtrace
 from rl_agent.algorithms.self_imitation import VALUE_WEIGHT, Remembered, SelfImitation
 from rl_agent.environments.spaces import Spaces, mirrored_actions
 from rl_agent.networks.compatibility import check_a3c
-from rl_agent.networks.networks import PolicyValueNetwork
+from rl_agent.networks.networks import PolicyValueNetwork, policy_value_network
 from rl_agent.networks.policies import ActionDistribution, policy_for
-from rl_agent.networks.running_statistics import return_normalization, reward_unit
+from rl_agent.networks.running_statistics import reward_unit
 from rl_agent.rollouts import Decision, State, Trajectory, learner_rewards
 
 # Observations. A batch of this size fits into the cache; in batches of a thousand each takes 2.5 times as long.
@@ -56,6 +56,7 @@ class A3C:
     target_network: nn.Module | None = None
     commits_next_action = False
     learns_while_acting = False
+    make_network = staticmethod(policy_value_network)
 
     def __init__(
         self,
@@ -94,9 +95,8 @@ class A3C:
         """The algorithm with a new network. Raises SettingsError when network or settings do not fit the spaces."""
         check_a3c(settings, run.network, spaces)
         policy = policy_for(spaces.actions, masked=spaces.observations.mask is not None)
-        made = PolicyValueNetwork(run.network, spaces.observations, policy_parameters=policy.parameters)
-        made.returns = return_normalization(settings)
-        algorithm = cls(made.to(device), policy, settings, device=device, seed=seed)
+        made = cls.make_network(settings, run.network, spaces).to(device)
+        algorithm = cls(made, policy, settings, device=device, seed=seed)
         if settings.mirror_images:
             algorithm._mirror_images = MirrorImages(mirrored_actions(spaces.actions), device=device, seed=seed)
         return algorithm

@@ -8,7 +8,7 @@ anneals from 1. Here every environment has its own ε, since one worker steps ma
 counter T, so that a worker that joins late does not start at ε = 1.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass
 from operator import attrgetter
@@ -22,10 +22,8 @@ from torch.nn import functional
 from ps_common.meters import linear
 from ps_common.settings import run_spec
 from rl_agent.algorithms.algorithm import Loss, Outlook
-from rl_agent.environments.spaces import DiscreteActions, Spaces
-from rl_agent.networks.networks import ActionValueNetwork
-from rl_agent.networks.policies import FORBIDDEN
-from rl_agent.networks.running_statistics import return_normalization
+from rl_agent.environments.spaces import Spaces
+from rl_agent.networks.networks import ActionValueNetwork, action_value_network, allowed
 from rl_agent.rollouts import Decision, State, Trajectory, learner_rewards
 
 EVALUATION_EPSILON = 0.05  # of games that are scored; as in Mnih et al. 2015
@@ -62,11 +60,11 @@ def epsilon_greedy(values: Tensor, epsilons: Tensor, generator: torch.Generator)
     """values Q [B, A], epsilons [B] → actions [B]: with probability ε any that is allowed, otherwise the best."""
     best = values.argmax(-1)
     chance = torch.rand(best.shape, generator=generator) < epsilons
-    allowed = values > FORBIDDEN
-    if allowed.all():
+    possible = allowed(values)
+    if possible.all():
         anything = torch.randint(values.shape[-1], best.shape, generator=generator)
     else:
-        anything = torch.multinomial(allowed.float(), 1, generator=generator).squeeze(-1)
+        anything = torch.multinomial(possible.float(), 1, generator=generator).squeeze(-1)
     return torch.where(chance, anything, best)
 
 
@@ -85,13 +83,14 @@ class EpsilonGreedy:
     commits_next_action = False
     learns_while_acting = False
     learns_with_newest = False
+    make_network = staticmethod(action_value_network)
 
     def __init__(
         self, network: ActionValueNetwork, settings: run_spec.ActionValuesSettings, *, device: torch.device, seed: int
     ) -> None:
         self.network = network
         self.acting_network = network  # that `act` uses
-        self.target_network: nn.Module | None = deepcopy(network) if settings.target_interval else None
+        self.target_network: nn.Module | None = another(network) if settings.target_interval else None
         self.unroll_length = settings.unroll_length
         self.discount = settings.discount
         self.gradient_clip = settings.gradient_clip
@@ -141,8 +140,8 @@ class EpsilonGreedy:
         values = self.network(observations.to(self._device)).cpu()
         epsilons = self.epsilons().unsqueeze(-1)
         best = functional.one_hot(values.argmax(-1), values.shape[-1])
-        allowed = (values > FORBIDDEN).float()
-        return Outlook(values.amax(-1), (1 - epsilons) * best + epsilons * allowed / allowed.sum(-1, keepdim=True))
+        possible = allowed(values).float()
+        return Outlook(values.amax(-1), (1 - epsilons) * best + epsilons * possible / possible.sum(-1, keepdim=True))
 
     def epsilons(self) -> Tensor:
         """[B]: each environment's current probability of a random action."""
@@ -164,11 +163,7 @@ class ActionValueLearner(EpsilonGreedy):
         seed: int,
     ) -> Self:
         """The algorithm with a new network. Raises SettingsError when the network does not fit the spaces."""
-        actions = spaces.actions
-        assert isinstance(actions, DiscreteActions), "check_algorithm refuses others"
-        made = ActionValueNetwork(run.network, spaces.observations, actions=actions.count)
-        made.returns = return_normalization(settings)
-        return cls(made.to(device), settings, device=device, seed=seed)
+        return cls(built_network(cls, settings, run, spaces, device), settings, device=device, seed=seed)
 
     def rewards(self, trajectory: Trajectory) -> Tensor:
         """[T, B]: the rewards clipped, normalized and scaled as the settings say."""
@@ -215,3 +210,34 @@ class ActionValueLearner(EpsilonGreedy):
         total = each.sum() if self._settings.loss == "sum" else each.mean()
         meters = {"value_loss": each.detach().mean(), "value": values.detach().mean()}
         return Loss(total, meters if self._epsilons is None else meters | {"epsilon": self.epsilons().mean()})
+
+
+def built_network(
+    method: type[EpsilonGreedy],
+    settings: run_spec.ActionValuesSettings,
+    run: run_spec.RunSpec,
+    spaces: Spaces,
+    device: torch.device,
+) -> ActionValueNetwork:
+    """A new network of the method, which knows how another one of its kind is built."""
+
+    def build() -> ActionValueNetwork:
+        return method.make_network(settings, run.network, spaces).to(device)
+
+    made = build()
+    made.another = build
+    return made
+
+
+def another(network: ActionValueNetwork) -> ActionValueNetwork:
+    """
+    A network of the same kind with the same weights. It is built where that is known: a custom torso may hold what
+    cannot be copied, or a hook whose copy would read the weights of the first.
+    """
+    make: Callable[[], ActionValueNetwork] | None = getattr(network, "another", None)
+    if make is None:
+        return deepcopy(network)
+    with torch.random.fork_rng(devices=[]):  # what is drawn later depends on the seed alone, not on this network
+        made = make()
+    made.load_state_dict(network.state_dict())
+    return made

@@ -15,13 +15,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from ps_common.settings.run_spec import DqnSettings, Replay, RunSpec
-from rl_agent.algorithms.action_values import EpsilonGreedy
+from rl_agent.algorithms.action_values import EpsilonGreedy, another, built_network
 from rl_agent.algorithms.algorithm import Loss
 from rl_agent.algorithms.replayed import ReplayedUpdates
-from rl_agent.environments.spaces import DiscreteActions, Spaces
+from rl_agent.environments.spaces import Spaces
 from rl_agent.networks.flat_network import move_towards
 from rl_agent.networks.networks import ActionValueNetwork
-from rl_agent.networks.running_statistics import return_normalization
 from rl_agent.replay.replay_memory import Drawn
 from rl_agent.rollouts import Trajectory
 
@@ -49,20 +48,11 @@ class Dqn(EpsilonGreedy):
     @classmethod
     def build(cls, settings: DqnSettings, run: RunSpec, spaces: Spaces, *, device: torch.device, seed: int) -> Self:
         """The algorithm with a new network, for spaces that check_algorithm accepts."""
-        actions = spaces.actions
-        assert isinstance(actions, DiscreteActions), "check_algorithm refuses others"
-
-        def built() -> ActionValueNetwork:
-            made = ActionValueNetwork(
-                run.network, spaces.observations, actions=actions.count, quantiles=max(1, settings.quantiles),
-                dueling=settings.dueling,
-            )  # fmt: skip
-            made.returns = return_normalization(settings)
-            return made.to(device)
-
-        learner = cls(built(), settings, run.replay, frames=spaces.observations.frames, device=device, seed=seed)
+        network = built_network(cls, settings, run, spaces, device)
+        frames = spaces.observations.frames
+        learner = cls(network, settings, run.replay, frames=frames, device=device, seed=seed)
         # An unroll is collected in another thread than that which learns.
-        learner.acting_network = built().requires_grad_(False).eval()
+        learner.acting_network = another(network).requires_grad_(False).eval()
         return learner
 
     def adjust(self, settings: Any) -> None:

@@ -1,8 +1,10 @@
 """
 Returns and advantages: pure functions over time-major tensors [T, B].
 
-A transition ends in one of three ways. Terminated: nothing follows, the discount is 0. Truncated: the episode was cut
-off, and its last observation still has a value. Neither: the next step belongs to the same episode.
+A transition ends in one of three ways. The return ends: nothing that follows counts, and the discount is 0. Truncated:
+the episode was cut off, and its last observation still has a value. Neither: the next step belongs to the same return.
+A return ends where a step terminates its episode; with --life-loss-ends-episode also where a life is lost, and with
+--reward-ends-episode where there is a reward.
 """
 
 from dataclasses import dataclass
@@ -16,8 +18,8 @@ class Steps:
     """T steps of B environments; each tensor is [T, B]."""
 
     rewards: Tensor  # r
-    discounts: Tensor  # d: γ, or 0 where the step terminated its episode
-    continues: Tensor  # c: 0 where the step was the last of its episode for any reason, else 1
+    discounts: Tensor  # d: γ, or 0 where the step ended its return
+    continues: Tensor  # c: 0 where the step ended its return, or was the last of its episode for any reason; else 1
 
 
 def lambda_returns(steps: Steps, next_values: Tensor, lambda_: float) -> Tensor:

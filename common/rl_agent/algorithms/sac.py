@@ -27,8 +27,12 @@ from rl_agent.algorithms.algorithm import Loss, Outlook
 from rl_agent.algorithms.replayed import ReplayedUpdates
 from rl_agent.environments.spaces import NEARLY_ONE, BoxActions, Spaces
 from rl_agent.networks.flat_network import move_towards
-from rl_agent.networks.running_statistics import return_normalization
-from rl_agent.networks.soft_actor_critic import Critics, SoftActorCriticNetwork, SquashedPolicy
+from rl_agent.networks.soft_actor_critic import (
+    Critics,
+    SoftActorCriticNetwork,
+    SquashedPolicy,
+    soft_actor_critic_network,
+)
 from rl_agent.replay.replay_memory import Drawn
 from rl_agent.rollouts import Decision, State, Trajectory
 
@@ -40,6 +44,7 @@ class Sac:
     commits_next_action = False
     learns_with_newest = False
     learns_while_acting = True
+    make_network = staticmethod(soft_actor_critic_network)
 
     def __init__(
         self,
@@ -76,10 +81,9 @@ class Sac:
         """The algorithm with a new network, for spaces that check_algorithm accepts."""
         actions = spaces.actions
         assert isinstance(actions, BoxActions), "check_algorithm refuses others"
-        network = SoftActorCriticNetwork(run.network, settings, spaces.observations, actions)
-        network.returns = return_normalization(settings)
+        network = cls.make_network(settings, run.network, spaces)
         # Built anew, and not copied: a torso of the user may hold what cannot be copied.
-        others = SoftActorCriticNetwork(run.network, settings, spaces.observations, actions).to(device).eval()
+        others = cls.make_network(settings, run.network, spaces).to(device).eval()
         return cls(
             network.to(device), others.policy, others.critics, actions, settings, run.replay,
             frames=spaces.observations.frames, device=device, seed=seed,

@@ -2,7 +2,9 @@
 Gymnasium's spaces as arrays: an observation of any space becomes one array; an action becomes the environment's.
 
 - An image is a Box of rank 3, or of rank 4 with channels last, or of rank 2 unless it is small: its channels go first,
-  stacked frames count as channels.
+  stacked frames count as channels. Gymnasium's images have their channels last; in a Box of rank 3 they are taken to be
+  first where the last two axes are more alike than the first two, as sides are, and the first axis is the smallest or
+  the last two are equal.
 - Everything else becomes numbers in one float32 vector: discrete parts one-hot, Dict and Tuple in Gymnasium's order.
 - A Dict or Tuple with images, and anything with an action mask, is packed (see spaces.py).
 
@@ -43,6 +45,7 @@ REMEDY = "return what the space says, or declare the space of what is returned"
 MISFITS = (ValueError, TypeError, LookupError, RuntimeError)  # what numpy and torch raise for what is not of a space
 FEWEST_ROWS = 8  # of an image of bytes of rank 2; smaller arrays are numbers
 FEWEST_FLOAT_ROWS = 16  # of an image of floats of rank 2; smaller ones more often are tables, say of a few neighbours
+MOST_BOUND = float(np.finfo(np.float32).max) / 2  # of an action: a float32 holds its range; beyond there is no bound
 MOST_CHANNELS = 4  # in the last of four axes: gray, RGB, RGBA
 
 Array = NDArray[Any]
@@ -199,9 +202,11 @@ def _real(settings: Environment, space: Space[Any]) -> BoxActions:
             "MultiBinary and Box of floating-point numbers"
         )
     squashed = settings.box_actions == "squashed"
-    if squashed and not space.is_bounded():
+    low = np.where(space.low < -MOST_BOUND, -np.inf, space.low).astype(space.dtype)
+    high = np.where(space.high > MOST_BOUND, np.inf, space.high).astype(space.dtype)
+    if squashed and not (np.isfinite(low).all() and np.isfinite(high).all()):
         raise SettingsError(f"--box-actions squashed: {settings.id} has unbounded actions {space}; use clipped")
-    return BoxActions(space.low.ravel(), space.high.ravel(), squashed=squashed, shape=space.shape)
+    return BoxActions(low.ravel(), high.ravel(), squashed=squashed, shape=space.shape)
 
 
 def _then(name: Any, read: Read) -> Read:
@@ -254,6 +259,13 @@ def _image(space: Box[Any]) -> tuple[Callable[[Array], Array], tuple[int, ...]]:
         frames, rows, columns, channels = shape
         turned = (frames * channels, rows, columns)
         return (lambda image: image.transpose(0, 3, 1, 2).reshape(turned)), turned
-    if shape[2] <= min(shape[:2]):
-        return (lambda image: image.transpose(2, 0, 1)), (shape[2], shape[0], shape[1])
-    return (lambda image: image), shape
+    if _has_channels_first(*shape):
+        return (lambda image: image), shape
+    return (lambda image: image.transpose(2, 0, 1)), (shape[2], shape[0], shape[1])
+
+
+def _has_channels_first(first: int, middle: int, last: int) -> bool:
+    if first >= min(middle, last) and middle != last:
+        return False
+    # The ratio of the last two is nearer to 1 than that of the first two; products have no zero to divide by.
+    return max(middle, last) * min(first, middle) < max(first, middle) * min(middle, last)

@@ -140,6 +140,8 @@ def tried(flag: str, *, hint: str = "") -> Iterator[None]:
             raise
         except (Exception, SystemExit) as error:
             why = reason_of(error)
+            if isinstance(error, TypeError) and "required positional argument" in str(error):
+                hint = hint or "name a function of yours, MODULE:NAME, that fills in its other arguments"
             hints = [*filter(None, [hint]), *gymnasium_warnings(warned)[-1:]]  # which often say the cause
             raise SettingsError("; ".join([f"{flag}: fails when it is tried: {why}", *hints])) from error
     if changed := [f"torch.{after}" for after in _defaults_of_torch() if after not in before]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,6 +18,8 @@ from ps_common.settings.run_spec import NO_ENVIRONMENT, Environment
 from rl_agent.environments.interface import Environments, Screen, Stepped, close_logged
 from rl_agent.environments.process_guard import guard_children
 from rl_agent.environments.spaces import Actions, Observations
+
+MOST_FRAMES = 108_000  # of a game of any family but Gymnasium's: ALE's limit is the longest
 
 
 def make_environments(
@@ -46,6 +49,26 @@ def closing(environments: Environments) -> Iterator[Environments]:
         yield environments
     finally:
         close_logged(environments)
+
+
+def with_time_limit(settings: Environment, *, at_least: int, given: int | None = None) -> tuple[Environment, int]:
+    """
+    The same games, of which each ends, and after how many steps at the latest: those `given`, else the limit of the run
+    or of the environment, else `at_least`. A vector environment alone ends its games itself.
+    """
+    if steps := given or settings.max_episode_steps:
+        return msgspec.structs.replace(settings, max_episode_steps=steps), steps
+    if settings.family != "gymnasium":
+        return settings, max(at_least, MOST_FRAMES)
+    from rl_agent.environments.custom_environment import makes_vectors
+    from rl_agent.environments.ids import spec_of
+
+    if not is_import_path(settings.id):
+        if limit := spec_of(settings.id).max_episode_steps:
+            return settings, limit
+    elif makes_vectors(settings.id):
+        return settings, at_least
+    return msgspec.structs.replace(settings, max_episode_steps=at_least), at_least
 
 
 class LostGames:

@@ -25,6 +25,8 @@ Actions = NDArray[Any]  # int64 [B] of DiscreteActions, [B, K] of MultiDiscreteA
 Mask = NDArray[np.bool_]  # [B, M] True: allowed
 
 SIDE = re.compile("LEFT|RIGHT")  # in the name of an action
+MOST_ELEMENTS = 2**24  # of an observation
+MOST_ACTIONS = 2**16  # of a space, in all its choices together
 ALIGNMENT = 4  # bytes: a part of float32 can be read in place
 NEARLY_ONE = 1 - 1e-7  # whose inverse tanh is finite
 

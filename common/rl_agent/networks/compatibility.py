@@ -5,6 +5,7 @@ Workers check before they build an agent, and rl-cluster before it starts a proc
 which takes seconds, so this file must not import it.
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,11 +15,14 @@ from ps_common.protocol.names import is_import_path
 from ps_common.settings import run_spec
 from ps_common.settings.run_spec import NetworkSettings, RunSpec
 from rl_agent.environments.spaces import (
+    MOST_ACTIONS,
+    MOST_ELEMENTS,
     ActionSpace,
     BoxActions,
     DiscreteActions,
     ObservationSpace,
     Spaces,
+    mask_size,
     mirrored_actions,
 )
 
@@ -31,6 +35,8 @@ FRAMES: dict[str, tuple[int, int]] = {
     "universe42": (42, 42),
     "conv10": (10, 10),
 }
+ONE_HOT = "a Discrete is one-hot: show a large one as numbers (a Box, or a MultiDiscrete of its digits)"
+LONG_VECTOR = 10_000  # elements: a longer one is one-hot, rather than measured
 OF_GRAY_FRAMES = ("ale", "doom")  # families whose images are stacked frames of one kind
 BY_SIZE: dict[tuple[int, ...], str] = {size: name for name, size in reversed(FRAMES.items())}
 
@@ -41,8 +47,23 @@ def check_agent(run: RunSpec, spaces: Spaces) -> None:
     check_network(run.network, spaces.observations)
 
 
+def check_sizes(run: RunSpec, spaces: Spaces) -> None:
+    """Raises SettingsError for spaces that are larger than a policy can have."""
+    if (elements := math.prod(spaces.observations.shape)) > MOST_ELEMENTS:
+        raise SettingsError(
+            f"--environment {run.environment.id}: an observation has {elements:,} elements, and a policy sees up to "
+            f"{MOST_ELEMENTS:,}; {ONE_HOT}"
+        )
+    if (actions := mask_size(spaces.actions)) > MOST_ACTIONS:
+        raise SettingsError(
+            f"--environment {run.environment.id}: it has {actions:,} actions, and a policy has up to {MOST_ACTIONS:,}, "
+            "each of which is an output; take a MultiDiscrete of the digits of their numbers, or --actions for some"
+        )
+
+
 def check_algorithm(run: RunSpec, spaces: Spaces) -> None:
     """Raises SettingsError if the run's algorithm does not support the action space or the network."""
+    check_sizes(run, spaces)
     if run.network.normalization == "random_play" and run.environment.family not in OF_GRAY_FRAMES:
         raise SettingsError(
             f"--normalization random_play: has one mean for all channels, which are the last frames of a game in gray; "

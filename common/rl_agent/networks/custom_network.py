@@ -1,5 +1,6 @@
 """A custom torso, `--network my_pkg:MyTorso`: what it must be, how it reads packed observations, and how it is made."""
 
+from collections.abc import Mapping
 from typing import Protocol
 
 import numpy as np
@@ -83,8 +84,35 @@ def check_travels(network: nn.Module, *, flag: str) -> None:
     for name, module in network.named_modules():
         if isinstance(module, _BatchNorm):
             raise SettingsError(f"{flag}: its {name} is a {type(module).__name__}, {NO_BATCH_NORM}")
-    for name, tensor in (*network.named_parameters(), *network.named_buffers()):
+    tensors = dict(network.named_parameters()) | dict(network.named_buffers())
+    if shared := sharing(tensors):
+        raise SettingsError(
+            f"{flag}: its {shared[1]} shares memory with {shared[0]}, but each travels alone; assign the Parameter "
+            "itself (self.b.weight = self.a.weight), or clone() what is to be apart"
+        )
+    for name, tensor in tensors.items():
         if tensor.dtype != torch.float32:
             raise SettingsError(f"{flag}: its {name} is {tensor.dtype}; parameters and buffers travel as float32")
         if not float(tensor.detach().norm()) <= ABSURD_NORM:  # NaN is not
             raise SettingsError(f"{flag}: its {name} holds NaN, infinity or numbers above {ABSURD_NORM:g}, {NO_MASK}")
+
+
+def sharing(tensors: Mapping[str, Tensor]) -> tuple[str, str] | None:
+    """The names of the first two tensors with memory in common; twice the name of one that repeats its own."""
+    by_memory: dict[int, list[str]] = {}
+    for name, tensor in tensors.items():
+        by_memory.setdefault(tensor.untyped_storage().data_ptr(), []).append(name)
+    for names in by_memory.values():
+        elements = tensors[names[0]].untyped_storage().nbytes() // tensors[names[0]].element_size()
+        if len(names) == 1 and tensors[names[0]].numel() <= elements:
+            continue
+        owners = torch.full((elements,), -1)
+        for number, name in enumerate(names):
+            tensor = tensors[name]
+            place = torch.arange(elements).as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).flatten()
+            if len(place) and (owner := int(owners[place].max())) >= 0:
+                return names[owner], name
+            owners[place] = number
+            if len(set(place.tolist())) < len(place):
+                return name, name
+    return None

@@ -1,8 +1,9 @@
 """
-A network on flat vectors: its parameters are views into one vector [P], and their gradients are views into another.
+A network on flat vectors: weights [P] are copied into its parameters, and their gradients are views into one vector.
 
-Loading weights is one copy, and the gradient is ready to be pushed when the backward pass ends. Each gradient has its
-own memory, because the resend buffer keeps a push until it is durable.
+Parameters keep their own memory, so that whatever a module holds of it beside them, such as a view that was made once,
+follows as it does where torch's optimizers write. The gradient is ready to be pushed when the backward pass ends. Each
+has its own memory, because the resend buffer keeps a push until it is durable.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -13,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from ps_common.buffer_pool import BufferPool
-from ps_common.protocol.tensors import Schema, TensorSpec
+from ps_common.errors import SettingsError
+from ps_common.protocol.tensors import MAX_ELEMENTS, MAX_TENSORS, Schema, TensorSpec
 from rl_agent.networks.running_statistics import take_added
 
 
@@ -23,24 +25,21 @@ class FlatNetwork:
     def __init__(self, network: nn.Module, memory: Callable[[int], np.ndarray | None] = lambda _: None) -> None:
         """`memory(size)` allocates a float32 array for a gradient, or returns None: then it lies in private memory."""
         self._network = network
-        parameters, buffers = dict(network.named_parameters()), dict(network.named_buffers())
-        tensors = parameters | buffers
         self.schema: Schema = schema_of(network)
-        device = next(iter(parameters.values())).device
-        self._weights = flatten(tensors).to(device)
-        self._parameters = parameters
+        self._parameters = dict(network.named_parameters())
+        self._tensors = self._parameters | dict(network.named_buffers())
+        self._device = next(iter(self._parameters.values())).device
         self._pool = BufferPool(self.schema.size, kept=None, elsewhere=memory)
-        for name, view in self.schema.views(self._weights).items():
-            tensors[name].data = view
 
     @property
     def weights(self) -> Tensor:
-        """[P] float32 on the CPU; shares memory with the network when that is on the CPU."""
-        return self._weights.cpu()
+        """A copy [P] of the network's weights, float32 on the CPU."""
+        return flatten(self._tensors)
 
     def load(self, weights: Tensor) -> None:
         """Copy weights [P] into the network."""
-        self._weights.copy_(weights)
+        for name, view in self.schema.views(weights.to(self._device)).items():
+            self._tensors[name].data.copy_(view)
 
     @contextmanager
     def learning(self) -> Iterator[None]:
@@ -74,9 +73,21 @@ class FlatNetwork:
 
     def _zeros(self) -> Tensor:
         """[P] on the network's device; on the CPU from a pool, which reuses memory once no reference to it is left."""
-        if self._weights.device.type != "cpu":
-            return torch.zeros_like(self._weights)
+        if self._device.type != "cpu":
+            return torch.zeros(self.schema.size, device=self._device)
         return torch.from_numpy(self._pool.take()).zero_()
+
+
+def check_size(network: nn.Module, *, flag: str, remedy: str) -> None:
+    """Raises SettingsError for a network that is larger than a run can have, which `flag` names."""
+    tensors = [*network.parameters(), *network.buffers()]
+    size = sum(tensor.numel() for tensor in tensors)
+    if size > MAX_ELEMENTS:
+        raise SettingsError(f"{flag}: it would have {size:,} parameters, and a run may have {MAX_ELEMENTS:,}; {remedy}")
+    if len(tensors) > MAX_TENSORS:
+        raise SettingsError(
+            f"{flag}: it would have {len(tensors):,} tensors, and a run may have {MAX_TENSORS:,}; {remedy}"
+        )
 
 
 def schema_of(network: nn.Module) -> Schema:

@@ -5,16 +5,16 @@ Networks take time-major sequences [T, B, ...] and the recurrent state before th
 them as T · B independent observations.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 
-from ps_common.settings.run_spec import NetworkSettings
-from rl_agent.environments.spaces import ObservationSpace
+from ps_common.settings.run_spec import A3CSettings, ActionValuesSettings, DqnSettings, NetworkSettings
+from rl_agent.environments.spaces import DiscreteActions, ObservationSpace, Spaces
 from rl_agent.networks.custom_network import part_of
-from rl_agent.networks.policies import FORBIDDEN
-from rl_agent.networks.running_statistics import ReturnNormalization
+from rl_agent.networks.policies import policy_for
+from rl_agent.networks.running_statistics import ReturnNormalization, return_normalization
 from rl_agent.networks.torsos import head, torso_for
 from rl_agent.rollouts import State
 
@@ -96,10 +96,13 @@ class PolicyValueNetwork(nn.Module):
 
 class ActionValueNetwork(nn.Module):
     """
-    Q(s, ·): one number for each action, or K quantiles of the return, of which Q is the mean.
+    Q(s, ·): one number for each action, or K quantiles of the return, of which Q is the mean. Actions that a mask does
+    not allow have less than `allowed` takes.
 
     `dueling`: a value and advantages less their mean (Wang et al. 2016, equation 9) in place of each.
     """
+
+    another: Callable[[], "ActionValueNetwork"] | None = None  # builds one more of its kind; None: not known
 
     def __init__(
         self,
@@ -119,15 +122,46 @@ class ActionValueNetwork(nn.Module):
         self.value = head(features, quantiles, settings, gain=1.0) if dueling else None
 
     def quantiles(self, observations: Tensor) -> Tensor:
-        """[N, ...] → [N, A, K]; FORBIDDEN for actions that a mask does not allow."""
+        """[N, ...] → [N, A, K], whatever a mask allows."""
         features = self.torso(observations)
         found: Tensor = self.values(features).unflatten(-1, self._shape)
         if self.value is not None:
             found = self.value(features).unsqueeze(1) + found - found.mean(1, keepdim=True)
-        if self._mask is None:
-            return found
-        return found.masked_fill((part_of(observations, self._mask) == 0).unsqueeze(-1), FORBIDDEN)
+        return found
 
     def forward(self, observations: Tensor) -> Tensor:
         """[N, ...] → [N, A]"""
-        return self.quantiles(observations).mean(-1)
+        values = self.quantiles(observations).mean(-1)
+        if self._mask is None:
+            return values
+        return values.masked_fill(part_of(observations, self._mask) == 0, torch.finfo(values.dtype).min)
+
+
+def policy_value_network(settings: A3CSettings, network: NetworkSettings, spaces: Spaces) -> PolicyValueNetwork:
+    """A new network of A3C. Raises SettingsError when it does not fit the spaces."""
+    policy = policy_for(spaces.actions, masked=spaces.observations.mask is not None)
+    made = PolicyValueNetwork(network, spaces.observations, policy_parameters=policy.parameters)
+    made.returns = return_normalization(settings)
+    return made
+
+
+def action_value_network(
+    settings: ActionValuesSettings, network: NetworkSettings, spaces: Spaces
+) -> ActionValueNetwork:
+    """A new network of action values. Raises SettingsError when it does not fit the spaces."""
+    assert isinstance(spaces.actions, DiscreteActions), "check_algorithm refuses others"
+    is_dqn = isinstance(settings, DqnSettings)
+    made = ActionValueNetwork(
+        network,
+        spaces.observations,
+        actions=spaces.actions.count,
+        quantiles=max(1, settings.quantiles) if is_dqn else 1,
+        dueling=is_dqn and settings.dueling,
+    )
+    made.returns = return_normalization(settings)
+    return made
+
+
+def allowed(values: Tensor) -> Tensor:
+    """Which action values [..., A] the mask allows: no weights give the least number that there is."""
+    return values > torch.finfo(values.dtype).min

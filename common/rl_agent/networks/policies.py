@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from rl_agent.environments.spaces import ActionSpace, BoxActions, DiscreteActions, MultiDiscreteActions
 
-FORBIDDEN = -1e9  # logit or value of an action that a mask does not allow; finite, so that no NaN arises
+FORBIDDEN = -1e9  # logit of an action that a mask does not allow; finite, so that no NaN arises
 SMALLEST_VARIANCE = 1e-4  # keeps the density of a nearly deterministic policy finite
 
 

@@ -136,7 +136,7 @@ class ReturnNormalization(RunningStatistics):
         self.begin_anew()
 
     def observe(self, rewards: Tensor, continues: Tensor) -> None:
-        """Add an unroll to the statistics of the next push. `continues` [T, B] is 0 where a step ended its episode."""
+        """Add an unroll to the statistics of the next push. `continues` [T, B] is 0 where a return ends there."""
         self.add(self._returns(rewards, continues))
 
     def begin_anew(self) -> None:

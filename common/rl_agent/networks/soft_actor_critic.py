@@ -15,10 +15,10 @@ from torch.nn import functional
 
 from ps_common.protocol.names import is_import_path
 from ps_common.settings.run_spec import NetworkSettings, SacSettings
-from rl_agent.environments.spaces import BoxActions, ObservationSpace
+from rl_agent.environments.spaces import BoxActions, ObservationSpace, Spaces
 from rl_agent.networks.compatibility import check_network
 from rl_agent.networks.custom_network import part_of
-from rl_agent.networks.running_statistics import ReturnNormalization
+from rl_agent.networks.running_statistics import ReturnNormalization, return_normalization
 from rl_agent.networks.torsos import ACTIVATIONS, encoder_for, torso_for
 
 HIDDEN = (256, 256)  # Haarnoja et al. 2018b, table 1
@@ -134,6 +134,16 @@ class SoftActorCriticNetwork(nn.Module):
         """The mean action [B, A] in [−1, 1]."""
         action: Tensor = self.policy(observations)
         return action
+
+
+def soft_actor_critic_network(
+    settings: SacSettings, network: NetworkSettings, spaces: Spaces
+) -> SoftActorCriticNetwork:
+    """A new network of SAC. Raises SettingsError when it does not fit the spaces."""
+    assert isinstance(spaces.actions, BoxActions), "check_algorithm refuses others"
+    made = SoftActorCriticNetwork(network, settings, spaces.observations, spaces.actions)
+    made.returns = return_normalization(settings)
+    return made
 
 
 def _encoder(settings: NetworkSettings, observations: ObservationSpace) -> tuple[nn.Module, int]:

@@ -127,7 +127,7 @@ def _convolutions(name: str, height: int, width: int) -> list[Convolution]:
 def head(features: int, outputs: int, settings: NetworkSettings, *, gain: float) -> nn.Module:
     """The last layer: parameters of a policy, a value, or action values."""
     layer = nn.Linear(features, outputs, bias=settings.head_bias)
-    if settings.initialization == "normalized_columns":
+    if settings.initialization == "normalized_columns" and not layer.weight.is_meta:
         # The weights of each output are a vector of length `gain`, as in OpenAI's universe-starter-agent.
         weight = torch.randn(outputs, features)
         layer.weight.data.copy_(weight * gain / weight.square().sum(1, keepdim=True).sqrt())
@@ -139,6 +139,8 @@ def head(features: int, outputs: int, settings: NetworkSettings, *, gain: float)
 
 def initialized(layer: nn.Linear | nn.Conv2d, settings: NetworkSettings, *, gain: float) -> nn.Module:
     """The layer with weights drawn from torch's random generator as the settings say, and zero bias."""
+    if layer.weight.is_meta:  # it has a shape, and no numbers
+        return layer
     match settings.initialization:
         case "orthogonal":  # Saxe et al. 2014
             nn.init.orthogonal_(layer.weight, gain)

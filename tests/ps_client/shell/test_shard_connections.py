@@ -3,6 +3,8 @@
 from concurrent.futures import Future
 from typing import Any
 
+import pytest
+
 from ps_client.machine.parameter_client import ParameterClient
 from ps_client.shell import shard_connections
 from ps_client.shell.shard_connections import ShardConnections
@@ -61,3 +63,16 @@ def test_each_connection_knows_the_links_to_the_other_shards() -> None:
     for one in worker._all:
         others = [link for link in links if link is not one.machine.link_timeout]
         assert one.machine.links_elsewhere == others
+
+
+@pytest.mark.parametrize(
+    ("server", "addresses"),
+    [("a:1", 1), ("a:1,b:1", 2), ("a:1,b:1,c:1", 3), ("runs/x/endpoint", 1), ("runs/a,b/endpoint", 1), ("/a,b,c", 1)],
+)
+def test_the_machine_waits_as_for_as_many_addresses_as_it_has(
+    server: str, addresses: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[int] = []
+    monkeypatch.setattr(shard_connections, "ParameterClient", lambda *_, **given: told.append(given["addresses"]))
+    ShardConnections("a", server, proposed_run={}, patience_seconds=1, resend_mib=1, connection=Absent)
+    assert told == [addresses]

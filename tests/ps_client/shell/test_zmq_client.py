@@ -14,6 +14,7 @@ import pytest
 from ps_client.machine import handshake, patience
 from ps_client.machine.parameter_client import Call, ParameterClient
 from ps_client.machine.patience import StallWatch
+from ps_client.shell import zmq_client
 from ps_client.shell.shard_connections import ShardConnections
 from ps_client.shell.zmq_client import ZmqClient
 from ps_common.errors import PsRlError, RunEnded, ServerUnreachable
@@ -225,6 +226,32 @@ def test_when_the_run_is_over_every_call_raises_run_ended() -> None:
                 client.call(pull(machine)).result(SECONDS)
 
 
+def test_nobody_waits_for_a_name_server_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls end in their time meanwhile, and the name is used once it is found: at first, and when the link is anew."""
+    asked, answers = threading.Semaphore(0), threading.Semaphore(0)
+
+    def look_up(_: str) -> tuple[bool, str]:
+        asked.release()
+        assert answers.acquire(timeout=SECONDS)
+        return False, ""
+
+    monkeypatch.setattr(zmq_client, "look_up", look_up)
+    machine = machine_now()
+    with serving() as server:
+        client = ZmqClient(f"localhost:{server.port}", machine)
+        for number in range(2):
+            assert asked.acquire(timeout=SECONDS)
+            pending = client.call(pull(machine))  # with the lock, in postponed signals
+            with pytest.raises(TimeoutError):
+                pending.result(0.05)
+            answers.release()
+            pending.result(SECONDS)
+            if number == 0:
+                with client._lock:
+                    client._do(machine.reconnect(now=time.monotonic()))
+        client.close()
+
+
 def test_patience_ends_every_call_and_the_joining() -> None:
     class Silent(Polite):
         def replies(self, peer: bytes, message: ToServer, vector: bytes) -> Sequence[Reply]:
@@ -236,6 +263,17 @@ def test_patience_ends_every_call_and_the_joining() -> None:
         for pending in (future, client.welcome):
             with pytest.raises(ServerUnreachable):
                 pending.result(SECONDS)
+
+
+def test_a_client_whose_process_was_paused_beyond_its_patience_goes_on_and_says_at_once_that_it_lives() -> None:
+    machine = machine_now(patience_seconds=30.0)
+    with serving() as server, connected(server, machine) as client:
+        client.welcome.result(SECONDS)
+        before = len(server.received_of(messages.Heartbeat))
+        client._clock._read -= 10_000.0  # as if it had not been read for so long
+        client.call(pull(machine)).result(SECONDS)
+        wait_until(lambda: len(server.received_of(messages.Heartbeat)) > before, "the lease is renewed")
+        client.call(pull(machine)).result(SECONDS)
 
 
 def test_a_connection_that_went_silent_is_replaced_by_another(monkeypatch: pytest.MonkeyPatch) -> None:

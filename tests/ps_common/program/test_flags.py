@@ -1,4 +1,5 @@
 import dataclasses
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -7,8 +8,9 @@ import pytest
 
 from ps_common.errors import SettingsError
 from ps_common.program.flags import Parsed, StartingPoint, parse_program, parse_with_run
-from ps_common.program.names_elsewhere import METHODS_ELSEWHERE, NAMES_ELSEWHERE, REMOVED
+from ps_common.program.names_elsewhere import METHODS_ELSEWHERE, NAMES_ELSEWHERE, NOT_HERE, REMOVED
 from ps_common.program.run_program import run_program
+from ps_common.program.typed_values import check_values
 from ps_common.release import release
 from ps_common.settings.overrides import contradiction
 from ps_common.settings.run_files import load_preset, presets, recipe_for
@@ -150,7 +152,7 @@ def test_a_bad_flag_ends_the_program_with_status_2_and_its_name(capsys: pytest.C
     ]:
         with row(arguments, words):
             with pytest.raises(SystemExit) as exit_:
-                parsed(*arguments)
+                run_program(lambda typed=arguments: parsed(*typed), "oven")
             assert exit_.value.code == 2
             printed = capsys.readouterr()
             assert words in printed.err
@@ -158,7 +160,7 @@ def test_a_bad_flag_ends_the_program_with_status_2_and_its_name(capsys: pytest.C
             assert printed.out == ""
 
 
-def test_a_value_out_of_range_is_one_sentence_with_its_flag_and_status_1(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_makes_no_sense_is_one_sentence_with_its_flag_and_status_2(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, words in [
         (["--unroll-length", "0"], "--unroll-length"),
         (["--learning-rate", "-1"], "--learning-rate"),
@@ -167,7 +169,17 @@ def test_a_value_out_of_range_is_one_sentence_with_its_flag_and_status_1(capsys:
         (["--actions", "1", "-2"], "--actions"),
         (["--seed", "99999999999999999999"], "--seed"),
         (["--degrees", "999"], "--degrees 999: must be 50 to 300"),
-        (["--preset", "gong"], "--preset gong: no such preset; did you mean pong? There are acrobot"),
+        (["--preset", "gong"], "--preset gong: no such preset; did you mean pong? rl-cluster --list shows all of them"),
+        (["cartpole-a3c"], "cartpole-a3c: is no flag; did you mean --preset cartpole-a3c?"),
+        (["CartPole-v1"], "CartPole-v1: is no flag; did you mean --environment CartPole-v1?"),
+        (["banana"], "banana: is no flag; every setting is a flag"),
+        (["--seed", "foo"], "--seed foo: must be a whole number from 0 to 1000000000, or none"),
+        (["--lstm"], "--lstm: needs a value, a whole number from 0 to 100000: width of an LSTM"),
+        (["--degrees", "hot"], "--degrees hot: must be a whole number"),
+        (["--hidden", "64,64"], "--hidden 64,64: spaces stand between numbers: --hidden 64 64"),
+        (["--learning-starts", "9"], "--learning-starts: no method here has a replay memory"),
+        (["--track", "tensorboard"], "--track tensorboard: TensorBoard's files are written without it"),
+        (["--frame-stack", "2", "--environment", "CartPole-v1"], "(elsewhere a --wrapper of yours stacks them)"),
         (["--preset", ""], "--preset : no such preset"),
         (["--preset"], "--preset: expected one argument"),
         (["--preset", "pong", "--config", "a.toml"], "--preset and --config both name a run"),
@@ -195,7 +207,7 @@ def test_a_value_out_of_range_is_one_sentence_with_its_flag_and_status_1(capsys:
         with row(arguments, words):
             with pytest.raises(SystemExit) as exit_:
                 run_program(lambda typed=arguments: parsed(*typed), "oven")
-            assert exit_.value.code == 1
+            assert exit_.value.code == 2
             printed = capsys.readouterr()
             assert printed.err.startswith("oven: ")
             assert words in printed.err
@@ -286,5 +298,31 @@ def test_no_flag_of_ours_has_a_name_from_elsewhere() -> None:
     flags = {flag_of(key) for run in runs for key in flat_settings(run.to_dict())}
     programs = (StartingPoint, ServerSettings, WorkerSettings, ClusterSettings, EvaluationSettings)
     flags |= {"--" + field.name.replace("_", "-") for program in programs for field in dataclasses.fields(program)}
+    assert not flags & NOT_HERE.keys()
     assert not flags & (NAMES_ELSEWHERE.keys() | {name for name in REMOVED if name != "--workers"})
     assert flags >= set(NAMES_ELSEWHERE.values()), "a hint names a flag that is not there"
+
+
+def test_every_number_that_may_be_typed_passes_the_check_before_the_parser() -> None:
+    """The check and the parser read a value alike: what a run shows as its own may be typed back."""
+    for preset in presets():
+        with row(preset):
+            run = load_preset(preset)
+            for key, value in flat_settings(run.to_dict()).items():
+                if isinstance(value, bool) or not isinstance(value, int | float | list | tuple | None):
+                    continue
+                texts = [str(one) for one in (value if isinstance(value, list | tuple) else [value])]
+                check_values({flag_of(key): texts}, Oven, run)
+
+
+def test_a_table_is_typed_as_json_and_the_error_shows_how(capsys: pytest.CaptureFixture[str]) -> None:
+    for text, shown in [
+        ("size=5", '{"size": 5}'), ("size=large", '{"size": "large"}'), ("5", '{"size": 5}'),
+    ]:  # fmt: skip
+        with row(text, shown):
+            with pytest.raises(SystemExit):
+                parsed("--environment", "CartPole-v1", "--environment-kwargs", text)
+            assert shown in " ".join(capsys.readouterr().err.replace("│", " ").split())
+    kwargs = {"size": 5, "name": "large"}
+    typed = parsed("--environment", "CartPole-v1", "--environment-kwargs", json.dumps(kwargs))
+    assert typed.run.environment.kwargs == kwargs

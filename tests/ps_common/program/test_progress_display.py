@@ -216,10 +216,11 @@ def test_many_workers_are_counted_and_the_lost_are_not_shown(screens: Screens) -
 
 
 def test_the_last_frame_is_the_end_of_the_run(screens: Screens) -> None:
-    end = status(mean_return_100=490.2, ending="mean return of the last 100 episodes reached 490")
+    reached = {"ending": "mean return of the last 100 episodes reached 490", "minutes_to_target": 1.0}
+    end = status(mean_return_100=490.2, until_return=490.0, **reached)
     shown = screens(status(mean_return_100=471.0), end, width=80, finish=True)
     assert "last 100 490.20" in shown
-    assert "the run is over: mean return of the last 100 episodes reached 490" in shown
+    assert "the run is over: it reached 490 in training, as the mean of 100 games" in shown
 
 
 def test_a_terminal_without_block_characters_gets_the_facts(screens: Screens) -> None:

@@ -133,7 +133,7 @@ def ended(body: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Child:
     ("body", "why", "status"),
     [
         ("fails()", "ValueError: the track file is missing (users_own.py, line 9)", 1),
-        ("raise SettingsError('--heat 900: is too hot')", "--heat 900: is too hot", 1),
+        ("raise SettingsError('--heat 900: is too hot')", "--heat 900: is too hot", 2),
         ("sys.exit()", "sys.exit() was called (users_own.py, line 13)", 1),
         ("sys.exit(3)", "sys.exit(3) was called (users_own.py, line 13)", 1),
         ("quit()", "sys.exit() was called (users_own.py, line 13)", 1),
@@ -171,7 +171,7 @@ PRINTED = "the last line\na line that waits\nclose() has not returned within 0.0
             1,
             "ValueError: the track file is ",
         ),
-        ("raise SettingsError('too hot')", "too hot", 1, "oven: too hot"),
+        ("raise SettingsError('too hot')", "too hot", 2, "oven: too hot"),
     ],
 )
 def test_an_error_and_what_is_printed_survive_a_close_that_hangs(

@@ -37,7 +37,7 @@ def test_a_copy_under_another_name_is_no_checkpoint_of_the_run(tmp_path_factory:
     for stray in STRAY:
         with row(stray):
             tmp_path = tmp_path_factory.mktemp("row")
-            newest, kept = checkpoint_name(500_000), milestone_name(200)
+            newest, kept = checkpoint_name(500_000, 1), milestone_name(200)
             folder = a_folder(tmp_path, newest, kept, stray)
             assert newest_first(folder) == [folder / newest]
             assert newest_first(folder, MILESTONES) == [folder / kept]
@@ -45,7 +45,24 @@ def test_a_copy_under_another_name_is_no_checkpoint_of_the_run(tmp_path_factory:
             assert newest_set(tmp_path) == [tmp_path]
 
 
-@pytest.mark.parametrize(("kind", "name_of"), [(NEWEST, checkpoint_name), (MILESTONES, milestone_name)])
+def version_name(version: int) -> str:
+    """Of one T, as all checkpoints of a client that counts no steps are."""
+    return checkpoint_name(0, version)
+
+
+def step_name(global_steps: int) -> str:
+    return checkpoint_name(global_steps, 7)
+
+
+def former_name(global_steps: int) -> str:
+    """As release 0.2 named it."""
+    return f"checkpoint-{global_steps:012d}.safetensors"
+
+
+KINDS = [(NEWEST, version_name), (NEWEST, step_name), (NEWEST, former_name), (MILESTONES, milestone_name)]
+
+
+@pytest.mark.parametrize(("kind", "name_of"), KINDS)
 def test_numbers_of_more_digits_are_newer(tmp_path: Path, kind: str, name_of: Callable[[int], str]) -> None:
     numbers = [10**13, 10**12, 10**12 - 1, 2, 1, 0]
     folder = a_folder(tmp_path, *map(name_of, numbers))
@@ -55,9 +72,18 @@ def test_numbers_of_more_digits_are_newer(tmp_path: Path, kind: str, name_of: Ca
     assert older_than(paths[2], kind) == paths[3:]
 
 
+def test_a_former_name_is_older_than_any_of_the_same_step_and_newer_than_those_of_fewer(tmp_path: Path) -> None:
+    """A folder that an earlier release began is gone on with."""
+    names = [checkpoint_name(6, 1), former_name(5), checkpoint_name(4, 2), checkpoint_name(4, 1), former_name(4)]
+    folder = a_folder(tmp_path, *reversed(names))
+    assert [path.name for path in newest_first(folder)] == names
+    assert [one.file for one in stored_run.newest_first([Stored(1, name) for name in names[::-1]])] == names
+    assert newest_step(tmp_path) == 6
+
+
 def test_a_stray_name_in_an_object_store_is_no_checkpoint_either() -> None:
     for stray in [name for name in STRAY if name.startswith("checkpoint-")]:
         with row(stray):
-            objects = [Stored(1, name) for name in (checkpoint_name(5), stray, BEST)]
-            assert [one.file for one in stored_run.newest_first(objects)] == [checkpoint_name(5)]
-            assert [one.file for one in stored_run.best_first(objects)] == [BEST, checkpoint_name(5)]
+            objects = [Stored(1, name) for name in (checkpoint_name(5, 1), stray, BEST)]
+            assert [one.file for one in stored_run.newest_first(objects)] == [checkpoint_name(5, 1)]
+            assert [one.file for one in stored_run.best_first(objects)] == [BEST, checkpoint_name(5, 1)]

@@ -166,8 +166,8 @@ def test_a_checkpoint_without_a_slot_of_its_optimizer_is_not_resumed(slot: Tenso
 
 def test_a_checkpoint_of_a_later_format_is_named_and_nobody_goes_back_behind_it(tmp_path: Path) -> None:
     older = write(tmp_path / "older.safetensors", json.dumps(PLAIN))
-    later = write(tmp_path / "later.safetensors", json.dumps({"format": 4, "all": "is different"}), number=4)
-    said = r"later\.safetensors: is a checkpoint of format 4, of a later version of ps-rl; this one reads 2 to 3$"
+    later = write(tmp_path / "later.safetensors", json.dumps({"format": 5, "all": "is different"}), number=5)
+    said = r"later\.safetensors: is a checkpoint of format 5, of a later version of ps-rl; this one reads 2 to 4$"
     with pytest.raises(OtherFormat, match=said):
         first_sound([later, older], read_checkpoint, lambda _: None)
 
@@ -175,7 +175,7 @@ def test_a_checkpoint_of_a_later_format_is_named_and_nobody_goes_back_behind_it(
 def test_a_state_transfer_is_checked_like_a_checkpoint() -> None:
     for plain, words in [
         (PLAIN | {"version": -1}, "the primary's state is damaged, because .*version"),
-        (PLAIN | {"format": 4}, "the primary's state is a checkpoint of format 4"),
+        (PLAIN | {"format": 5}, "the primary's state is a checkpoint of format 5"),
     ]:
         record = json.dumps(plain).encode()
         specs = tuple(TensorSpec(name, tuple(vector.shape)) for name, vector in VECTORS.items())

@@ -6,12 +6,13 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from ps_common.errors import SettingsError
-from ps_common.run_folder.folder_lock import FolderLocks
+from ps_common.run_folder.folder_lock import FolderLocks, is_locked
 from ps_common.run_folder.paths import LOCK
 
 HOLDS_IT = """
@@ -130,3 +131,26 @@ def test_a_full_disk_does_not_keep_a_folder_from_being_locked(tmp_path: Path, mo
     with pytest.raises(SettingsError, match="its file does not name it"):
         FolderLocks([tmp_path])
     locks.close()
+
+
+def test_who_looks_whether_a_folder_is_locked_keeps_no_server_from_it(tmp_path: Path) -> None:
+    FolderLocks([tmp_path]).close()
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.is_set():
+            is_locked(tmp_path)
+
+    looking = [threading.Thread(target=look) for _ in range(2)]
+    for thread in looking:
+        thread.start()
+    try:
+        for _ in range(50):
+            locks = FolderLocks([tmp_path])
+            assert is_locked(tmp_path)
+            locks.close()
+    finally:
+        over.set()
+        for thread in looking:
+            thread.join()
+    assert not is_locked(tmp_path)

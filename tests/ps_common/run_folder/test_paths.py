@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ps_common.errors import SettingsError
-from ps_common.run_folder.paths import claim_run_folder, make_run_folder, run_name
+from ps_common.run_folder.paths import claim_run_folder, make_run_folder, run_name, write_whole
 
 
 @pytest.mark.parametrize(
@@ -101,3 +101,37 @@ def test_a_folder_whose_name_is_not_utf_8_is_refused_before_a_run_is_in_it(tmp_p
 def test_a_folder_that_takes_no_file_cannot_be_claimed(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=f"--run-dir {tmp_path}/gone: cannot be written to: No such file"):
         claim_run_folder(tmp_path / "gone")
+
+
+def test_a_file_is_whole_whoever_else_writes_it_at_the_same_time(tmp_path: Path) -> None:
+    """Each look finds one writer's content, and nothing is left beside the file."""
+    path, contents = tmp_path / "file", [letter * 100_000 for letter in "abcd"]
+    write_whole(path, contents[0])
+    with ThreadPoolExecutor(4) as threads:
+        written = [threads.submit(write_whole, path, content) for content in contents * 20]
+        while not all(one.done() for one in written):
+            assert path.read_text() in contents
+        assert [one.result() for one in written] == [None] * len(written)
+    assert [one.name for one in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_file_and_then_its_name_are_on_disk_when_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a loss of power may leave the name of a file without its content."""
+    steps: list[str] = []
+    fsync, replace = os.fsync, Path.replace
+
+    def flushed(descriptor: int) -> None:
+        steps.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
+        fsync(descriptor)
+
+    def replaced(path: Path, target: Path) -> Path:
+        steps.append("replace")
+        return replace(path, target)
+
+    monkeypatch.setattr(os, "fsync", flushed)
+    monkeypatch.setattr(Path, "replace", replaced)
+    write_whole(tmp_path / "file", "x")
+    assert [step.startswith(".file.") for step in steps] == [True, False, False]
+    assert steps[1:] == ["replace", tmp_path.name]

@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from ps_common.run_folder.run_rows import RowsTail
 
@@ -37,6 +38,26 @@ def test_a_file_that_was_thinned_is_read_anew(tmp_path: Path) -> None:
     (tmp_path / "thinned").write_bytes(b'{"number": 2}\n{"number": 3}\n')
     (tmp_path / "thinned").replace(path)
     assert numbers(tail) == ([2, 3], True)
+
+
+@pytest.mark.parametrize("old_number", [True, False], ids=["its inode again", "another inode"])
+def test_of_each_file_that_took_the_place_of_another_all_rows_are_read(tmp_path: Path, old_number: bool) -> None:
+    """Of two thinnings in a row the second may get the inode that the first has freed; the file may be longer, too."""
+    path = tmp_path / "rows"
+    path.write_bytes(b"".join(b'{"number": %d}\n' % number for number in range(300)))
+    tail = RowsTail(path, Row)
+    tail.read()
+    for first in (150, 300, 1000):
+        content = b"".join(b'{"number": %d}\n' % number for number in range(first, first + 500))
+        if old_number:
+            path.write_bytes(content)
+        else:
+            (tmp_path / "thinned").write_bytes(content)
+            (tmp_path / "thinned").replace(path)
+        assert numbers(tail) == (list(range(first, first + 500)), True)
+        with path.open("ab") as file:
+            file.write(b'{"number": -1}\n')
+        assert numbers(tail) == ([-1], False)
 
 
 def test_of_a_long_file_rows_spread_evenly_are_read_and_the_newest(tmp_path: Path) -> None:

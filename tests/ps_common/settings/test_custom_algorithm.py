@@ -1,19 +1,25 @@
 """Settings of an algorithm that nobody here knows: names and values that travel, checked as far as they can be."""
 
+import keyword
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ps_common.errors import SettingsError
 from ps_common.program.flags import Parsed, parse_with_run
+from ps_common.protocol.names import MOST
+from ps_common.settings.custom_algorithm import KNOWN_TO_THE_SERVER, NAME
 from ps_common.settings.overrides import contradiction, resumed_run
 from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import LONGEST_UNROLL, CustomAlgorithmSettings, RunSpec
 from ps_server.settings import ServerSettings
 from rl_worker.settings import WorkerSettings
+from tests.ps_common.generated import PRINTABLE
 from tests.rows import row
 
 OWN = {"name": "my_pkg:Method", "unroll_length": 8, "temperature": 0.5, "is_on": True, "words": ["a"], "none": None}
@@ -27,7 +33,7 @@ def test_settings_that_nobody_knows_survive_files_and_messages() -> None:
     run = a_run()
     assert run_from_dict(msgspec.json.decode(msgspec.json.encode(run.to_dict())), source="a test") == run
     back = run_from_dict(tomllib.loads(run.to_toml()), source="a test").to_dict()["algorithm"]
-    assert back == {name: ("a",) if name == "words" else value for name, value in OWN.items() if name != "none"}
+    assert back == {name: ("a",) if name == "words" else value for name, value in OWN.items()}
     assert contradiction(run, {"algorithm.temperature": 0.5, "algorithm.words": ["a"]}) == ""
     assert contradiction(run, {"algorithm.temperature": 2}).startswith("--temperature 2 contradicts this run")
     assert contradiction(run, {"algorithm.colour": 2}).startswith("--colour is not a setting of this run")
@@ -35,6 +41,22 @@ def test_settings_that_nobody_knows_survive_files_and_messages() -> None:
     assert changed.temperature == 2.0
     with pytest.raises(SettingsError, match=r"^--algorithm a3c: a resumed run keeps my_pkg:Method"):
         resumed_run(run, {"algorithm.name": "a3c"})
+
+
+VALUES = st.none() | st.booleans() | st.integers(-MOST, MOST) | st.floats(allow_nan=False, allow_infinity=False)
+NAMES = st.from_regex(NAME, fullmatch=True).filter(lambda name: name not in KNOWN_TO_THE_SERVER and name != "name")
+
+
+@given(st.dictionaries(NAMES, VALUES | st.text(PRINTABLE, max_size=9) | st.lists(VALUES.filter(bool), max_size=3)))
+def test_settings_of_any_value_survive_a_file(settings: dict[str, Any]) -> None:
+    settings = {name: value for name, value in settings.items() if not keyword.iskeyword(name)}
+    run = run_from_dict({"algorithm": {"name": "my_pkg:Method"} | settings}, source="a test")
+    assert run_from_dict(tomllib.loads(run.to_toml()), source="a test") == run
+
+
+def test_the_list_of_what_is_none_must_be_one() -> None:
+    with pytest.raises(SettingsError, match=r"^a test: algorithm.None must be a list of the settings that are None"):
+        a_run(**{"None": 3})
 
 
 def test_the_server_acts_on_two_settings_and_knows_what_they_are_where_they_are_missing() -> None:

@@ -1,5 +1,6 @@
 """README and docs/PRESETS.md describe presets as their files do."""
 
+import json
 import re
 from pathlib import Path
 
@@ -23,7 +24,7 @@ def row_of(preset: str, section: str) -> list[str]:
 
 
 def protocol_of(preset: str) -> str:
-    return row_of(preset, "Measured")[5]
+    return row_of(preset, "Measured")[6]
 
 
 def environment_of(preset: str) -> Environment:
@@ -42,8 +43,24 @@ def test_the_page_of_presets_has_a_row_of_measurements_for_each() -> None:
     for preset in presets():
         with row(preset):
             cells = row_of(preset, "Measured")
-            assert len(cells) == 7
+            assert len(cells) == 8
             assert all(cells)
+
+
+def test_beside_each_target_stands_the_score_of_new_games() -> None:
+    """Of a policy in zoo/ it is that of its card, which its receipt proves; of others games and seed are named."""
+    for preset in presets():
+        with row(preset):
+            cell = row_of(preset, "Measured")[2]
+            if not (ROOT / "zoo" / preset).is_dir():
+                assert cell == "–" or re.match(r"[−\d.,]+ \([−\d.,]+ to [−\d.,]+, \d+ games, seed \d\)", cell)
+                continue
+            card = (ROOT / "zoo" / preset / "README.md").read_text().split("**", 1)[1]
+            mean, low, high = re.findall(r"\d+\.\d\d", card)[:3]
+            receipt = json.loads((ROOT / "zoo" / preset / "receipt.json").read_text())
+            scores = [game["score"] for game in receipt["games"]]
+            assert float(mean) == pytest.approx(sum(scores) / len(scores), abs=0.005)
+            assert cell == f"{mean} ({low} to {high}, {len(scores)} games, [zoo](../zoo/{preset}))"
 
 
 def test_the_page_of_presets_tells_each_protocol_as_it_is() -> None:

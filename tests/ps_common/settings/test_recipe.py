@@ -4,7 +4,7 @@ import pytest
 
 from ps_common.program.flags import parse_with_run
 from ps_common.settings.run_files import load_preset, on_another_game, recipe_for
-from ps_common.settings.run_settings import run_from_dict
+from ps_common.settings.run_settings import keyword_of, run_from_dict, with_keywords, with_settings
 from ps_common.settings.run_spec import ALGORITHM_SETTINGS, A3CSettings, RunSpec
 from rl_worker.settings import WorkerSettings
 
@@ -75,3 +75,22 @@ def test_beside_an_lstm_the_recipe_has_no_self_imitation_unless_asked() -> None:
     assert weight() == weight("--lstm", "0") == weight("--hidden", "32") > 0
     assert weight("--lstm", "32") == weight("--lstm=32") == 0
     assert weight("--lstm", "32", "--imitation-weight", "0.2") == 0.2
+
+
+@pytest.mark.parametrize("algorithm", EACH_METHOD)
+@pytest.mark.parametrize("environment", ["ALE/Pong-v5", *ELSEWHERE])
+def test_an_environment_that_is_chosen_later_gives_the_run_that_names_it_at_once(
+    environment: str, algorithm: str | None
+) -> None:
+    """As ParameterServerClient(environment=…) and train(environment=…) choose it."""
+    section = {} if algorithm is None else {"algorithm": {"name": algorithm}}
+    chosen = {"environment.id": environment} | ({} if algorithm is None else {"algorithm.name": algorithm})
+    at_once = run_from_dict({"environment": {"id": environment}, **section}, source="test")
+    assert with_settings(RunSpec(), chosen, source="test") == at_once
+    assert (
+        with_settings(run_from_dict(section, source="test"), {"environment.id": environment}, source="test") == at_once
+    )
+    keywords = {keyword_of(key): value for key, value in chosen.items()}
+    assert with_keywords(RunSpec(), keywords, source="test")[0] == at_once
+    typed_too = with_settings(RunSpec(), chosen | {"algorithm.reward_clip": 1.0}, source="test")
+    assert typed_too.algorithm.reward_clip == 1.0

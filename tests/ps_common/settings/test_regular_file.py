@@ -12,6 +12,7 @@ from ps_common.run_folder.checkpoint_file import read_checkpoint
 from ps_common.run_folder.checkpoint_folder import first_sound
 from ps_common.run_folder.endpoint_file import read_endpoint, write_endpoint
 from ps_common.run_folder.folder_lock import FolderLocks
+from ps_common.run_folder.output_files import check_output, write_output
 from ps_common.run_folder.run_rows import LONGEST_LINE, EpisodeRow, MetricsRow, RowsTail, rows_in
 from ps_common.run_folder.trained import trained_in
 from ps_common.settings.regular_file import MOST_BYTES, content_of, opened, opened_to_write
@@ -20,7 +21,9 @@ from ps_common.sockets.curve import read_public
 from ps_ctl.plots import read_run
 from ps_rl.run import Run
 from ps_server.records.bounded_file import BoundedLinesFile
+from ps_server.records.tensorboard import EventFile
 from ps_server.storage.earlier_life import read_lineage, write_lineage
+from ps_server.storage.run_storage import RunStorage
 from ps_track.feed import Feed
 from rl_eval.policy import load_policy
 from rl_eval.policy_folder import read_model
@@ -94,25 +97,32 @@ def test_files_of_a_run_folder_that_are_none_count_as_missing(make: Callable[[Pa
 
 WRITING: dict[str, Callable[[Path], object]] = {
     "metrics.jsonl": lambda path: BoundedLinesFile(path, most_bytes=100, thin=list).close(),
-    ".endpoint.tmp": lambda path: write_endpoint(path.parent / "endpoint", "x:1"),
-    ".lineage.json.tmp": lambda path: write_lineage(path.parent, LINEAGE),
+    "endpoint": lambda path: write_endpoint(path, "x:1"),
+    "lineage.json": lambda path: write_lineage(path.parent, LINEAGE),
     "server.lock": lambda path: FolderLocks([path.parent]).close(),
     "server.log": lambda path: opened_to_write(path).close(),
+    "curve.png": lambda path: write_output("--out", path, b"a picture"),
+    "scores.json": lambda path: check_output("--json", path),
+    "checkpoints": lambda path: RunStorage(path.parent, checkpoints=None, may_hold_a_run=True).close(),
+    "tensorboard": lambda path: EventFile(path.parent).close(),
 }
 
 
 @pytest.mark.parametrize("name", WRITING)
 def test_nothing_is_written_to_a_file_that_a_link_in_a_run_folder_leads_to(name: str, tmp_path: Path) -> None:
     """As where a run of somebody else is resumed. Nor is a pipe waited for."""
-    mine = tmp_path / "mine"
+    mine, folder_of_mine = tmp_path / "mine", tmp_path / "mine too"
     mine.write_text("my own")
-    for number, make in enumerate([lambda path: path.symlink_to(mine), *KINDS]):
+    folder_of_mine.mkdir()
+    links = [lambda path: path.symlink_to(mine), lambda path: path.symlink_to(folder_of_mine)]
+    for number, make in enumerate([*links, *KINDS]):
         folder = tmp_path / f"run-{number}"
         folder.mkdir()
         make(folder / name)
         with contextlib.suppress(OSError, SettingsError):
             WRITING[name](folder / name)
         assert mine.read_text() == "my own"
+        assert list(folder_of_mine.iterdir()) == []
 
 
 def test_a_checkpoint_that_is_none_is_passed_over_for_a_sound_one(tmp_path: Path) -> None:

@@ -46,3 +46,25 @@ def test_a_damaged_file_is_an_error_that_names_it(tmp_path: Path, text: str) -> 
 def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="holds no key"):
         read_public("--curve-server-key", tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o660])
+def test_a_secret_file_that_others_may_read_is_refused_with_the_command_that_mends_it(
+    tmp_path: Path, mode: int
+) -> None:
+    _, secret = write_pair(tmp_path, "me")
+    secret.chmod(mode)
+    with pytest.raises(SettingsError, match=f"--curve-secret {secret}: .*mode {mode:04o}.*chmod 600 {secret}"):
+        read_pair("--curve-secret", secret)
+    secret.chmod(0o400)
+    read_pair("--curve-secret", secret)
+
+
+def test_a_secret_file_that_another_user_owns_is_that_users_affair(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container engine mounts secrets so."""
+    _, secret = write_pair(tmp_path, "me")
+    secret.chmod(0o444)
+    monkeypatch.setattr("os.getuid", lambda: secret.stat().st_uid + 1)
+    read_pair("--curve-secret", secret)

@@ -197,15 +197,16 @@ def test_early_checkpoints_are_not_written_too_often(plan: CheckpointSchedule, l
 def early_checkpoints(*, pushes_a_second: int, budget: int, write_seconds: float, seconds: int = 60) -> float:
     """How many are begun, to how many there must be: one worker asks while half of what it can keep is full."""
     plan, ledger = CheckpointSchedule(3600.0, saved_version=0, now=0.0), Ledger(window=8)
-    account = ledger.open("a", OPENED)
+    ledger.open("a", OPENED)
     begun, complete_at = 0, math.inf
     for hundredth in range(100 * seconds):
         now = hundredth / 100
         if hundredth % (100 // pushes_a_second) == 0:
-            ledger.settle("a", account.through + 1)
+            ledger.settle("a", ledger.accounts["a"].through + 1)
         if now >= complete_at:
             plan.completed(ledger)
             complete_at = math.inf
+        account = ledger.accounts["a"]
         if hundredth % 25 == 0 and account.through - account.durable > budget / 2:
             plan.hurry_for("a", account)
         if plan.is_due(account.through, now=now):
@@ -225,11 +226,11 @@ def test_a_resend_buffer_that_stays_full_brings_the_next_checkpoint_at_once(
     plan: CheckpointSchedule, ledger: Ledger
 ) -> None:
     plan.started(Content(5, ledger.record()), now=START)
-    account = ledger.accounts["a"]
     for sequence in range(4, 11):
         ledger.settle("a", sequence)
-    plan.hurry_for("a", account)
+    plan.hurry_for("a", ledger.accounts["a"])
     plan.completed(ledger)
+    account = ledger.accounts["a"]
     assert (account.through, account.durable) == (10, 3)
     assert plan.is_due(6, now=START + HURRY_SECONDS)
 
@@ -238,9 +239,9 @@ def test_a_checkpoint_that_lacks_a_worker_does_not_count_for_its_hurry(
     plan: CheckpointSchedule, ledger: Ledger
 ) -> None:
     plan.started(Content(5, ledger.record()), now=START)
-    newcomer = ledger.open("b", OPENED)
+    ledger.open("b", OPENED)
     ledger.settle("b", 1)
-    plan.hurry_for("b", newcomer)
+    plan.hurry_for("b", ledger.accounts["b"])
     plan.completed(ledger)
     assert plan.is_due(6, now=START + HURRY_SECONDS)
 

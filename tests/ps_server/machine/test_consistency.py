@@ -1,6 +1,7 @@
 """Which pushes wait for which: bounded lead, bounded lateness, rounds. The weights are sums of integers and exact."""
 
 import random
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,9 +9,12 @@ import pytest
 
 from ps_common.protocol import messages
 from ps_common.protocol.messages import Settlement, settlement_of
+from ps_common.settings.run_spec import Consistency
+from ps_server.machine.consistency import ConsistencyGate, WaitingPush
 from ps_server.machine.membership import Membership
 from ps_server.state.effects import Effect, LogLine
 from tests.ps_server.transcripts import LEASE_SECONDS, Transcript, encoded, sends
+from tests.rows import row
 
 Answers = list[tuple[str, int, str]]  # worker, sequence, verdict
 
@@ -60,6 +64,78 @@ def test_pushes_that_their_worker_gives_up_take_no_memory_and_are_not_applied() 
 
 
 # -- cost -------------------------------------------------------------------------------------------------------------
+
+
+def calls_of_a_push(rule: str, workers: int, *, others_wait: bool) -> int:
+    """
+    The calls that a push of the last worker makes in the gate. The first worker pushes nothing, so that all others
+    have a push that waits, or has just been settled.
+    """
+    settings = Consistency(rule=rule, slack=2 if others_wait else 1000)  # type: ignore[arg-type]
+    gate = ConsistencyGate(settings, lambda _: 0, budget_bytes=10**9)
+    members = Membership(LEASE_SECONDS, now=0.0)
+    names = [f"w{number}" for number in range(workers)]
+    for number, name in enumerate(names):
+        hello = messages.Hello(request=1, worker_id=name, secret="s" * 32, protocols=(1, 1), incarnation=1)
+        members.join(hello, name.encode(), number=number, now=0.0)
+        gate.pulled(name, 1)
+    version = 1
+
+    def settle() -> None:
+        nonlocal version
+        while together := gate.next(members, epoch=7, version=version):
+            version += 1
+            for one in together:
+                gate.settled(one, epoch=7, version=version)
+
+    def arrives(name: str, sequence: int) -> None:
+        member = members.living(name)
+        assert member is not None
+        message = messages.Push(
+            request=1, sequence=sequence, computed_on=version, epoch=7, schema_hash="s", weight_codec="float32"
+        )
+        gate.admit(WaitingPush(member, member.peer, message, (), 4), is_alive=members.is_alive)
+        settle()
+
+    for sequence in range(1, 5 if others_wait else 2):
+        for name in names[1:-1]:
+            arrives(name, sequence)
+    if others_wait:
+        assert all(gate.has_waiting(name) for name in names[1:-1])
+        for sequence in range(1, 4):
+            arrives(names[-1], sequence)
+    calls = [0]
+
+    def count(*_: object) -> None:
+        calls[0] += 1
+
+    sys.setprofile(count)
+    try:
+        arrives(names[-1], 9)
+    finally:
+        sys.setprofile(None)
+    return calls[0]
+
+
+@pytest.mark.parametrize("others_wait", [False, True])
+@pytest.mark.parametrize("rule", ["ssp", "paced"])
+def test_a_push_is_judged_without_a_look_at_each_worker(rule: str, others_wait: bool) -> None:
+    few, many = (calls_of_a_push(rule, workers, others_wait=others_wait) for workers in (10, 100))
+    assert many <= 1.5 * few
+
+
+def test_the_gate_remembers_living_workers_alone() -> None:
+    """Of every name that ever pulled it kept a version, under any rule."""
+    for rule in ("async", "ssp", "paced", "sync"):
+        with row(rule):
+            server = a_server(rule, workers=("a",))
+            for number in range(50):
+                server.now += 10.0
+                server.hello(f"w{number}")
+                server.pull(f"w{number}")
+                server.goodbye(f"w{number}")
+            server.after(LEASE_SECONDS)
+            assert len(list(server.machine.pushes.gate._has)) <= 1
 
 
 @pytest.mark.parametrize("rule", ["ssp", "sync"])

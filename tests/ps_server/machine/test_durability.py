@@ -141,5 +141,5 @@ def test_replies_and_welcome_tell_the_lives_of_the_server_apart(server: Transcri
     checkpoint = server.save()
     run = restored_run(checkpoint.vectors, checkpoint.record, epoch=EPOCH + 1)
     again = Transcript(run, epoch=EPOCH + 1)
-    welcome = again.hello("b")
+    welcome = again.hello("a")
     assert (welcome.run_id, welcome.epoch) == (RUN_ID, EPOCH + 1)

@@ -256,6 +256,8 @@ def test_a_failed_checkpoint_is_reported_to_the_requester_and_training_goes_on(s
     assert server.push("a", 2).verdict == "applied"
     assert server.machine.status(now=server.now).checkpoint_failures == 1
     assert only(SaveCheckpoint, server.after(CHECKPOINT_SECONDS)).record.version == 3
+    again = LogLine("checkpoints can be written again: version 3 saved as here")
+    assert only(LogLine, server.machine.checkpoint_saved("here")) == again
 
 
 def test_there_is_nothing_to_save_before_the_seed(empty: Transcript) -> None:

@@ -142,7 +142,7 @@ def test_a_run_counts_no_more_steps_than_a_checkpoint_can_keep() -> None:
 
 def test_steps_of_discarded_pushes_make_no_counter_that_a_checkpoint_cannot_keep() -> None:
     server = Transcript.seeded()
-    server.run.ledger.accounts["a"].unplayed = MOST - 5
+    server.run.ledger.change("a", unplayed=MOST - 5)
     assert server.push("a", 1, [1, 1], steps=20).code == "wrong_size"
     assert reads_back(server)
 

@@ -13,6 +13,7 @@ from ps_common.protocol.names import MOST
 from ps_common.protocol.record import record_from_json, record_to_json
 from ps_common.release import release
 from ps_server.machine.admission import FURTHEST
+from ps_server.machine.membership import SILENT_SECONDS
 from ps_server.machine.phases import Sender
 from tests.ps_server.transcripts import (
     LEASE_SECONDS,
@@ -179,6 +180,16 @@ def test_a_name_stays_with_the_key_that_was_the_first_to_use_it(server: Transcri
     refused = said(again, STOLEN, again.hello_of("c", process=3), "key 2")
     assert isinstance(refused, messages.Refused)
     assert refused.code == "not_yours", "the checkpoint knows the key"
+
+
+def test_a_name_is_free_for_another_key_when_its_worker_was_silent_for_a_day(server: Transcript) -> None:
+    assert isinstance(said(server, "c", server.hello_of("c"), "key 1"), Welcome)
+    server.after(SILENT_SECONDS)
+    assert isinstance(said(server, "another", server.hello_of("c", process=2), "key 2"), Welcome)
+    for thief in (server.hello_of("c"), server.hello_of("c", process=3)):
+        refused = said(server, STOLEN, thief, "key 1")
+        assert isinstance(refused, messages.Refused)
+        assert refused.code == "not_yours"
 
 
 def test_a_name_from_before_the_lock_belongs_to_the_first_key(server: Transcript) -> None:

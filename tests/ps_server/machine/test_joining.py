@@ -11,6 +11,7 @@ from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_common.release import release
 from ps_common.settings.run_settings import run_for_peers
 from ps_server.machine import admission
+from ps_server.machine.membership import SILENT_SECONDS
 from ps_server.machine.phases import ANYBODY, Phase, Sender
 from ps_server.replication.standby_copy import Repetition
 from ps_server.state import ledger
@@ -25,6 +26,7 @@ from tests.ps_server.transcripts import (
     a_run,
     encoded,
     notes,
+    restored_run,
     sends,
 )
 from tests.rows import row
@@ -242,9 +244,12 @@ def test_names_without_a_push_take_no_place_of_workers(server: Transcript, monke
     assert numbers[0] == numbers[1]
 
 
-def test_a_name_of_which_a_push_was_applied_is_kept_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_of_which_a_push_was_applied_is_kept_while_its_worker_may_come_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Else its first process could come back, and its pushes be applied again."""
     monkeypatch.setattr(ledger, "MOST_IDLE", 0)
+    monkeypatch.setattr(ledger, "MOST_KEPT", 0)
     server = Transcript.seeded(workers=("a",))
     server.push("a", 1)
     server.goodbye("a")
@@ -254,6 +259,44 @@ def test_a_name_of_which_a_push_was_applied_is_kept_for_good(monkeypatch: pytest
         server.hello(f"name-{number}")
         server.goodbye(f"name-{number}")
     assert server.refusal("a again", server.hello_of("a", incarnation=1)).code == "superseded"
+
+
+@pytest.mark.parametrize("is_resumed", [False, True])
+def test_a_process_that_was_forgotten_is_superseded_and_the_next_one_of_its_name_begins_anew(
+    monkeypatch: pytest.MonkeyPatch, is_resumed: bool
+) -> None:
+    """Its push would be applied a second time; a process of a name that nobody had used is welcome as ever."""
+    monkeypatch.setattr(ledger, "MOST_KEPT", 0)
+    server = Transcript.seeded(workers=("a", "b"))
+    for worker in ("a", "b"):
+        assert server.push(worker, 1).verdict == "applied"
+    server.goodbye("a")
+    for _ in range(2):
+        server.now += SILENT_SECONDS
+        server.heartbeat("b")
+        server.hello("new")
+    assert server.run.ledger.accounts.keys() == {"b", "new"}
+    if is_resumed:
+        saved = server.save_and_complete()
+        server = Transcript(restored_run(saved.vectors, saved.record, epoch=EPOCH + 1))
+    refused = server.refusal("a again", server.hello_of("a", incarnation=1))
+    assert (refused.code, "start it anew" in refused.reason) == ("superseded", True)
+    assert server.hello("a", process=2, peer="a anew").incarnation == 2
+    assert server.push("a anew", 1).verdict == "applied"
+
+
+def test_a_run_that_had_as_many_workers_as_it_can_hold_takes_new_ones_after_a_day(
+    server: Transcript, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger, "MOST_KEPT", 2)
+    monkeypatch.setattr(admission, "MAX_WORKERS", 2)
+    for worker in ("a", "b"):
+        server.push(worker, 1)
+    assert server.refusal("c", server.hello_of("c")).code == "too_many_workers"
+    server.now += SILENT_SECONDS
+    server.heartbeat("b")
+    server.hello("c")
+    assert server.run.ledger.accounts.keys() == {"b", "c"}
 
 
 def test_one_connection_or_key_brings_so_many_new_names_and_the_others_join(

@@ -46,16 +46,6 @@ def test_a_lease_ends_after_silence_longer_than_itself(members: Membership) -> N
     assert alive(members) == ["b"]
 
 
-def test_while_nobody_listened_no_lease_ran(members: Membership) -> None:
-    join(members, "a", b"1", now=100)
-    join(members, "b", b"2", now=109.9)
-    members.prolong(9.0, now=110)
-    assert members.expire(now=113.9) == []
-    assert [member.worker_id for member in members.expire(now=114.1)] == ["a"]
-    assert members.expire(now=115) == [], "nobody is heard in the future"
-    assert [member.worker_id for member in members.expire(now=115.1)] == ["b"]
-
-
 def test_an_ended_lease_is_reported_once(members: Membership) -> None:
     join(members, "a", b"1", now=100)
     assert len(members.expire(now=200)) == 1

@@ -263,7 +263,7 @@ def test_a_worker_that_is_gone_holds_up_nobody(server: Transcript) -> None:
 
 
 def test_a_report_is_counted_once(server: Transcript) -> None:
-    server.run.ledger.accounts["a"].unplayed = 900
+    server.run.ledger.change("a", unplayed=900)
     report = messages.Report(request=50, sequence=1, episodes=(messages.Episode(21.0, 900),), meters={"loss": 0.5})
     for _ in range(3):
         assert server.answer(messages.Noted, "a", report) == messages.Noted(request=50, sequence=1, first=True)

@@ -1,10 +1,11 @@
 """Event files, read by TensorBoard's own reader and by hand."""
 
 import io
+import random
 import struct
 import subprocess
 import sys
-import time
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -17,10 +18,11 @@ from tensorboard.backend.event_processing.event_accumulator import (
     TENSORS,
     EventAccumulator,
 )
-from tensorboardX.proto.event_pb2 import Event
+from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.record_writer import masked_crc32c
 
 from ps_common.run_folder.paths import TENSORBOARD
+from ps_server.records import tensorboard
 from ps_server.records.tensorboard import EventFile
 from tests.rows import row
 
@@ -93,8 +95,9 @@ def test_a_histogram_counts_every_value(tmp_path_factory: pytest.TempPathFactory
 def test_the_file_is_an_event_file(tmp_path: Path) -> None:
     file = EventFile(tmp_path)
     file.add([("Perf/Reward", 1.5), ("Perf/Length", 7.0)], global_steps=2**40)
-    first, second = events_in(tmp_path)  # before it is closed
+    first, start, second = events_in(tmp_path)  # before it is closed
     assert first.file_version == "brain.Event:2"
+    assert (start.step, start.session_log.status) == (2**40, SessionLog.START)
     assert (second.step, scalars_of(second)) == (2**40, {"Perf/Reward": 1.5, "Perf/Length": 7.0})
     assert 0 <= second.wall_time - first.wall_time < 60
     file.close()
@@ -108,10 +111,48 @@ def test_a_resumed_run_adds_a_file(tmp_path: Path) -> None:
     assert [point.step for point in loaded(tmp_path).Scalars("Perf/Reward")] == [1, 2]
 
 
+def test_a_curve_never_goes_back_however_often_and_wherever_a_run_is_resumed(tmp_path: Path) -> None:
+    """Of each T TensorBoard shows what came last, whatever the tag and the kind of its values."""
+    drawn = random.Random(1)
+    kept: dict[str, dict[int, float]] = defaultdict(dict)
+    for _ in range(12):
+        T = drawn.choice([0, *kept["Perf/Reward"]])
+        kept = defaultdict(dict, {tag: {at: one for at, one in was.items() if at <= T} for tag, was in kept.items()})
+        file = EventFile(tmp_path)
+        file.begin_session(T + 1)
+        for _ in range(drawn.randint(0, 9)):
+            T += 1000
+            for tag in drawn.sample(["Perf/Reward", "logged/mine", "Returns", "Game"], 3):
+                value = drawn.random()
+                gif = a_gif(width=10 + int(20 * value))
+                file.add([(tag, {"Returns": [value], "Game": gif}.get(tag, value))], global_steps=T)
+                kept[tag][T] = value
+        file.close()
+        reader = loaded(tmp_path)
+        for tag in ("Perf/Reward", "logged/mine"):
+            points = reader.Scalars(tag) if kept[tag] else []
+            assert [point.step for point in points] == list(kept[tag])
+            assert [point.value for point in points] == pytest.approx(list(kept[tag].values()))
+        for tag, read in (("Returns", reader.Histograms), ("Game", reader.Images)):
+            assert [point.step for point in (read(tag) if kept[tag] else [])] == list(kept[tag])
+
+
+def test_a_run_that_goes_back_while_it_runs_begins_its_curves_anew_there(tmp_path: Path) -> None:
+    """As after weights that were lost; another session is not needed for a second tag of the same T."""
+    file = EventFile(tmp_path)
+    for step in (1000, 2000, 3000, 2000, 2000, 4000):
+        file.add([("Perf/Reward", float(step))], global_steps=step)
+        file.add([("Perf/Length", float(step))], global_steps=step)
+    file.close()
+    for tag in ("Perf/Reward", "Perf/Length"):
+        assert [point.step for point in loaded(tmp_path).Scalars(tag)] == [1000, 2000, 4000]
+
+
 FULL_FOR_A_WHILE = """
 import resource, sys
 from pathlib import Path
 from ps_common.run_folder.paths import TENSORBOARD
+from ps_server.records import tensorboard
 from ps_server.records.tensorboard import EventFile
 
 folder = Path(sys.argv[1])
@@ -137,9 +178,7 @@ def test_a_disk_that_was_full_for_a_while_costs_those_points_alone(tmp_path: Pat
 def test_a_full_disk_is_reported_once_and_ends_no_run(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(time, "time_ns", lambda: 1)
-    (tmp_path / TENSORBOARD).mkdir()
-    (tmp_path / TENSORBOARD / "events.out.tfevents.1").symlink_to("/dev/full")
+    monkeypatch.setattr(tensorboard, "opened_to_write", lambda _: open("/dev/full", "r+b"))  # noqa: SIM115
     file = EventFile(tmp_path)
     for step in range(10):
         file.add([("Perf/Reward", 0.0)], global_steps=step)

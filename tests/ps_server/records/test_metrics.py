@@ -146,3 +146,12 @@ def test_the_last_row_is_found_behind_many_workers(tmp_path: Path) -> None:
     assert row is not None
     assert (row.global_steps, row.workers, row.time) == (7, (), 2.5)
     assert rows(tmp_path, WORKERS)[-1]["meters"] == {"loss": 1.5}
+
+
+def test_the_last_row_has_the_meters_of_the_workers_that_have_left(tmp_path: Path) -> None:
+    """A program that judges a run at its end finds them; while a run goes on without workers it has none."""
+    add(tmp_path, a_status(workers=(a_worker("a", loss=1.0), a_worker("b", loss=3.0))), a_status())
+    assert [row["meters"] for row in rows(tmp_path)] == [{"loss": 2.0}, {}, {"loss": 2.0}]
+    (tmp_path / METRICS).unlink()
+    add(tmp_path, a_status())
+    assert [row["meters"] for row in rows(tmp_path)] == [{}, {}]

@@ -35,7 +35,7 @@ def test_a_run_leaves_its_settings_its_episodes_and_its_summaries(tmp_path: Path
     records.close(a_status())
     assert tomllib.loads((tmp_path / "run.toml").read_text())["preset"] == "pong"
     assert [row.episode_return for row in read_episodes(tmp_path)] == [3.0]
-    event = events_in(tmp_path)[1]
+    event = events_in(tmp_path)[2]
     assert event.step == 900
     assert scalars_of(event) == {"Perf/Reward": 3.0, "Perf/Length": 10.0, "Losses/Entropy": 1.0}
     assert not (tmp_path / "endpoint").exists()
@@ -70,16 +70,30 @@ def test_a_run_has_an_event_file_unless_its_settings_forbid_it(tmp_path: Path) -
 def test_a_change_of_other_settings_leaves_the_event_file_as_it_is(tmp_path: Path) -> None:
     specs = [PERF]
     records = RunRecords(tmp_path, lambda: specs[-1], endpoint="host:5555")
-    for schedule in (Schedule(learning_rate=1e-4), Schedule(learning_rate=1e-5)):
-        records.add(a_report(episodes=(Episode(3.0, 10),)))
+    for at, schedule in enumerate((Schedule(learning_rate=1e-4), Schedule(learning_rate=1e-5)), 1):
+        records.add(a_report(global_steps=at, episodes=(Episode(3.0, 10),)))
         specs.append(msgspec.structs.replace(PERF, schedule=schedule))
     specs.append(msgspec.structs.replace(PERF, records=Records(summaries="model")))
-    records.add(a_report(episodes=(Episode(4.0, 10),)))
+    records.add(a_report(global_steps=3, episodes=(Episode(4.0, 10),)))
     records.close(a_status())
     files = list((tmp_path / "tensorboard").iterdir())
     assert len(files) == 2, "one for each style"
     points = {tag: [point.value for point in loaded(tmp_path).Scalars(tag)] for tag in REWARDS}
     assert points == {"Perf/Reward": [3.0], "environment/episode_reward": [4.0]}, "nothing of the first is lost"
+
+
+def test_a_resumed_run_has_the_points_up_to_its_checkpoint_and_those_that_follow(tmp_path: Path) -> None:
+    """Its former life went on to T 10,000; it goes on from T 5,500, and has no point for a while."""
+    for begun, ended in ((0, 10_000), (5_500, 5_500), (5_500, 12_000)):
+        records = RunRecords(tmp_path, lambda: PERF, endpoint="host:5555")
+        records.tick(a_status(global_steps=begun))
+        for T in range(begun + 500, ended + 1, 500):
+            records.add(a_report(updates=T, global_steps=T, minutes=T / 100, meters={"entropy": float(T)}))
+        records.close(a_status(global_steps=ended))
+        points = {point.step: point.value for point in loaded(tmp_path).Scalars("Losses/Entropy")}
+        assert list(points) == sorted(points)
+        assert max(points) == ended
+        assert min(points) == 1000
 
 
 def test_settings_are_written_as_soon_as_a_worker_has_decided_them(tmp_path: Path) -> None:
@@ -113,7 +127,7 @@ def test_what_a_full_disk_has_refused_once_is_written_later(
 ) -> None:
     is_refused = threading.Event()
 
-    def full(*_: Any) -> None:
+    def full(*_: Any, **__: Any) -> None:
         is_refused.set()
         raise OSError(errno.ENOSPC, "No space left on device")
 

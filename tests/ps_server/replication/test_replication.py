@@ -15,9 +15,9 @@ from ps_server.machine.ending import FAREWELL_SECONDS
 from ps_server.machine.phases import ANYBODY, Phase, Sender
 from ps_server.replication.replication import LEASE_SECONDS
 from ps_server.replication.standby_copy import RESEND_SECONDS, SMALL_WINDOW
-from ps_server.state.effects import Effect, Send
+from ps_server.state.effects import Effect, SaveCheckpoint, Send
 from tests.ps_server.standby_transcripts import STANDBY, WithStandby
-from tests.ps_server.transcripts import EPOCH, RUN_ID, Transcript, a_lineage, exits, later, notes, sends
+from tests.ps_server.transcripts import EPOCH, RUN_ID, Transcript, a_lineage, encoded, exits, later, notes, only, sends
 from tests.rows import row
 
 
@@ -56,6 +56,20 @@ def followed_server() -> Primary:
     server.machine.checkpoint_saved("with the standby's address")
     server.followed(state.number, through=state.number)
     return server
+
+
+def test_the_newest_checkpoint_says_whether_the_standby_follows_whenever_that_changes() -> None:
+    """A primary that is restarted alone asks first, if its standby may have been promoted."""
+    server = Primary.seeded(workers=("a", "b"))
+    assert not server.save_and_complete().record.is_followed
+    for request in (1, 2):
+        server.follow(request)
+        saved = only(SaveCheckpoint, server.after(1.0))
+        assert (saved.record.standby, saved.record.is_followed) == (STANDBY, True)
+        server.machine.checkpoint_saved("with the standby")
+        server.after(LEASE_SECONDS + 0.1)
+        server.push("a", server.run.ledger.accounts["a"].through + 1)
+        assert not server.save_and_complete().record.is_followed, "it is gone"
 
 
 def test_a_standby_that_may_take_over_before_the_run_went_back_keeps_pushes_from_being_durable() -> None:
@@ -320,3 +334,18 @@ def test_a_standby_has_a_damaged_state_or_push_sent_again() -> None:
     assert server.standby.run.weights.flat.tolist() == server.run.weights.flat.tolist()
     assert server.standby.status(now=server.now).refused == {"damaged": 4}
     assert len([note for note in notes(server.told) if "damaged" in note]) == 1, "one warning"
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "rmsprop", "adam"])
+def test_the_standby_is_sent_the_very_buffers_of_a_push_which_no_optimizer_changes(optimizer: str) -> None:
+    """A copy of them would cost more than the update."""
+    server = Primary.seeded(workers=("a", "b"), optimizer={"name": optimizer})
+    assert isinstance(server, Primary)
+    (state,) = server.follow()
+    server.followed(state.number)
+    buffers = [bytearray(buffer) for buffer in encoded([1.0, -2.0, 3.0])]
+    before = [bytes(buffer) for buffer in buffers]
+    effects = server.say("a", server.push_of(1), buffers)
+    (send,) = [one for one in sends(effects) if isinstance(one.message, messages.Update)]
+    assert all(sent is buffer for sent, buffer in zip(send.vector, buffers, strict=True))
+    assert buffers == before

@@ -53,10 +53,9 @@ def train(server: WithStandby, sequences: range, seed: int = 0) -> None:
 def state_of(run: TrainingRun, *, now: float) -> Record:
     """All that a checkpoint would keep, but for the clock, for who follows, and for what differs by epoch."""
     record = run.record(now=now)
-    for account in record.ledger.values():
-        account.durable = 0
+    ledger = {name: msgspec.structs.replace(account, durable=0) for name, account in record.ledger.items()}
     progress = msgspec.structs.replace(record.progress, minutes=0.0, best_saved=None)
-    return msgspec.structs.replace(record, progress=progress, standby="", primary="", lineage=LINEAGE)
+    return msgspec.structs.replace(record, progress=progress, ledger=ledger, standby="", primary="", lineage=LINEAGE)
 
 
 def are_alike(one: TrainingRun, other: TrainingRun, *, now: float) -> bool:
@@ -155,6 +154,15 @@ def test_a_standby_that_was_paused_reads_the_primary_first() -> None:
     assert server.standby.server is not None
 
 
+def test_while_a_standby_was_paused_the_promises_of_the_primary_ran_out() -> None:
+    """Its own clock stood still; the primary may have gone on without it."""
+    server = WithStandby.following()
+    server.silence(0.5)
+    assert server.standby.is_complete(now=server.now)
+    server.standby.was_away(LEASE_SECONDS, now=server.now)
+    assert not server.standby.is_complete(now=server.now)
+
+
 def test_a_standby_without_a_state_takes_nothing_over() -> None:
     server = WithStandby.seeded()
     server.silence(10.0)
@@ -191,10 +199,10 @@ def test_nothing_is_durable_at_the_new_server_before_its_own_first_checkpoint() 
     server.ask_standby(server.hello_of("a"))
     assert server.standby.server is not None
     assert server.standby.server.run is not None
-    account = server.standby.server.run.ledger.accounts["a"]
-    assert (account.through, account.durable) == (1, 0)
+    ledger = server.standby.server.run.ledger
+    assert (ledger.accounts["a"].through, ledger.accounts["a"].durable) == (1, 0)
     server.standby.server.checkpoint_saved("here")
-    assert account.durable == 1
+    assert ledger.accounts["a"].durable == 1
 
 
 # -- what it must not lose --------------------------------------------------------------------------------------------

@@ -1,9 +1,11 @@
 """Each push is settled once, in whatever order pushes arrive; and the ledger of a checkpoint."""
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -102,7 +104,7 @@ def test_workers_are_numbered_as_they_come_and_keep_their_numbers() -> None:
 def test_a_newer_incarnation_starts_its_sequences_afresh() -> None:
     """ps-lite's key has no incarnation: the first pushes of a worker that came back are dropped as repetitions."""
     ledger = a_ledger(1, 2, 3)
-    ledger.accounts["a"].reported = 5
+    ledger.change("a", reported=5)
     account = opened(ledger, "a", 2)
     assert (account.incarnation, account.through, account.durable, account.reported) == (2, 0, 0, 0)
     assert standings(ledger, 1) == ["new"]
@@ -181,7 +183,8 @@ def test_durable_marks_never_go_back() -> None:
 def test_a_restored_ledger_knows_what_was_settled_and_all_of_it_is_durable() -> None:
     original = a_ledger(1, 2, 4, incarnation=3)
     opened(original, "b", 5)
-    original.accounts["b"].reported = 6
+    original.change("b", reported=6)
+    original.applied("a")
     ledger = Ledger(WINDOW)
     ledger.restore(read_back(original.record()))
     assert standings(ledger, 1, 2, 3, 4, 5) == ["settled", "settled", "new", "settled", "new"]
@@ -189,15 +192,19 @@ def test_a_restored_ledger_knows_what_was_settled_and_all_of_it_is_durable() -> 
     assert (a.incarnation, a.number, a.durable) == (3, 0, 2)
     assert (b.incarnation, b.number, b.reported) == (5, 1, 6)
     assert opened(ledger, "c", 1).number == 2
-    assert ledger.kept == 2, "pushes of an earlier process may be applied of b, and none of c"
+    assert ledger.kept == 1, "no push of b or c was applied"
 
 
 def test_of_a_restored_ledger_names_without_a_push_can_be_forgotten() -> None:
     original = a_ledger(1)
-    opened(original, "b", 1)
+    original.applied("a")
+    opened(original, "a", 2)
+    opened(original, "b", 2)
+    opened(original, "c", 1)
+    original.forget_before("c", 10)
     ledger = Ledger(WINDOW)
     ledger.restore(read_back(original.record()))
-    assert ledger.kept == 1
+    assert (ledger.kept, original.kept) == (1, 1), "a push of an earlier process named a was applied"
 
 
 def test_what_a_checkpoint_keeps_does_not_change_with_the_ledger() -> None:
@@ -309,3 +316,66 @@ def test_what_is_durable_of_a_process_is_not_of_its_next_incarnation() -> None:
     ledger.mark_durable(saved)
     assert (account.through, account.durable) == (0, 0)
     assert list(ledger.violations()) == []
+
+
+# -- the cost of a checkpoint -----------------------------------------------------------------------------------------
+
+
+def many(count: int) -> Ledger:
+    """So many workers, each with an applied push that is durable."""
+    ledger = Ledger(WINDOW)
+    for number in range(count):
+        opened(ledger, f"w{number}", 1)
+        ledger.settle(f"w{number}", 1)
+        ledger.applied(f"w{number}")
+    ledger.mark_durable(ledger.record())
+    assert not list(ledger.violations())
+    return ledger
+
+
+def replaced(ledger: Ledger, what: Callable[[Ledger], object]) -> int:
+    """How many accounts were made anew meanwhile."""
+    before = ledger.record()
+    what(ledger)
+    return sum(before.get(name) is not account for name, account in ledger.record().items())
+
+
+@pytest.mark.parametrize("count", [10, 1000])
+def test_what_a_checkpoint_costs_depends_on_the_workers_that_pushed_since_the_last_and_not_on_all_names(
+    count: int,
+) -> None:
+    ledger = many(count)
+
+    def between_two_checkpoints(ledger: Ledger) -> None:
+        for worker in ("w1", "w5"):
+            ledger.settle(worker, 2)
+        saved = ledger.record()
+        ledger.settle("w5", 3)
+        ledger.mark_durable(saved)
+
+    assert replaced(ledger, between_two_checkpoints) == 2
+    assert [ledger.accounts[worker].durable for worker in ("w1", "w5", "w7")] == [2, 2, 1]
+    assert ledger._changed == {"w1", "w5"}, "the next look at the invariants looks at no other"
+
+
+# -- what is forgotten ------------------------------------------------------------------------------------------------
+
+
+def test_of_many_names_the_oldest_that_cannot_be_expected_back_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ps_server.state.ledger.MOST_KEPT", 6)
+    ledger = many(8)
+
+    def to_forget() -> list[str]:
+        return ledger.to_forget(lambda _: False, lambda name: name in ("w0", "w2", "w3"))[1]
+
+    assert to_forget() == ["w1"]
+    ledger.open("new", Opened(incarnation=1, proof="p", key="", oldest=1, environments=1, forgotten=("w1",)))
+    assert (ledger.kept, ledger.superseded, "w1" in ledger.accounts) == (7, 1, False)
+    assert to_forget() == ["w4", "w5", "w6", "w7"], "those that are needed are looked at last"
+
+
+def test_a_name_without_a_push_supersedes_nobody_when_it_is_forgotten() -> None:
+    ledger = Ledger(WINDOW)
+    opened(ledger, "idle", 7)
+    ledger.open("new", Opened(incarnation=1, proof="p", key="", oldest=1, environments=1, forgotten=("idle",)))
+    assert ledger.superseded == 0

@@ -12,7 +12,7 @@ from ps_common.run_folder.checkpoint_file import read_checkpoint, write_checkpoi
 from ps_server.machine.phases import Phase
 from ps_server.state.effects import SaveCheckpoint
 from ps_server.state.training_run import PUSH_WINDOW
-from tests.ps_server.transcripts import EPOCH, START, Transcript, restored_run
+from tests.ps_server.transcripts import EPOCH, LEASE_SECONDS, START, Transcript, restored_run
 
 OPTIMIZERS: list[dict[str, Any]] = [{"name": name} for name in ("sgd", "momentum", "rmsprop", "adam")]
 each_optimizer = pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda optimizer: str(optimizer["name"]))
@@ -57,9 +57,9 @@ def test_a_restored_run_equals_the_saved_one_bit_for_bit(optimizer: dict[str, An
     assert vectors.keys() == checkpoint.vectors.keys()
     assert all(torch.equal(vectors[name], kept) for name, kept in checkpoint.vectors.items())
     record = again.run.record(now=START)
-    for account in checkpoint.record.ledger.values():
-        account.durable = account.through
-    assert record == msgspec.structs.replace(checkpoint.record, lineage=record.lineage)
+    accounts = checkpoint.record.ledger.items()
+    ledger = {name: msgspec.structs.replace(account, durable=account.through) for name, account in accounts}
+    assert record == msgspec.structs.replace(checkpoint.record, lineage=record.lineage, ledger=ledger)
 
 
 @each_optimizer
@@ -138,6 +138,7 @@ def test_weights_of_the_former_epoch_are_not_those_of_the_same_version(server: T
 
 def test_numbers_of_workers_outlive_the_server(server: Transcript, tmp_path: Path) -> None:
     again = restored(server.save(), tmp_path)
+    again.after(LEASE_SECONDS + 0.1)
     assert [again.hello(worker).number for worker in ("b", "c", "a")] == [1, 2, 0]
 
 

@@ -38,7 +38,7 @@ def objects(url: str) -> list[str]:
 
 
 def a_file(folder: Path, steps: int, *, name: str = "") -> Path:
-    path = folder / (name or checkpoint_name(steps))
+    path = folder / (name or checkpoint_name(steps, 1))
     folder.mkdir(exist_ok=True)
     write_checkpoint(path, {"weights": torch.full((3,), float(steps))}, a_record(steps=steps))
     return path
@@ -116,11 +116,11 @@ def test_the_newest_are_kept_and_those_kept_apart_and_one_best(url: str, tmp_pat
         put(first, a_file(tmp_path, steps), FIRST, keep=2, best=True, milestone=milestone_name(steps))
     put(second, a_file(tmp_path, 25), SECOND, keep=2, best=True)
     assert objects(url) == [
-        f"0/{checkpoint_name(30)}",
+        f"0/{checkpoint_name(30, 1)}",
         *(f"0/{milestone_name(steps)}" for steps in (20, 30)),
         "0/lineage.json",
         f"1/{BEST}",
-        f"1/{checkpoint_name(25)}",
+        f"1/{checkpoint_name(25, 1)}",
         "1/lineage.json",
     ]
 
@@ -134,8 +134,8 @@ def test_a_damaged_checkpoint_is_set_aside_in_the_store_and_the_one_before_it_co
     damaged.write_bytes(content)
     put(store, damaged, FIRST)
     assert fetched(a_store(url), tmp_path / "new") == [10]
-    assert f"0/{checkpoint_name(20)}{ASIDE}" in objects(url)
-    assert f"0/{checkpoint_name(20)}" not in objects(url)
+    assert f"0/{checkpoint_name(20, 1)}{ASIDE}" in objects(url)
+    assert f"0/{checkpoint_name(20, 1)}" not in objects(url)
 
 
 def test_newer_checkpoints_of_the_folder_are_kept_only_if_nobody_has_served_since(url: str, tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_newer_checkpoints_of_the_folder_are_kept_only_if_nobody_has_served_sinc
     a_file(folder, 30)
     assert fetched(a_store(url), folder, is_ours=True) == [30], "the store has failed since, and the disk is here"
     assert fetched(a_store(url), folder, is_ours=False) == [10]
-    assert (folder / f"{checkpoint_name(30)}{ASIDE}").exists()
+    assert (folder / f"{checkpoint_name(30, 1)}{ASIDE}").exists()
 
 
 def test_a_store_without_checkpoints_is_an_error_that_names_it(url: str, tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_a_failing_store_is_reported_with_its_reason_and_the_next_checkpoint_is_
     monkeypatch.setattr(object_store.ObjectStore, "upload", refuses)
     assert written(1).error == "s3://bucket: 503 Slow Down"
     monkeypatch.undo()
-    assert written(2) == Written(f"{url}/lives/{FIRST.life:09d}/{checkpoint_name(2)}")
+    assert written(2) == Written(f"{url}/lives/{FIRST.life:09d}/{checkpoint_name(2, 1)}")
     a_store(url).claim(SECOND)
     assert written(3).replaced_in == SECOND.epoch
     assert writer.close(within_seconds=PATIENCE_SECONDS)

@@ -1,9 +1,11 @@
 """The writer's thread and its folder: which checkpoints are kept and found, and the effect of a broken disk."""
 
 import contextlib
+import dataclasses
 import logging
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import threading
@@ -11,12 +13,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 import torch
 
 from ps_common.errors import CheckpointError
 from ps_common.run_folder.checkpoint_file import read_checkpoint
-from ps_common.run_folder.paths import BEST, WRITING
+from ps_common.run_folder.checkpoint_folder import newest_first
+from ps_common.run_folder.paths import BEST, WRITING, checkpoint_name
 from ps_server.state.effects import SaveCheckpoint
 from ps_server.storage.checkpoint_writer import CheckpointWriter, Written
 from ps_server.storage.earlier_life import newest_checkpoint
@@ -39,8 +43,8 @@ def a_checkpoint(
     return SaveCheckpoint(vectors, record, global_steps=steps, best=best, keep=keep, milestone=milestone)
 
 
-def file_name(steps: int) -> str:
-    return f"checkpoint-{steps:012d}.safetensors"
+def file_name(steps: int, version: int = 1) -> str:
+    return checkpoint_name(steps, version)
 
 
 @pytest.fixture
@@ -106,6 +110,26 @@ def test_the_newest_checkpoints_are_kept_as_many_as_the_run_says(
     assert names(folder) == [file_name(steps) for steps in all_steps[-keep:]]
 
 
+@pytest.mark.parametrize("steps_of_a_push", [0, 7])
+def test_so_many_are_kept_whether_pushes_count_steps_or_not(
+    writer: CheckpointWriter, folder: Path, steps_of_a_push: int
+) -> None:
+    """T stands still where a client counts no steps: each file would have replaced the one before it."""
+    write(writer, *(a_checkpoint(steps_of_a_push * version, version=version, keep=5) for version in range(1, 9)))
+    kept = [read_checkpoint(path)[1].version for path in newest_first(folder)]
+    assert kept == [8, 7, 6, 5, 4]
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o027, 0o077])
+def test_the_umask_decides_who_may_read_a_checkpoint(folder: Path, umask: int) -> None:
+    with contextlib.ExitStack() as stack:
+        stack.callback(os.umask, os.umask(umask))
+        writer = CheckpointWriter(folder)
+        write(writer, a_checkpoint(1, best=True, milestone=3), a_checkpoint(2))
+        writer.close()
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o666 & ~umask}
+
+
 def test_milestones_are_kept_apart_from_the_newest_checkpoints(writer: CheckpointWriter, folder: Path) -> None:
     milestones = {1: 250, 3: 501, 4: 750}
     write(writer, *[a_checkpoint(steps, keep=2, milestone=milestones.get(steps)) for steps in range(1, 9)])
@@ -129,7 +153,7 @@ def test_a_better_checkpoint_replaces_the_best(writer: CheckpointWriter, folder:
 def test_the_best_outlives_another_checkpoint_of_the_same_step(writer: CheckpointWriter, folder: Path) -> None:
     write(writer, a_checkpoint(2, best=True), a_checkpoint(2, version=3))
     assert read_checkpoint(folder / BEST)[1].version == 1
-    assert read_checkpoint(folder / file_name(2))[1].version == 3
+    assert read_checkpoint(folder / file_name(2, version=3))[1].version == 3
 
 
 def test_the_thread_writes_every_checkpoint_before_it_ends(folder: Path) -> None:
@@ -166,7 +190,9 @@ def test_a_refused_checkpoint_leaves_the_older_ones_and_nothing_half_written(
 
 def test_a_checkpoint_that_cannot_be_encoded_is_reported_too(writer: CheckpointWriter, folder: Path) -> None:
     """The server waits for the outcome of each checkpoint, at the latest when it exits."""
-    (failed,) = write(writer, a_checkpoint(1, version=object()))  # type: ignore[arg-type]
+    checkpoint = a_checkpoint(1)
+    record = msgspec.structs.replace(checkpoint.record, standby=object())
+    (failed,) = write(writer, dataclasses.replace(checkpoint, record=record))
     assert "object" in failed.error
     assert write(writer, a_checkpoint(2)) == [Written(str(folder / file_name(2)))]
 
@@ -271,7 +297,8 @@ from tests.records import a_record
 
 record = a_record(2**23)
 while True:
-    write_checkpoint(Path(sys.argv[1]) / f"checkpoint-{7:012d}.safetensors", {"weights": torch.ones(2**23)}, record)
+    name = "checkpoint-000000000007-000000000001.safetensors"
+    write_checkpoint(Path(sys.argv[1]) / name, {"weights": torch.ones(2**23)}, record)
 """
 
 

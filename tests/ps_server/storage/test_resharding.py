@@ -1,7 +1,9 @@
 """The folder of a shard: named by that of its run or by itself, and never taken for that of the whole run."""
 
+import itertools
 import secrets
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import fsspec
@@ -15,7 +17,7 @@ from ps_common.program.flags import parse_with_run
 from ps_common.protocol.lineage import Lineage, Shard
 from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_common.run_folder.checkpoint_file import read_checkpoint, write_checkpoint
-from ps_common.run_folder.paths import CHECKPOINTS, checkpoint_name, shard_folder
+from ps_common.run_folder.paths import BEST, CHECKPOINTS, checkpoint_name, shard_folder
 from ps_common.run_folder.trained import trained_as, trained_in
 from ps_common.settings.run_settings import run_for_peers
 from ps_rl.run import Run
@@ -29,6 +31,7 @@ from ps_server.storage.resharding import check_no_others, folder_of_shard, resha
 from ps_server.storage.run_storage import RunStorage
 from rl_cluster.settings import ClusterSettings
 from tests.ps_server.transcripts import a_run
+from tests.rows import row
 
 WHOLE = Schema([TensorSpec("w", (8,))])
 
@@ -47,7 +50,7 @@ def a_sharded_run(folder: Path, of: int, *, steps: int = 0, best_saved: float | 
         run.seed(schema, torch.full((schema.size,), float(number)))
         run.progress.global_steps = run.progress.updates = steps
         run.progress.best_mean = run.progress.best_saved = best_saved
-        path = shard_folder(folder, number, of) / CHECKPOINTS / checkpoint_name(steps)
+        path = shard_folder(folder, number, of) / CHECKPOINTS / checkpoint_name(steps, 1)
         path.parent.mkdir(parents=True)
         write_checkpoint(path, run.weights.vectors(), run.record(now=0.0))
         write_lineage(path.parent.parent, lineage)
@@ -70,7 +73,7 @@ def test_the_folder_of_a_shard_means_that_shard_of_its_run(tmp_path: Path, place
     run = a_sharded_run(tmp_path / "run", 2)
     own = run / "shard-2-of-2"
     assert join(own, place) == own == join(run, place_of(2, 2))
-    assert [path.name for path in (own / CHECKPOINTS).glob("*.safetensors")] == [checkpoint_name(0)]
+    assert [path.name for path in (own / CHECKPOINTS).glob("*.safetensors")] == [checkpoint_name(0, 1)]
 
 
 @pytest.mark.parametrize("place", [place_of(1, 2), place_of(2, 4), place_of(1, 1)])
@@ -98,13 +101,13 @@ def test_an_empty_folder_of_a_shard_begins_with_the_run_when_its_place_is_given(
     with pytest.raises(SettingsError, match=r"shard-2-of-2: has no checkpoint.*--shard and --shards"):
         join(own, None)
     assert join(own, place_of(2, 2)) == own
-    assert (own / CHECKPOINTS / checkpoint_name(100)).exists()
+    assert (own / CHECKPOINTS / checkpoint_name(100, 1)).exists()
 
 
 def test_a_new_shard_has_no_best_checkpoint_yet(tmp_path: Path) -> None:
     """Its folder has none: it stayed so until the mean return of the old one was beaten."""
     run = a_sharded_run(tmp_path / "run", 2, best_saved=20.0)
-    _, record = read_checkpoint(join(run, place_of(1, 4)) / CHECKPOINTS / checkpoint_name(0))
+    _, record = read_checkpoint(join(run, place_of(1, 4)) / CHECKPOINTS / checkpoint_name(0, 1))
     assert record.progress.best_saved is None
     assert record.progress.best_mean == 20.0
 
@@ -139,6 +142,68 @@ def test_shards_in_a_store_are_played_as_one(tmp_path: Path) -> None:
         trained_in(f"{url}/shard-2-of-4")
 
 
+MOMENTS = (100, 2_000, 4_000, 6_000)  # T of the checkpoints of each shard
+
+
+def moments_of_shards(folder: Path, best: Sequence[int | None]) -> Path:
+    """A run whose weights are the T of their moments, with these best checkpoints (None: none, 0: a torn one)."""
+    for number, steps in enumerate(best, 1):
+        for moment in MOMENTS:
+            a_run_of_a_shard(folder, number, len(best), moment)
+        checkpoints = shard_folder(folder, number, len(best)) / CHECKPOINTS
+        if steps:
+            shutil.copy(checkpoints / checkpoint_name(steps), checkpoints / BEST)
+        elif steps == 0:
+            (checkpoints / BEST).write_bytes(b"torn")
+    return folder
+
+
+def a_run_of_a_shard(folder: Path, number: int, of: int, moment: int) -> None:
+    lineage = Lineage.begun(f"{number:016x}", secret="s", draw=1, shard=place_of(number, of))
+    run = TrainingRun(a_run(), lineage)
+    run.first_shard = f"{1:016x}"
+    schema = WHOLE.of_shard(number, of)
+    run.seed(schema, torch.full((schema.size,), float(moment)))
+    run.progress.global_steps = run.progress.updates = moment
+    record = run.record(now=0.0)
+    record = msgspec.structs.replace(record, progress=msgspec.structs.replace(record.progress, minutes=moment / 100))
+    path = shard_folder(folder, number, of) / CHECKPOINTS / checkpoint_name(moment)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_checkpoint(path, run.weights.vectors(), record)
+    write_lineage(path.parent.parent, lineage)
+
+
+@pytest.mark.parametrize("is_stored", [False, True], ids=["folder", "store"])
+def test_the_best_weights_of_shards_are_of_one_moment_wherever_a_kill_has_come(tmp_path: Path, is_stored: bool) -> None:
+    """Of each shard its own best may be missing, torn, of another moment, or of one that nobody else has any more."""
+    for best in itertools.product((None, 0, 2_000, 6_000), repeat=2):
+        with row(best):
+            run = moments_of_shards(tmp_path / "-".join(map(str, best)), best)
+            trained = trained_in(_stored(run) if is_stored else run)
+            moment = best[0] or MOMENTS[-1]
+            assert trained.weights.tolist() == [float(moment)] * 8
+    run = moments_of_shards(tmp_path / "pruned", (2_000, 6_000))
+    for moment in (100, 2_000, 4_000):
+        (run / "shard-2-of-2" / CHECKPOINTS / checkpoint_name(moment)).unlink()
+    trained = trained_in(_stored(run) if is_stored else run)
+    assert trained.weights.tolist() == [6_000.0] * 8, "no other shard has anything near the best of the first"
+
+
+def _stored(run: Path) -> str:
+    url = f"memory://{secrets.token_hex(8)}/run"
+    files = fsspec.filesystem("memory")
+    for folder in run.iterdir():
+        lineage = read_lineage(folder)
+        assert lineage is not None
+        store = CheckpointStore(f"{url}/{folder.name}", flag="--checkpoint-dir")
+        names = [
+            store.put(one, lineage, best=False, milestone="", keep=5) for one in sorted(folder.rglob("checkpoint-*"))
+        ]
+        if (best := folder / CHECKPOINTS / BEST).exists():
+            files.pipe_file(f"{names[0].rpartition('/')[0]}/{BEST}", best.read_bytes())
+    return url
+
+
 def test_whoever_needs_the_whole_run_refuses_the_folder_of_a_shard_with_that_of_the_run(tmp_path: Path) -> None:
     run = a_sharded_run(tmp_path / "run", 2)
     own = run / "shard-2-of-2"
@@ -150,7 +215,7 @@ def test_whoever_needs_the_whole_run_refuses_the_folder_of_a_shard_with_that_of_
     with pytest.raises(SettingsError, match=f"^{said}"):
         Run.open(own)
     with pytest.raises(CheckpointError, match="is of one of 2 shards alone; give the folder of their run"):
-        trained_as(own / CHECKPOINTS / checkpoint_name(0))
+        trained_as(own / CHECKPOINTS / checkpoint_name(0, 1))
     assert trained_in(run).weights.tolist() == [1.0] * 4 + [2.0] * 4
 
 
@@ -218,7 +283,7 @@ def test_an_old_shard_in_a_store_adds_no_durable_checkpoint_once_the_new_ones_ha
         assert lineage is not None
         store = CheckpointStore(f"{url}/{own.name}", flag="--checkpoint-dir")
         with pytest.raises(Replaced):
-            store.put(own / CHECKPOINTS / checkpoint_name(0), lineage, best=False, milestone="", keep=5)
+            store.put(own / CHECKPOINTS / checkpoint_name(0, 1), lineage, best=False, milestone="", keep=5)
 
 
 def test_a_checkpoint_of_another_format_in_a_store_is_not_passed_over_and_a_damaged_one_is_named(
@@ -226,13 +291,13 @@ def test_a_checkpoint_of_another_format_in_a_store_is_not_passed_over_and_a_dama
 ) -> None:
     run = a_sharded_run(tmp_path / "run", 1)
     url = in_a_store(run)
-    newest = f"{url}/lives/000000001/{checkpoint_name(100)}"
+    newest = f"{url}/lives/000000001/{checkpoint_name(100, 1)}"
     with fsspec.open(newest, "wb") as file:
         file.write(b"damaged")
     resumed(url, tmp_path / "elsewhere", place_of(1, 2))
     assert f"{newest}: is damaged" in caplog.text
     assert "trying the one before it" in caplog.text
-    path = run / CHECKPOINTS / checkpoint_name(100)
+    path = run / CHECKPOINTS / checkpoint_name(100, 1)
     save_file({}, path, {"format": "ps-rl checkpoint 99"})
     with fsspec.open(newest, "wb") as file:
         file.write(path.read_bytes())
@@ -243,11 +308,11 @@ def test_a_checkpoint_of_another_format_in_a_store_is_not_passed_over_and_a_dama
 def test_new_shards_have_the_settings_of_the_old_shard_1(tmp_path: Path) -> None:
     """Another one may have been down when the run was adjusted, and be ahead of it in steps."""
     run = a_sharded_run(tmp_path / "run", 2)
-    path = run / "shard-1-of-2" / CHECKPOINTS / checkpoint_name(0)
+    path = run / "shard-1-of-2" / CHECKPOINTS / checkpoint_name(0, 1)
     vectors, record = read_checkpoint(path)
     adjusted = msgspec.structs.replace(record, run=a_run(schedule={"learning_rate": 0.5}).to_dict())
     write_checkpoint(path, vectors, adjusted)
-    _, new = read_checkpoint(join(run, place_of(2, 3)) / CHECKPOINTS / checkpoint_name(0))
+    _, new = read_checkpoint(join(run, place_of(2, 3)) / CHECKPOINTS / checkpoint_name(0, 1))
     assert new.run["schedule"]["learning_rate"] == 0.5
 
 
@@ -275,7 +340,7 @@ def test_a_store_with_the_shards_of_a_run_is_not_empty(tmp_path: Path) -> None:
 def test_flags_of_a_shard_that_is_resumed_undo_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Neither a setting of the run nor the interval of checkpoints: it has those of shard 1 in a moment."""
     run = a_sharded_run(tmp_path / "run", 2)
-    path = run / "shard-2-of-2" / CHECKPOINTS / checkpoint_name(0)
+    path = run / "shard-2-of-2" / CHECKPOINTS / checkpoint_name(0, 1)
     vectors, record = read_checkpoint(path)
     adjusted = msgspec.structs.replace(record.adjustments, version=1, checkpoint_seconds=7.0)
     write_checkpoint(path, vectors, msgspec.structs.replace(record, adjustments=adjusted))

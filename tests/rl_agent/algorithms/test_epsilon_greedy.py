@@ -1,10 +1,13 @@
 """The ε of each environment at each global step."""
 
+import numpy as np
 import pytest
 import torch
 
-from ps_common.settings.run_spec import ActionValuesSettings
+from ps_common.settings.run_spec import ActionValuesSettings, NetworkSettings
 from rl_agent.algorithms.action_values import EpsilonSchedule, epsilon_greedy
+from rl_agent.environments.spaces import packed, packed_space
+from rl_agent.networks.networks import ActionValueNetwork, allowed
 
 FINALS, PROBABILITIES = (0.1, 0.01, 0.5), (0.4, 0.3, 0.3)
 
@@ -72,3 +75,18 @@ def test_each_environment_plays_with_its_own_epsilon() -> None:
     by_chance, best = actions[::2], actions[1::2]
     torch.testing.assert_close(by_chance.bincount() / rows, torch.full((4,), 0.25), atol=0.02, rtol=0)
     assert (best == 3).all()
+
+
+@pytest.mark.parametrize("shift", [0.0, 1e3, -1e3, -1e9, -1e10, 1e20, -1e37])
+def test_a_mask_forbids_the_same_actions_whatever_the_values_are(shift: float) -> None:
+    seen = packed_space([("vector", (3,), np.float32), ("mask", (4,), np.uint8)])
+    network = ActionValueNetwork(NetworkSettings(), seen, actions=4)
+    masks = np.array([[(row >> bit) & 1 for bit in range(4)] for row in range(1, 16)] * 20, np.uint8)
+    observations = torch.from_numpy(packed(seen, [np.zeros((len(masks), 3), np.float32), masks]))
+    with torch.no_grad():
+        network.values.bias.fill_(shift)  # type: ignore[union-attr]
+        values = network(observations)
+    assert torch.equal(allowed(values), torch.from_numpy(masks).bool())
+    for epsilon in (0.0, 1.0):
+        actions = epsilon_greedy(values, torch.full((len(masks),), epsilon), torch.Generator().manual_seed(0))
+        assert masks[range(len(masks)), actions.numpy()].all()

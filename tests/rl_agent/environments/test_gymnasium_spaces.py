@@ -260,3 +260,49 @@ def test_random_play_takes_allowed_actions_only() -> None:
     taken = MultiDiscreteActions((2, 3)).sample(random, 200, mask)
     assert set(map(tuple, taken.tolist())) == {(0, 1)}
     assert set(DiscreteActions(5).sample(random, 200, mask).tolist()) == {0, 3}
+
+
+SIDES = [
+    (8, 8, 111),
+    (9, 9, 17),
+    (84, 84, 4),
+    (84, 84, 12),
+    (210, 160, 3),
+    (9, 8, 3),
+    (10, 10, 10),
+    (64, 48, 1),
+    (3, 3, 2),
+]
+
+
+@pytest.mark.parametrize("shape", SIDES, ids=str)
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_an_image_is_the_same_with_its_channels_last_and_first(made: Any, shape: tuple[int, ...], dtype: Any) -> None:
+    rows, columns, channels = shape
+    last, first = Box(0, 9, shape, dtype), Box(0, 9, (channels, rows, columns), dtype)
+    parts = made(Dict(last=last, first=first), Discrete(2)).observations.parts
+    assert [part.shape for part in parts] == [(channels, rows, columns)] * 2
+
+
+@pytest.mark.parametrize("shape", [(6, 7, 42), (20, 10, 7), (4, 5, 16), (19, 19, 19)], ids=str)
+def test_the_last_axis_has_the_channels_where_nothing_speaks_for_the_first(made: Any, shape: tuple[int, ...]) -> None:
+    assert made(Box(0, 9, shape, np.uint8), Discrete(2)).observations.shape == (shape[2], *shape[:2])
+
+
+@pytest.mark.parametrize("bound", [1.0, 1e30, 1.7e308, np.inf])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_actions_of_any_bounds_are_played(made: Any, bound: float, dtype: Any) -> None:
+    bound = min(bound, float(np.finfo(dtype).max)) if np.isfinite(bound) else bound
+    environments = made(NUMBER, Box(-bound, bound, (2,), dtype))
+    environments.reset(0)
+    actions = environments.actions.sample(np.random.default_rng(0), 2)
+    assert np.isfinite(actions).all()
+    environments.step(actions)
+    within = environments.actions.native(actions)
+    assert (within.dtype, np.isfinite(within).all()) == (dtype, True)
+
+
+@pytest.mark.parametrize("bound", [1.7e308, np.inf])
+def test_actions_beyond_what_can_be_computed_have_no_bounds_to_be_squashed_to(made: Any, bound: float) -> None:
+    with pytest.raises(SettingsError, match=r"^--box-actions squashed: Shows-v0 has unbounded actions"):
+        made(NUMBER, Box(-bound, bound, (2,), np.float64), box_actions="squashed")

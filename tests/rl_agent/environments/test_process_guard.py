@@ -1,5 +1,6 @@
 """Child processes of an environment end with the process that steps it, whether it is killed or exits."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -122,3 +123,34 @@ def test_environments_that_stay_in_their_process_need_no_guard(tmp_path: Path) -
         assert process.stdout is not None
         process.stdout.readline()
         assert psutil.Process(process.pid).children() == []
+
+
+@pytest.mark.parametrize("asks", [True, False])
+def test_a_worker_that_is_stuck_ends_with_its_parent_if_it_has_asked_to(tmp_path: Path, asks: bool) -> None:
+    """Without having asked, as one that was started by hand: its shell may end."""
+    worker = f"""
+import signal, os
+from ps_common.program.reasons import die_with_parent
+from rl_agent.environments.process_guard import guard_children
+if {asks}:
+    die_with_parent()
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # as in a step that never returns
+guard_children()
+print(os.getpid(), flush=True)
+signal.pause()
+"""
+    starts = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {worker!r}])"
+    with a_process(starts, tmp_path) as starter:
+        assert starter.stdout is not None
+        stuck = psutil.Process(int(starter.stdout.readline()))
+        try:
+            starter.kill()
+            starter.wait()
+            if asks:
+                wait_until(lambda: not is_running(stuck.pid), "the guard has killed it")
+            else:
+                with pytest.raises(psutil.TimeoutExpired):
+                    stuck.wait(6.0)
+        finally:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                stuck.kill()

@@ -1,0 +1,79 @@
+"""
+Real servers and the folders of their runs: the first command again beside a successor, a copy of a live run, its fork,
+and a run that ended in order.
+"""
+
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+from ps_common.run_folder.paths import EVENTS
+from tests.integration.processes import Program, Programs, free_ports, status_of, wait_for
+
+pytestmark = pytest.mark.timeout(300)
+
+FOREVER = ["--preset", "cartpole-a3c", "--until-return", "None"]
+
+
+def test_the_first_command_again_in_its_folder_makes_a_former_primary_the_standby(
+    programs: Programs, tmp_path: Path
+) -> None:
+    """As tutorial 5 says. Both of a pair are killed in turn, and each is started again by its own command."""
+    first, second = (f"127.0.0.1:{port}" for port in free_ports(2))
+
+    def start(address: str, name: str, *flags: str) -> Program:
+        port = address.rpartition(":")[2]
+        return programs.start(
+            "ps-server", "--host", "127.0.0.1", "--port", port, "--run-dir", str(tmp_path / name), *flags
+        )
+
+    a = start(first, "a", *FOREVER, "--checkpoint-seconds", "1")
+    b = start(second, "b", "--standby-of", first)
+    worker = programs.start("rl-worker", "--server", f"{first},{second}")
+    wait_for(lambda: "follows as the standby" in a.output, program=worker)
+    wait_for(lambda: status_of(first).checkpoint_version > 1, program=a)
+    run_id = status_of(first).run_id
+    a.kill()
+    wait_for(lambda: "taking over" in b.output or "promoted" in b.output, program=b)
+    a = start(first, "a", *FOREVER, "--checkpoint-seconds", "1")
+    wait_for(lambda: "follows as the standby" in b.output, program=a)
+    assert f"{second} has run {run_id}: following, with the older state in" in a.output
+    assert (status_of(first).phase, status_of(second).run_id) == ("standby", run_id)
+    steps = status_of(second).global_steps
+    b.kill()
+    wait_for(lambda: status_of(first).phase == "serving", program=a)
+    wait_for(lambda: status_of(first).global_steps > steps, program=worker)
+    assert status_of(first).run_id == run_id
+
+
+def test_a_copy_of_a_live_runs_folder_is_refused_and_its_fork_is_another_run(
+    programs: Programs, tmp_path: Path
+) -> None:
+    live, endpoint = programs.start_server(*FOREVER, "--checkpoint-seconds", "1")
+    worker = programs.start("rl-worker", "--server", endpoint)
+    wait_for(lambda: status_of(endpoint).checkpoint_version > 1, program=worker)
+    twin = shutil.copytree(tmp_path / "run", tmp_path / "twin")
+    refused = programs.start("ps-server", "--host", "127.0.0.1", "--port", "0", "--resume", str(twin))
+    assert refused.wait() == 1
+    assert f"is a copy of the folder of run {status_of(endpoint).run_id}, which {endpoint} serves" in refused.output
+    fork, there = programs.start_server("--resume", str(twin), "--fork", run_dir=twin)
+    stray = programs.start("rl-worker", "--server", f"{there},{endpoint}", "--name", "stray")
+    wait_for(lambda: any(one.worker_id == "stray" for one in status_of(there).workers), program=stray)
+    fork.kill()
+    before = status_of(endpoint)
+    wait_for(lambda: status_of(endpoint).global_steps > before.global_steps, program=live)
+    live.signal(signal.SIGTERM)
+    assert live.wait() == 0, "nobody has fenced it"
+
+
+@pytest.mark.nightly
+def test_a_run_that_ended_in_order_is_resumed_without_a_refused_worker(programs: Programs, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    cluster = ["--workers", "2", "--no-web"]
+    begun = programs.start("rl-cluster", *FOREVER, *cluster, "--run-dir", str(folder), "--max-steps", "5000")
+    assert begun.wait() == 0, begun.output
+    resumed = programs.start("rl-cluster", "--resume", str(folder), *cluster, "--max-steps", "10000")
+    assert resumed.wait() == 0, resumed.output
+    assert "name_taken" not in (folder / EVENTS).read_text()
