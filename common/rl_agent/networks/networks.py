@@ -150,13 +150,13 @@ def action_value_network(
 ) -> ActionValueNetwork:
     """A new network of action values. Raises SettingsError when it does not fit the spaces."""
     assert isinstance(spaces.actions, DiscreteActions), "check_algorithm refuses others"
-    is_dqn = isinstance(settings, DqnSettings)
+    quantiles, dueling = (settings.quantiles, settings.dueling) if isinstance(settings, DqnSettings) else (0, False)
     made = ActionValueNetwork(
         network,
         spaces.observations,
         actions=spaces.actions.count,
-        quantiles=max(1, settings.quantiles) if is_dqn else 1,
-        dueling=is_dqn and settings.dueling,
+        quantiles=max(1, quantiles),
+        dueling=dueling,
     )
     made.returns = return_normalization(settings)
     return made
