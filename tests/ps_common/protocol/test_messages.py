@@ -128,7 +128,8 @@ def test_a_field_has_these_bounds() -> None:
         *((tag, "codec", NAMES, NO_NAMES) for tag in ("SEED", "PULL", "PUSH")),
         ("PUSH", "schema_hash", NAMES, NO_NAMES),
         ("PUSH", "weight_codec", [*NAMES, None], [bad for bad in NO_NAMES if bad is not None]),
-        *((tag, "reason", TEXTS, NO_TEXTS) for tag in ("GOODBYE", "STOP_REQUEST")),
+        ("GOODBYE", "reason", TEXTS, NO_TEXTS),
+        ("STOP_REQUEST", "reason", [*TEXTS, "x" * 4000], ["x" * 4001, *UNSAFE]),
         *((tag, "address", ["a:1", "[::1]:5555"], ["", "a b", *UNSAFE]) for tag in ("FOLLOW", "FENCE")),
         ("PULL", "target", [True, False], [1, 0, "true", None]),
         (
