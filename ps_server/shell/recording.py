@@ -41,7 +41,7 @@ AT_ONCE, PER_SECOND = 200, 10.0  # hundreds of workers may join at the same mome
 KIND = "ps-rl recording 1"
 CALLS = {
     "receive", "receive_from_primary", "receive_from_first_shard", "unreadable", "tick", "logged", "was_away", "save",
-    "checkpoint_saved", "checkpoint_failed", "recalled", "recall_failed", "leave", "fence",
+    "checkpoint_saved", "checkpoint_failed", "recalled", "recall_failed", "leave", "fence", "claimed",
 }  # fmt: skip
 DECIDED = ("code", "version", "global_steps", "number", "incarnation", "durable", "credit", "waiting")
 SETTLED = attrgetter("sequence", "verdict", "code", "version", "staleness", "durable", "credit")

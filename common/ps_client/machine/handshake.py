@@ -158,8 +158,12 @@ class Identity:
         self._epoch_proof = ""
         self._shard = shard  # then that of the newest WELCOME
 
-    def hello(self, *, request: int, oldest: int) -> Hello:
-        """The HELLO of this moment. `oldest` is the lowest sequence that may still be sent."""
+    def hello(self, request: int, oldest: int, silence: tuple[float, float]) -> Hello:
+        """
+        The HELLO of this moment. `oldest` is the lowest sequence that may still be sent; `silence` of the server of the
+        newest WELCOME is how long ago it served, and for how long this process has asked it in vain.
+        """
+        says_silence = self._says_release and self._latest_epoch > 0
         return Hello(
             request=request,
             **self._constant_fields,
@@ -170,6 +174,8 @@ class Identity:
             latest_epoch=self._latest_epoch,
             epoch_proof=self._epoch_proof,
             release=release() if self._says_release else "",
+            served_seconds=silence[0] if says_silence else None,
+            silent_seconds=silence[1] if says_silence else 0,
         )
 
     def says_less(self, why: str) -> bool:
