@@ -20,8 +20,10 @@ from ps_server.machine.consistency import ConsistencyGate
 from ps_server.machine.flow_control import PushBudget
 from ps_server.machine.membership import Membership
 from ps_server.replication.standby_copy import Repetition
+from ps_server.standby import standby
 from ps_server.standby.following import Following
 from ps_server.standby.promotion import Promise
+from ps_server.standby.standby import Standby
 from ps_server.state.ledger import Ledger
 from ps_server.state.training_run import TrainingRun
 
@@ -128,6 +130,22 @@ def _same_epoch(is_fenced: Any, message: Any, run: TrainingRun | None) -> bool:
     return is_fenced(message, run) or (run is not None and getattr(message, "latest_epoch", -1) == run.epoch)
 
 
+def _at_the_word_of_anybody(unconvinced: Any, standby: Standby, peer: Any, hello: Any, *, now: float) -> Any:
+    """The rule up to 0.3: complete when the silence began, or ten seconds of it."""
+    if now - standby.following.heard < 10.0 and not standby.is_complete(now=standby.following.heard):
+        return unconvinced(standby, peer, hello, now=now)
+    assert standby.run is not None
+    server, effects = standby._promote(standby.run, "anybody", now=now)
+    return effects + server.receive(peer, hello, now=now)
+
+
+def _at_the_word_of_a_served_worker(testimony: Any, hello: Any, *rest: Any, **named: Any) -> Any:
+    """Of a worker that the primary has served, whenever that was."""
+    if hello.served_seconds is None:
+        return testimony(hello, *rest, **named)
+    return testimony(msgspec.structs.replace(hello, served_seconds=1e6, silent_seconds=1e6), *rest, **named)
+
+
 MUTANTS = {
     "a ledger forgets one sequence": Mutant(_instead(Ledger, "settle", _forgets_one), 10),
     "a standby acknowledges what it has not applied": Mutant(_instead(Following, "_apply", _acknowledges_first), 20),
@@ -145,4 +163,8 @@ MUTANTS = {
     "a push is durable that the standby lacks": Mutant(_instead(CheckpointSchedule, "release", _without_standby), 60),
     "a process gets the account of the one before": Mutant(_instead(Ledger, "open", _any_process), 40),
     "a promise never ends": Mutant(_instead(Promise, "holds", lambda *_, at: True), 100),
+    "a newcomer promotes a standby": Mutant(_instead(Standby, "_unconvinced", _at_the_word_of_anybody), 50),
+    "a worker that was served just now promotes a standby": Mutant(
+        _instead(standby, "testimony", _at_the_word_of_a_served_worker), 50
+    ),
 }

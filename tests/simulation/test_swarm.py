@@ -92,6 +92,8 @@ QUICK = {
     "a ledger forgets one sequence": 1,
     "a standby acknowledges what it has not applied": 2,
     "a delta leads away from another base": 1,
+    "a newcomer promotes a standby": 2,
+    "a worker that was served just now promotes a standby": 2,
 }
 
 
