@@ -90,7 +90,7 @@ def test_a_world_is_the_same_in_processes_of_different_hash_seeds() -> None:
 
 QUICK = {
     "a ledger forgets one sequence": 1,
-    "a standby acknowledges what it has not applied": 2,
+    "a standby acknowledges what it has not applied": 5,
     "a delta leads away from another base": 1,
     "a newcomer promotes a standby": 2,
     "a worker that was served just now promotes a standby": 2,

@@ -34,6 +34,7 @@ NAME_TAKEN_SECONDS = 60.0  # until a worker whose name another process has gives
 # keeps a worker for half as long.
 REFUSALS_APART_SECONDS = 30.0
 BRIEF = {"standby", "lacking", "fenced"}  # refusals of moments: a standby takes over
+OF_A_RUN = {"lacking", "name_taken", "drained"}  # refusals by a server that has a run: none is begun beside it
 TEMPORARY = {*BRIEF, "other_run", "name_taken", "drained"}
 
 
@@ -98,6 +99,8 @@ class Handshake:
     def refused(self, code: str, why: str, *, now: float) -> Consequence:
         """HELLO was refused with a temporary code."""
         is_final = False
+        if code in OF_A_RUN:
+            self._untried = None
         if code == "name_taken":
             if self._name_taken_since is None or now - self._name_taken_at > REFUSALS_APART_SECONDS:
                 self._name_taken_since = now
