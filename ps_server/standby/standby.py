@@ -7,6 +7,7 @@ After its promotion the workers send again the pushes that it lacks, as to a res
 """
 
 import math
+import shlex
 from collections.abc import Sequence
 from functools import partial
 
@@ -156,7 +157,7 @@ class Standby:
 
     @property
     def _command(self) -> str:
-        return f"promote this standby: ps-ctl promote --server {self.address}"
+        return f"promote this standby: ps-ctl promote --server {shlex.quote(self.address)}"
 
     def unreadable(self, peer: PeerId, reason: str, *, now: float) -> list[Effect]:
         """A peer has sent bytes that are no message."""
