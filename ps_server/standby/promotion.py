@@ -25,7 +25,7 @@ from ps_server.machine.admission import proof_of
 from ps_server.replication.replication import LEASE_SECONDS
 from ps_server.state.training_run import TrainingRun
 
-RUINED = "finite weights: its own hold NaN or Inf"
+RUINED = "sound weights: its own hold NaN or Inf"
 
 
 @dataclass

@@ -3,7 +3,8 @@ What a run folder holds of the earlier lives of its server: the newest checkpoin
 id, the newest epoch that was served from there, and the server that replaced it.
 
 The lineage outlives checkpoints that were removed or never written. A server writes it before it serves, and a standby
-that is promoted before its first checkpoint, so that no two of its lives share an epoch, and when it is fenced, so that it is never started again by mistake.
+that is promoted before its first checkpoint, so that no two of its lives share an epoch; and when it is fenced, so that
+it is never started again by mistake.
 """
 
 import contextlib

@@ -28,7 +28,7 @@ from ps_server.machine import push_pipeline, worker_requests
 from ps_server.machine.parameter_server import ParameterServer
 from ps_server.shell.recording import KIND
 from ps_server.shell.recording import decisions as decisions_of
-from ps_server.standby import standby
+from ps_server.standby import following
 from ps_server.standby.standby import Standby
 from ps_server.state import training_run
 from ps_server.state.guards import DAMAGED, Denied
@@ -174,7 +174,7 @@ class _AsRecorded:
             (training_run, "gradient_of", self.gradient),
             (worker_requests, "seed_of", self.seed),
             (push_pipeline, "is_damaged", is_damaged),
-            (standby, "is_damaged", is_damaged),
+            (following, "is_damaged", is_damaged),
             (WeightStore, "is_finite", is_sound),
             (WeightStore, "is_sound", is_sound),
         ):
