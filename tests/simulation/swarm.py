@@ -336,10 +336,17 @@ class Played:
         assert not errors, f"{errors}"
 
     def _await_takeover(self, pair: WorldPair) -> None:
-        """After the end of its primary. A standby that lacks something does not take over."""
+        """
+        After the end of its primary. A standby that lacks something is promoted by nobody; one that is in sync by any
+        worker that was served, and where there is none by an admin.
+        """
         resumed_at, is_sure = pair.now + RESUMED_SECONDS, pair.last.endswith("in sync")
-        if pair.last:
-            self.until(lambda: pair.has_taken_over or (pair.now > resumed_at and not is_sure), "taken over, or not")
+        if not pair.last:
+            return
+        may_wait = is_sure and pair.has_witness
+        self.until(lambda: pair.has_taken_over or (pair.now > resumed_at and not may_wait), "taken over, or not")
+        if is_sure and not pair.has_taken_over:
+            pair.promote_by_admin("nobody is left that the primary has served")
 
     def _heal_pair(self, pair: WorldPair) -> None:
         """The successor stands for the pair; where there is none, somebody starts the primary again."""

@@ -290,6 +290,11 @@ class WorldPair(Watched, SimulatedPair):
         """A standby that hears nothing of its primary for a second does so: a bad network suffices."""
         return self.standby.server is not None
 
+    @property
+    def has_witness(self) -> bool:
+        """Whether a worker is left that the primary has served."""
+        return any(worker.alive and worker.machine._identity._latest_epoch for worker in self.workers)
+
     def has_told_loss(self, worker_id: str) -> bool:
         """Whether the log says that a split has cost pushes of this worker, which were durable at the primary alone."""
         return self.is_split and any(note.startswith(f"{worker_id} has dropped") for note in self.notes)
