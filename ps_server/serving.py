@@ -45,6 +45,7 @@ from ps_server.shell.server_sockets import is_own, own_host
 from ps_server.shell.zmq_server import ZmqServer
 from ps_server.standby.standby import Standby
 from ps_server.starting import machine_for, successor_of
+from ps_server.storage.arbiter import Arbiter
 from ps_server.storage.checkpoint_store import CheckpointStore
 from ps_server.storage.checkpoint_writer import CheckpointWriter
 from ps_server.storage.earlier_life import newest_checkpoint, write_lineage
@@ -125,19 +126,19 @@ def _serve(
     if settings.resume is None:
         keep_command(storage.folder, PROGRAM)
     try:
-        shell.serve(leaving=stop.is_set, on_tick=records.tick, on_record=records.add)
+        with contextlib.closing(recording) if recording else contextlib.nullcontext():
+            shell.serve(leaving=stop.is_set, on_tick=records.tick, on_record=records.add)
     finally:
-        if recording is not None:
-            recording.close()
-        is_written = shell.close() & records.close(_last_status(machine, now=clock.now()))
-        if not is_written:
+        mark_replaced(shell.served, storage)  # before the last checkpoint, which may take a minute
+        if not shell.close() & records.close(_last_status(machine, now=clock.now())):
             storage.keep()
     _check_sound(machine, shell, storage)
-    if shell.served is not None and (primary := shell.served.ending.gives_way_to):
+    if shell.served is None:
+        return None
+    if primary := shell.served.ending.gives_way_to:
         (storage.folder / LINEAGE).unlink()  # the lineage of the run that is not begun
         return settings.following(primary, storage.folder, port=shell.port)
-    if shell.served is not None:
-        check_saved(shell.served, storage)
+    check_saved(shell.served, storage)
     return None
 
 
@@ -157,9 +158,11 @@ def _shell(
     clock: RunningClock,
 ) -> ZmqServer:
     """The bound shell and its checkpoint writer. Raises SettingsError."""
-    writer = CheckpointWriter(storage.checkpoints, storage.store)
+    writer = CheckpointWriter(
+        storage.checkpoints, storage.store, begin_life=storage.begin_life if settings.standby_of else None
+    )
     try:
-        return ZmqServer(
+        shell = ZmqServer(
             machine,
             writer,
             host=settings.host,
@@ -171,6 +174,8 @@ def _shell(
     except SettingsError:
         writer.close()
         raise
+    shell.arbiter = Arbiter(settings.arbiter) if settings.arbiter is not None else None
+    return shell
 
 
 def _recording(machine: ParameterServer | Standby, settings: ServerSettings) -> Recording | None:
@@ -239,10 +244,17 @@ def _usual_folder(settings: ServerSettings) -> Path | None:
     return folder_from_store(settings.resume) if settings.resume is not None else None
 
 
+def mark_replaced(server: ParameterServer | None, storage: RunStorage) -> None:
+    """The folder of a server that is fenced remembers that, as far as the disk lets it."""
+    if server is not None and server.ending.fenced and not server.ending.gives_way_to:
+        try:
+            write_lineage(storage.folder, server.lineage)
+        except SettingsError as error:
+            log.warning("%s; nothing there says now that another server has the run", error)
+
+
 def check_saved(server: ParameterServer, storage: RunStorage) -> None:
     """Raises Fenced when another server has taken the run, CheckpointError when the last version was not saved."""
-    if server.ending.fenced:
-        write_lineage(storage.folder, server.lineage)
     if server.ending.reason:
         say("over", server.ending.reason)
     if server.ending.handed_over_to:

@@ -60,6 +60,9 @@ class ServerSettings:
     """HOST:PORT of the ps-server to follow and, when it fails, to take over from"""
     takeover_seconds: Seconds = 1.0
     """silence of that ps-server after which workers may make this one take over; more where it may stall"""
+    arbiter: Path | None = None
+    """with --standby-of: the run folder of that ps-server, on a disk that both share; its lock then decides, and no
+    worker, whether this one is promoted"""
     shard: str | None = None
     """K/N: hold the K-th of N ranges of the weights, with --shards; each shard has a run folder, checkpoints and a
     standby of its own. With --resume: continue with N shards, also a run that had another number"""
@@ -104,6 +107,8 @@ class ServerSettings:
             raise SettingsError(f"--advertise {self.advertise}: must be a name or an address, without a port")
         check_folder("--run-dir", self.run_dir)
         check_folder("--checkpoint-dir", self.checkpoint_dir)
+        if self.arbiter is not None and self.standby_of is None:
+            raise SettingsError("--arbiter goes with --standby-of: it decides whether a standby is promoted")
         if self.standby_of is not None:
             check_address("--standby-of", self.standby_of)
             if self.resume is not None:

@@ -117,7 +117,7 @@ class ParameterServer:
             if not legal and self.phase is Phase.DRAINING:
                 return self.ending.reply(peer, message, self.run, self.lineage, now=now)
             check_sender(message, sender, is_member=member is not None)
-            if isinstance(message, messages.Fence) and self.phase is Phase.EMPTY:
+            if isinstance(message, messages.Fence) and self.phase is Phase.EMPTY and not self.membership.count_alive():
                 refusal = self.refusals.refuse(peer, "fenced", "no run is begun here", message.request, now=now)
                 return [*refusal, *self.ending.give_way(message, now=now)]
             self.first_shard.check(message, self.run)
@@ -232,6 +232,9 @@ class ParameterServer:
                 return self._operators.reply(self.run, peer, message, self.lineage, key=key, now=now)
             case messages.Fence():
                 return [Send(peer, leading(message.request, self.lineage))]
+            case messages.Promote():
+                epoch, version, lost = self.epoch, self.version, "nothing is lost: this server serves the run already"
+                return [Send(peer, messages.Promoted(request=message.request, epoch=epoch, version=version, lost=lost))]
             case messages.StopRequest(reason=reason, failed=failed):
                 stopping = Send(peer, messages.Stopping(request=message.request))
                 return [stopping, *self._end(reason, failed=failed, now=now)]
