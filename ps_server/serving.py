@@ -18,7 +18,7 @@ from ps_common.program.resources import flush_denormals
 from ps_common.program.running_clock import RunningClock
 from ps_common.program.stop_signals import StopSignal
 from ps_common.protocol.lineage import WHOLE
-from ps_common.protocol.names import EVERY_INTERFACE, as_text, is_loopback, join_address, split_address
+from ps_common.protocol.names import as_text, is_loopback, join_address
 from ps_common.protocol.status import Status
 from ps_common.run_folder.commands import keep_command
 from ps_common.run_folder.followers import followers_of
@@ -117,7 +117,7 @@ def _serve(
     address = join_address(host, shell.port)
     if isinstance(machine, Standby):
         machine.address = address
-    print(_first_line(settings, shell.host, address), flush=True)
+    print(settings.first_line(shell.host, address), flush=True)
     if access_control is None and not is_loopback(host):
         log.warning(UNLOCKED)
     recording, records = _recording(machine, settings), _records(machine, shell, storage.folder, endpoint=address)
@@ -294,14 +294,3 @@ def _check_sound(machine: ParameterServer | Standby, shell: ZmqServer, storage: 
     what = f"go on from the newest checkpoint: {again}" if shell.served is not None else "start this standby anew"
     report = f"please report it with {storage.folder / BROKEN}"
     raise PsRlError(f"{shell.broken}: that cannot be, so nothing was saved since; {what}; {report}")
-
-
-def _first_line(settings: ServerSettings, bound: str, address: str) -> str:
-    """The address of the server, and the command for other machines."""
-    where = "all interfaces" if bound in EVERY_INTERFACE else settings.host
-    keys = " --curve-server-key server.key --curve-secret worker.key_secret" if settings.curve_secret else ""
-    servers = f"{settings.standby_of},{address}" if settings.standby_of else address
-    what = f"the standby of {settings.standby_of}, " if settings.standby_of else ""
-    what += f"{settings.place}, " if settings.place else ""
-    port = split_address(address)[1]
-    return f"{PROGRAM} listens on {where}, {what}port {port}; start workers with: rl-worker --server {servers}{keys}"

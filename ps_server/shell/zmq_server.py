@@ -85,8 +85,7 @@ class ZmqServer:
         )
         self._segments, self._lines = MappedSegments(), LogLines()
         self._replies = SendQueue(self._socket, place=self._segments.write_reply, renewed=self._renewed)
-        self._exit, self._check_due = False, 0.0
-        self.broken = ""  # what is wrong with the machine's state, for which the server ends
+        self._exit, self._check_due, self.broken = False, 0.0, ""  # `broken`: what is wrong with the machine's state
         self._on_record: Callable[[RecordReport | RecordEvent], None] | None = None
         self._poller = zmq.Poller()
         self._poller.register(self._socket, zmq.POLLIN)
