@@ -189,7 +189,7 @@ class ParameterServer:
         return self.has_unsaved or (self.version > 0 and not self.checkpoints.has_saved_last)
 
     def save(self, *, now: float, is_last: bool = False) -> list[Effect]:
-        """Write a checkpoint of the weights unless one is being written, or it is fenced; `is_last`: the server ends."""
+        """Write a checkpoint of the weights unless one is being written, or it is fenced; `is_last`: at its end."""
         return [] if self.run is None or self.ending.fenced else self._saving.begin(self.run, now=now, is_last=is_last)
 
     def checkpoint_saved(self, path: str) -> list[Effect]:
