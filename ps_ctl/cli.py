@@ -5,6 +5,7 @@
   ps-ctl status --server HOST:5555 --json                its state, for programs
   ps-ctl set learning_rate=1e-4 --server HOST:5555       change a setting; also pause and resume
   ps-ctl drain --server HOST:5555                        have the workers leave, and save
+  ps-ctl promote --server HOST:5555 --reason WHY         have a standby serve the run of a dead primary
   ps-ctl stop --server HOST:5555                         end the run
   ps-ctl plot RUN_DIR                                    draw its learning curve
   ps-ctl export RUN_DIR OUT                              take its policy away
@@ -214,6 +215,21 @@ def stop(*, server: Asked) -> None:
     """End the run: workers leave, the server saves, all programs exit."""
     reply = _ask(server, messages.StopRequest(request=1), REPLY_SECONDS)
     print(_json(reply) if server.json else "the run is ending: workers leave, the server saves and exits")
+
+
+@app.command
+def promote(*, server: Asked, reason: str = "") -> None:
+    """
+    Have a standby serve the run in place of a primary that is silent and does not come back.
+
+    Without --reason it says what may be lost, and changes nothing. A primary that lives hands over by SIGTERM instead.
+
+    Args:
+        reason: why the primary does not come back; the log of the run keeps it
+    """
+    reply = _ask(server, messages.Promote(request=1, reason=as_text(reason)), REPLY_SECONDS)
+    assert isinstance(reply, messages.Promoted)
+    print(_json(reply) if server.json else f"serves the run from version {reply.version} on; {reply.lost}")
 
 
 for command in (plot, export, keygen):

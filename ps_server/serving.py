@@ -18,7 +18,7 @@ from ps_common.program.resources import flush_denormals
 from ps_common.program.running_clock import RunningClock
 from ps_common.program.stop_signals import StopSignal
 from ps_common.protocol.lineage import WHOLE
-from ps_common.protocol.names import EVERY_INTERFACE, as_text, is_loopback, join_address, split_address
+from ps_common.protocol.names import as_text, is_loopback, join_address
 from ps_common.protocol.status import Status
 from ps_common.run_folder.commands import keep_command
 from ps_common.run_folder.followers import followers_of
@@ -45,6 +45,7 @@ from ps_server.shell.server_sockets import is_own, own_host
 from ps_server.shell.zmq_server import ZmqServer
 from ps_server.standby.standby import Standby
 from ps_server.starting import machine_for, successor_of
+from ps_server.storage.arbiter import Arbiter
 from ps_server.storage.checkpoint_store import CheckpointStore
 from ps_server.storage.checkpoint_writer import CheckpointWriter
 from ps_server.storage.earlier_life import newest_checkpoint, write_lineage
@@ -116,7 +117,7 @@ def _serve(
     address = join_address(host, shell.port)
     if isinstance(machine, Standby):
         machine.address = address
-    print(_first_line(settings, shell.host, address), flush=True)
+    print(settings.first_line(shell.host, address), flush=True)
     if access_control is None and not is_loopback(host):
         log.warning(UNLOCKED)
     recording, records = _recording(machine, settings), _records(machine, shell, storage.folder, endpoint=address)
@@ -125,19 +126,19 @@ def _serve(
     if settings.resume is None:
         keep_command(storage.folder, PROGRAM)
     try:
-        shell.serve(leaving=stop.is_set, on_tick=records.tick, on_record=records.add)
+        with contextlib.closing(recording) if recording else contextlib.nullcontext():
+            shell.serve(leaving=stop.is_set, on_tick=records.tick, on_record=records.add)
     finally:
-        if recording is not None:
-            recording.close()
-        is_written = shell.close() & records.close(_last_status(machine, now=clock.now()))
-        if not is_written:
+        mark_replaced(shell.served, storage)  # before the last checkpoint, which may take a minute
+        if not shell.close() & records.close(_last_status(machine, now=clock.now())):
             storage.keep()
     _check_sound(machine, shell, storage)
-    if shell.served is not None and (primary := shell.served.ending.gives_way_to):
+    if shell.served is None:
+        return None
+    if primary := shell.served.ending.gives_way_to:
         (storage.folder / LINEAGE).unlink()  # the lineage of the run that is not begun
         return settings.following(primary, storage.folder, port=shell.port)
-    if shell.served is not None:
-        check_saved(shell.served, storage)
+    check_saved(shell.served, storage)
     return None
 
 
@@ -157,9 +158,11 @@ def _shell(
     clock: RunningClock,
 ) -> ZmqServer:
     """The bound shell and its checkpoint writer. Raises SettingsError."""
-    writer = CheckpointWriter(storage.checkpoints, storage.store)
+    writer = CheckpointWriter(
+        storage.checkpoints, storage.store, begin_life=storage.begin_life if settings.standby_of else None
+    )
     try:
-        return ZmqServer(
+        shell = ZmqServer(
             machine,
             writer,
             host=settings.host,
@@ -171,6 +174,8 @@ def _shell(
     except SettingsError:
         writer.close()
         raise
+    shell.arbiter = Arbiter(settings.arbiter) if settings.arbiter is not None else None
+    return shell
 
 
 def _recording(machine: ParameterServer | Standby, settings: ServerSettings) -> Recording | None:
@@ -239,10 +244,17 @@ def _usual_folder(settings: ServerSettings) -> Path | None:
     return folder_from_store(settings.resume) if settings.resume is not None else None
 
 
+def mark_replaced(server: ParameterServer | None, storage: RunStorage) -> None:
+    """The folder of a server that is fenced remembers that, as far as the disk lets it."""
+    if server is not None and server.ending.fenced and not server.ending.gives_way_to:
+        try:
+            write_lineage(storage.folder, server.lineage)
+        except SettingsError as error:
+            log.warning("%s; nothing there says now that another server has the run", error)
+
+
 def check_saved(server: ParameterServer, storage: RunStorage) -> None:
     """Raises Fenced when another server has taken the run, CheckpointError when the last version was not saved."""
-    if server.ending.fenced:
-        write_lineage(storage.folder, server.lineage)
     if server.ending.reason:
         say("over", server.ending.reason)
     if server.ending.handed_over_to:
@@ -282,14 +294,3 @@ def _check_sound(machine: ParameterServer | Standby, shell: ZmqServer, storage: 
     what = f"go on from the newest checkpoint: {again}" if shell.served is not None else "start this standby anew"
     report = f"please report it with {storage.folder / BROKEN}"
     raise PsRlError(f"{shell.broken}: that cannot be, so nothing was saved since; {what}; {report}")
-
-
-def _first_line(settings: ServerSettings, bound: str, address: str) -> str:
-    """The address of the server, and the command for other machines."""
-    where = "all interfaces" if bound in EVERY_INTERFACE else settings.host
-    keys = " --curve-server-key server.key --curve-secret worker.key_secret" if settings.curve_secret else ""
-    servers = f"{settings.standby_of},{address}" if settings.standby_of else address
-    what = f"the standby of {settings.standby_of}, " if settings.standby_of else ""
-    what += f"{settings.place}, " if settings.place else ""
-    port = split_address(address)[1]
-    return f"{PROGRAM} listens on {where}, {what}port {port}; start workers with: rl-worker --server {servers}{keys}"

@@ -10,7 +10,7 @@ from tyro.conf import UseAppendAction
 from ps_common.errors import SettingsError
 from ps_common.program.number_flags import LEAST_MIB, MOST_MIB, Port, Seconds, Threads, check_numbers
 from ps_common.protocol.lineage import WHOLE, Shard, shard_of
-from ps_common.protocol.names import check_address, is_host
+from ps_common.protocol.names import EVERY_INTERFACE, check_address, is_host, split_address
 from ps_common.run_folder.followers import TrackerName, check_trackers
 from ps_common.run_folder.object_store import check_folder, is_url
 from ps_common.run_folder.paths import SHARD_NAME, shard_folder
@@ -60,6 +60,9 @@ class ServerSettings:
     """HOST:PORT of the ps-server to follow and, when it fails, to take over from"""
     takeover_seconds: Seconds = 1.0
     """silence of that ps-server after which workers may make this one take over; more where it may stall"""
+    arbiter: Path | None = None
+    """with --standby-of: the run folder of that ps-server, on a disk that both share; its lock then decides, and no
+    worker, whether this one is promoted"""
     shard: str | None = None
     """K/N: hold the K-th of N ranges of the weights, with --shards; each shard has a run folder, checkpoints and a
     standby of its own. With --resume: continue with N shards, also a run that had another number"""
@@ -104,6 +107,8 @@ class ServerSettings:
             raise SettingsError(f"--advertise {self.advertise}: must be a name or an address, without a port")
         check_folder("--run-dir", self.run_dir)
         check_folder("--checkpoint-dir", self.checkpoint_dir)
+        if self.arbiter is not None and self.standby_of is None:
+            raise SettingsError("--arbiter goes with --standby-of: it decides whether a standby is promoted")
         if self.standby_of is not None:
             check_address("--standby-of", self.standby_of)
             if self.resume is not None:
@@ -120,6 +125,18 @@ class ServerSettings:
     def following(self, primary: str, folder: Path, *, port: int) -> "ServerSettings":
         """These flags for a standby, which learns its shard from the primary, on the port of this server."""
         return replace(self, standby_of=primary, run_dir=folder, port=port, shard=None, shards=())
+
+    def first_line(self, bound: str, address: str) -> str:
+        """What the server prints once it listens there: its address, and the command for other machines."""
+        where = "all interfaces" if bound in EVERY_INTERFACE else self.host
+        keys = " --curve-server-key server.key --curve-secret worker.key_secret" if self.curve_secret else ""
+        servers = f"{self.standby_of},{address}" if self.standby_of else address
+        what = f"the standby of {self.standby_of}, " if self.standby_of else ""
+        what += f"{self.place}, " if self.place else ""
+        port = split_address(address)[1]
+        return (
+            f"ps-server listens on {where}, {what}port {port}; start workers with: rl-worker --server {servers}{keys}"
+        )
 
     @property
     def resumed_folder(self) -> Path | None:

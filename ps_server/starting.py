@@ -4,6 +4,7 @@ first peer is served.
 """
 
 import logging
+import secrets
 import shlex
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from ps_common.run_folder.endpoint_file import read_endpoint
 from ps_common.run_folder.paths import ENDPOINT
 from ps_common.sockets.curve import ClientKeys
 from ps_common.sockets.request import status_of
-from ps_server.machine.ending import advice
+from ps_server.machine.ending import OLDER, advice
 from ps_server.machine.flow_control import Limits
 from ps_server.machine.parameter_server import ParameterServer
 from ps_server.restoring import forked_run, restored_run, starting_weights
@@ -29,6 +30,7 @@ from ps_server.standby.standby import Standby
 from ps_server.state.starting_weights import StartingWeights
 from ps_server.state.training_run import TrainingRun
 from ps_server.storage.earlier_life import (
+    SECRET_BYTES,
     check_unused,
     drawn,
     new_lineage,
@@ -67,6 +69,8 @@ def machine_for(
         storage.remember_store()
         return Standby(
             primary=settings.standby_of,
+            process=secrets.token_hex(SECRET_BYTES),
+            has_arbiter=settings.arbiter is not None,
             draw=drawn(),
             takeover_seconds=settings.takeover_seconds,
             limits=limits,
@@ -211,7 +215,7 @@ def _begin_epoch(
 
     Raises Fenced when another server has taken over the run, unless the user takes it back.
     """
-    newest = read_lineage(storage.folder)
+    newest, saved = read_lineage(storage.folder), run.lineage
     if newest is not None and newest.run_id == run.lineage.run_id and newest.epoch > run.epoch:
         run.lineage = newest
     if run.lineage.replaced_by is None:
@@ -221,7 +225,8 @@ def _begin_epoch(
         run.lineage = run.lineage if is_begun else run.lineage.taken_over(draw=drawn()).taken_over(draw=drawn())
     elif run.lineage.replaced_by is not None:
         write_lineage(storage.folder, run.lineage)
-        raise Fenced(advice(run.lineage.replaced_by))
+        by = run.lineage.replaced_by
+        raise Fenced(OLDER if not by and saved.was_resumed(run.lineage.epoch) else advice(by))
     elif not is_begun:
         run.lineage = run.lineage.resumed(draw=drawn())
     run.lineage = msgspec.structs.replace(run.lineage, shard=shard or run.lineage.shard)

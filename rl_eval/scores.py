@@ -20,7 +20,7 @@ from rl_agent.environments.interface import Environments
 from rl_agent.environments.make import closing, make_environments
 from rl_agent.environments.spaces import DiscreteActions
 from rl_agent.networks.custom_network import part_of
-from rl_agent.networks.policies import FORBIDDEN
+from rl_agent.networks.networks import only_allowed
 from rl_agent.rollouts import Actor, Decision, State
 from rl_eval.games import MOST_GAME_STEPS, Baseline, Result, play, summary
 
@@ -47,7 +47,7 @@ class HeldAction:
     def act(self, observations: Tensor, state: State, starts: Tensor, *, greedy: bool = False) -> Decision:
         values = self._values.expand(len(observations), -1)
         if self._mask is not None:
-            values = values.masked_fill(part_of(observations, self._mask) == 0, FORBIDDEN)
+            values = only_allowed(values, part_of(observations, self._mask))
         epsilons = torch.full((len(observations),), self._epsilon)
         return Decision(epsilon_greedy(values, epsilons, self._random), (), {})
 

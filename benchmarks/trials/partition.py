@@ -1,6 +1,7 @@
 """
 Counting workers on virtual hosts, while cables are pulled, one direction is blocked, hosts vanish without a FIN,
-processes are paused, and the server is killed. At the end the weights must equal the counts, as in chaos.py.
+processes are paused, and the server is killed. In a split the wire between the server and a standby breaks, and nothing
+else, while a newcomer asks the standby first. At the end the weights must equal the counts, as in chaos.py.
 
 Run it as root, as a module, with sizes in the environment: SEED=, EVENTS=, SWARM= (workers per host). Leases of dead
 workers must expire in time, and leases of undisturbed workers must not. (chaos.py covers loss and delay: its proxy
@@ -36,7 +37,7 @@ class Partitions:
     def __init__(self, programs: Programs, links: Hosts, *, seed: int, swarm: int, weights: int) -> None:
         self._programs = programs
         self._links = links
-        self._head, *self._hosts = links.hosts[1:]  # the first is ours
+        self._head, self._second, *self._hosts = links.hosts[1:]  # the first is ours; the second has a standby at times
         self._random = random.Random(seed)
         self._server, self._endpoint = self._start_server()
         self._swarms = Swarms(programs, size=swarm, weights=weights)
@@ -44,12 +45,13 @@ class Partitions:
         self.events: dict[str, int] = {}
         self.longest_lease_seconds = 0.0
         self.ended_alive = 0  # expired leases of undisturbed workers
+        self.promoted = 0  # standbys, though the server lived
         self._touched: set[int] = set()  # workers that the last event disturbed
         self._wait_for_all_workers()
 
     def event(self) -> None:
         """One failure of a host or of the server, and its recovery."""
-        of_hosts = (self._cut, self._mute, self._deafen, self._vanish, self._pause_workers)
+        of_hosts = (self._cut, self._mute, self._deafen, self._vanish, self._pause_workers, self._split)
         host = self._random.choice(self._hosts)
         happens = self._random.choice((*of_hosts, self._pause_server, self._kill_server))
         name = happens.__name__.strip("_")
@@ -90,17 +92,26 @@ class Partitions:
 
     def _vanish(self, host: Host) -> None:
         """Power off: the workers' memory is lost, and no FIN is sent."""
-        others = self._swarms.size * (len(self._hosts) - 1)
         self._links.cut(host)
-        self._swarms.kill(self._on[host.name])
-        began = time.monotonic()
-        wait_for(lambda: self._alive() <= others, program=self._server)
-        self.longest_lease_seconds = max(self.longest_lease_seconds, time.monotonic() - began)
-        # Its acknowledged pushes must be durable before the server may be killed.
-        ask(self._endpoint, messages.CheckpointRequest(request=1), timeout_seconds=60)
+        self._kill_swarm(host)
         self._links.heal(host)
-        first = self._on[host.name].first if self._swarms.is_full or self._random.random() < 0.3 else None
-        self._on[host.name] = self._started_on(host, first)
+        self._replace_swarm(host, self._endpoint)
+
+    def _split(self, host: Host) -> None:
+        """The wire between the server and its standby breaks, for good after a while: newcomers ask the standby."""
+        standby, second = self._start_standby()
+        for one, other in ((self._head, self._second), (self._second, self._head)):
+            self._links.mute(one, other)
+        wait_for(lambda: self._phase() == "gone", program=self._server)
+        self._kill_swarm(host)
+        self._replace_swarm(host, f"{second},{self._endpoint}")
+        self._wait_for_all_workers()
+        self._a_while()
+        for one, other in ((self._head, self._second), (self._second, self._head)):
+            self._links.unmute(one, other)
+        wait_for(lambda: self._phase() == "in sync", within_seconds=120, program=standby)
+        self.promoted += status_of(second).phase != "standby"
+        standby.kill()
 
     def _pause_workers(self, host: Host) -> None:
         swarm = self._on[host.name]
@@ -121,11 +132,39 @@ class Partitions:
 
     # -- helpers of the events ----------------------------------------------------------------------------------------
 
+    def _kill_swarm(self, host: Host) -> None:
+        """Its memory is lost."""
+        others = self._swarms.size * (len(self._hosts) - 1)
+        self._swarms.kill(self._on[host.name])
+        began = time.monotonic()
+        wait_for(lambda: self._alive() <= others, program=self._server)
+        self.longest_lease_seconds = max(self.longest_lease_seconds, time.monotonic() - began)
+        # Its acknowledged pushes must be durable before the server may be killed.
+        ask(self._endpoint, messages.CheckpointRequest(request=1), timeout_seconds=60)
+
+    def _replace_swarm(self, host: Host, servers: str) -> None:
+        first = self._on[host.name].first if self._swarms.is_full or self._random.random() < 0.3 else None
+        self._on[host.name] = self._swarms.start(servers, first, prefix=host.prefix)
+
+    def _start_standby(self) -> tuple[Program, str]:
+        """A standby in sync, on its own host."""
+        folder = self._programs.folder / f"standby-{sum(self.events.values())}"
+        flags = ("--standby-of", self._endpoint, "--lease-seconds", str(LEASE_SECONDS))
+        address, prefix = self._second.address, self._second.prefix
+        standby, second = self._programs.start_server(*flags, run_dir=folder, host=address, prefix=prefix)
+        wait_for(lambda: self._phase() == "in sync", within_seconds=120, program=standby)
+        return standby, second
+
+    def _phase(self) -> str:
+        """That of the standby, as the server has it."""
+        standby = status_of(self._endpoint).standby
+        return "" if standby is None else standby.phase
+
     def _start_server(self, *flags: str, port: int = 0) -> tuple[Program, str]:
         return self._programs.start_server(*flags, *FLAGS, host=self._head.address, port=port, prefix=self._head.prefix)
 
-    def _started_on(self, host: Host, first: int | None = None) -> Swarm:
-        return self._swarms.start(self._endpoint, first, prefix=host.prefix)
+    def _started_on(self, host: Host) -> Swarm:
+        return self._swarms.start(self._endpoint, prefix=host.prefix)
 
     def _a_while(self) -> None:
         rest(self._random.uniform(0.3, LONGEST_SECONDS))
@@ -140,7 +179,7 @@ class Partitions:
 
 def trial(*, seed: int, events: int, swarm: int) -> dict[str, float]:
     """Figures by name; `lost` and `doubled` must be 0."""
-    links = Hosts(2 + WORKER_HOSTS)
+    links = Hosts(3 + WORKER_HOSTS)
     try:
         with (
             tempfile.TemporaryDirectory() as folder,
@@ -157,6 +196,7 @@ def trial(*, seed: int, events: int, swarm: int) -> dict[str, float]:
                 **partitions.events,
                 "lease_seconds": partitions.longest_lease_seconds,
                 "ended_alive": partitions.ended_alive,
+                "promoted": partitions.promoted,
                 **counts,
             }
     finally:
@@ -171,6 +211,7 @@ def main() -> int:
             **broken(found),
             f"leases of the dead expire within {MOST_LEASE_SECONDS:g} s": found["lease_seconds"] > MOST_LEASE_SECONDS,
             "leases of undisturbed workers do not expire": found["ended_alive"] > 0,
+            "no standby is promoted while the server lives": found["promoted"] > 0,
         },
     )
 

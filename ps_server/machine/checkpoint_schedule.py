@@ -1,7 +1,6 @@
 """
 Checkpoints: when one is due, what it holds, which pushes are durable once it is complete, and who gets a reply then.
-
-At most one is being written at a time; the shell writes it in the background.
+The shell writes one at a time, in the background.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,13 +22,11 @@ from ps_server.state.training_run import TrainingRun
 
 # The shortest time between the beginnings of two checkpoints, however much workers need the second.
 HURRY_SECONDS = 0.25
-# A checkpoint that takes longer than this is stalled, unless the disk is known to be slow: then, so many times longer
-# than the slowest checkpoint so far.
+# A checkpoint is stalled after so long, or on a disk that is known to be slow after so many times the slowest so far.
 STALLED_SECONDS, SLOWER = 30.0, 4.0
 # After a failure the next is tried after so long, however long the interval is: workers keep pushes meanwhile.
 RETRY_SECONDS = 30.0
-# Another checkpoint follows at once only if the one in progress leaves more than this share of a worker's resend buffer
-# undurable.
+# Another checkpoint follows at once only if the one in progress leaves more of a worker's resend buffer undurable.
 LITTLE_SHARE = 0.5
 # This share of the interval has to pass before the best mean return so far is worth a checkpoint.
 BEST_SHARE = 1 / 6

@@ -106,10 +106,11 @@ class Ending:
         Another server serves the run in this later epoch, at `address` if known. This one saves nothing more, and exits
         when its workers have had time to read that.
         """
-        address = address or run.standby
+        was_resumed = run.lineage.was_resumed(epoch)
+        address = address or ("" if was_resumed else run.standby)
         run.lineage = run.lineage.replaced(address, epoch=epoch)
         self.handed_over_to = address if self._phase is Phase.HANDING_OVER else ""
-        return self._refuse_all(advice(address), now=now)
+        return self._refuse_all(OLDER if was_resumed and not address else advice(address), now=now)
 
     def give_way(self, fence: Fence, *, now: float) -> list[Effect]:
         """
@@ -152,6 +153,14 @@ def is_fenced_by(message: ToServer, run: TrainingRun | None) -> TypeGuard[Hello 
     if run is None or not isinstance(message, Hello | Fence) or message.run_id != run.lineage.run_id:
         return False
     return message.latest_epoch > run.epoch and run.lineage.proves(message.latest_epoch, message.epoch_proof)
+
+
+# Of a folder that was restored from a backup, or copied.
+OLDER = (
+    "this folder is of an earlier life of the run: its server was started again since, from another copy of the "
+    "folder, and workers have seen that. This server is over: resume the newest copy. Only if that is lost, go on from "
+    "the older state here: ps-server --resume RUN_DIR --take-back"
+)
 
 
 def advice(address: str) -> str:

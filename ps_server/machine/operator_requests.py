@@ -17,6 +17,8 @@ from ps_common.protocol.messages import (
     CheckpointRequest,
     Follow,
     Followed,
+    Promote,
+    Promoted,
     RunReply,
     RunRequest,
     StatusRequest,
@@ -42,7 +44,7 @@ MOST_LIMITED = 10_000  # connections
 KEY_DIGITS = 8  # the history shows so many digits of an admin's key
 
 
-OperatorRequest = StatusRequest | RunRequest | Subscribe | Watch | Adjust | CheckpointRequest
+OperatorRequest = StatusRequest | RunRequest | Subscribe | Watch | Adjust | CheckpointRequest | Promote
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,10 @@ class OperatorRequests:
                 return self._adjust(run, peer, message, key=key, now=now)
             case CheckpointRequest():
                 return self.saving.ask(run, peer, message.request, now=now)
+            case Promote(request=request):
+                version = run.weights.version if run is not None and run.store is not None else 0
+                lost = "nothing is lost: this server serves the run already"
+                return [Send(peer, Promoted(request=request, epoch=lineage.epoch, version=version, lost=lost))]
 
     def _adjust(self, run: TrainingRun | None, peer: PeerId, adjust: Adjust, *, key: str, now: float) -> list[Effect]:
         """Change all of these settings, or raise Denied that names the first bad one."""

@@ -2,8 +2,7 @@
 The parameter server as a machine: messages in, effects out.
 
 This file decides which requests are legal, and who answers each. The path of a push is in push_pipeline.py, the end of
-the server in ending.py; training_run.py decides what a push does to the weights. No file here knows sockets, files or
-clocks: the shell (zmq_server.py) owns those and passes `now`, in seconds of any monotonic clock.
+the server in ending.py. No file here knows sockets, files or clocks: the shell (zmq_server.py) passes `now`.
 """
 
 from collections.abc import Sequence
@@ -117,7 +116,7 @@ class ParameterServer:
             if not legal and self.phase is Phase.DRAINING:
                 return self.ending.reply(peer, message, self.run, self.lineage, now=now)
             check_sender(message, sender, is_member=member is not None)
-            if isinstance(message, messages.Fence) and self.phase is Phase.EMPTY:
+            if isinstance(message, messages.Fence) and self.phase is Phase.EMPTY and not self.membership.count_alive():
                 refusal = self.refusals.refuse(peer, "fenced", "no run is begun here", message.request, now=now)
                 return [*refusal, *self.ending.give_way(message, now=now)]
             self.first_shard.check(message, self.run)
@@ -127,9 +126,10 @@ class ParameterServer:
                 return [*refusal, *self.fence(address, epoch=message.latest_epoch, now=now)]
             if not legal and self.phase is Phase.HANDING_OVER:
                 return []  # the worker sends it again, to the standby
+            if not legal and self.ending.fenced:
+                raise Denied("fenced", self.ending.fenced)
             if not legal:
-                why = "the run has no weights yet; send SEED first"
-                raise Denied("fenced", self.ending.fenced) if self.ending.fenced else Denied("no_weights", why)
+                raise Denied("no_weights", "the run has no weights yet; send SEED first")
             effects = [*self._reply(peer, member, message, vector, sender.key, now), *self._keep_time(now=now)]
         except Denied as denied:
             return self.refusals.refuse(peer, denied.code, str(denied), message.request, now=now)
@@ -189,10 +189,7 @@ class ParameterServer:
         return self.has_unsaved or (self.version > 0 and not self.checkpoints.has_saved_last)
 
     def save(self, *, now: float, is_last: bool = False) -> list[Effect]:
-        """
-        Write a checkpoint now, unless there are no weights, one is being written, or this server is fenced. `is_last`:
-        nothing is received after it.
-        """
+        """Write a checkpoint of the weights unless one is being written, or it is fenced; `is_last`: at its end."""
         return [] if self.run is None or self.ending.fenced else self._saving.begin(self.run, now=now, is_last=is_last)
 
     def checkpoint_saved(self, path: str) -> list[Effect]:
@@ -232,9 +229,8 @@ class ParameterServer:
                 return self._operators.reply(self.run, peer, message, self.lineage, key=key, now=now)
             case messages.Fence():
                 return [Send(peer, leading(message.request, self.lineage))]
-            case messages.StopRequest(reason=reason, failed=failed):
-                stopping = Send(peer, messages.Stopping(request=message.request))
-                return [stopping, *self._end(reason, failed=failed, now=now)]
+            case messages.StopRequest(request=request, reason=reason, failed=failed):
+                return [Send(peer, messages.Stopping(request=request)), *self._end(reason, failed=failed, now=now)]
             case messages.Goodbye() if member is None:
                 return [Send(peer, messages.Farewell(request=message.request))]
         assert self.run is not None, "the other requests are for a run, which HELLO decides"

@@ -51,6 +51,7 @@ class _Standby:
     peer: PeerId
     address: str
     request: int
+    process: str  # by which it is known: two programs may give one address, such as those of containers
     backlog: Backlog
     heard: float
     release: str = ""  # of its program
@@ -95,9 +96,10 @@ class Replication:
 
     def follow(self, peer: PeerId, follow: Follow, run: TrainingRun, *, now: float) -> list[Effect]:
         """A peer requests to be the standby. Raises Denied when there is another one, or this one is too old."""
-        known = self._standby
-        if known is not None and known.address != follow.address:
-            raise Denied("followed", f"this server has a standby, {known.address}; it may have one")
+        known, process = self._standby, follow.process or follow.address
+        if known is not None and known.process != process:
+            at = f"another program at {known.address}" if known.address == follow.address else known.address
+            raise Denied("followed", f"this server has a standby, {at}; it may have one, and that was heard just now")
         if not follow.release:
             raise Denied("earlier_release", "it cannot read the run" + beside("the standby", "", here="this server"))
         if known is not None and (known.peer, known.is_dropped) == (peer, False) and follow.request <= known.request:
@@ -107,13 +109,16 @@ class Replication:
         if former is not None and former.peer == peer and follow.request <= former.request:
             # A second state under the same number could not be told from the first, which may be in flight.
             return [_refused(peer, follow.request, "the state of this FOLLOW was sent; send FOLLOW with a new number")]
-        self._standby = None  # FOLLOW anew: so it knows of the drop, and will not take over
+        self._standby = None  # the same process sends FOLLOW anew: it knows of the drop, and is not promoted
         if former is not None and former.address == follow.address and now < former.again_at:
             reason = f"the standby could not keep up; after {former.pause_seconds:g} s it gets the run again"
             return [_refused(peer, follow.request, reason)]
+        if not run.weights.is_sound():
+            raise Denied("not_finite", "the weights hold NaN or Inf at this moment: there is no state to follow")
         self.number += 1
         state, vector = state_of(run, request=follow.request, number=self.number, now=now)
-        self._standby = _Standby(peer, follow.address, follow.request, Backlog(state, vector, now=now), heard=now)
+        backlog = Backlog(state, vector, now=now)
+        self._standby = _Standby(peer, follow.address, follow.request, process, backlog, heard=now)
         self._standby.release = follow.release
         wants = f"{follow.address} wants to be the standby{of_other(follow.release)}: sending it the run"
         return [LogLine(wants, peer="standby"), *self._send_waiting(now=now)]

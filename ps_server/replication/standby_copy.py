@@ -21,7 +21,6 @@ from ps_common.protocol.lineage import Lineage
 from ps_common.protocol.messages import (
     Adjusted,
     Fence,
-    Hello,
     Leading,
     Opened,
     Push,
@@ -224,23 +223,7 @@ class Repetition:
         return []
 
 
-# -- the takeover -----------------------------------------------------------------------------------------------------
-
-
-def lacking(run: TrainingRun, hello: Hello, lineage: Lineage, proof: str, *, is_complete: bool) -> str:
-    """
-    The pushes that a takeover in this epoch would lose, as far as HELLO shows; "" for nothing. `proof` is that of the
-    worker's secret.
-    """
-    if not run.weights.is_sound():
-        return "sound weights: its own hold NaN or Inf"
-    is_of_run = hello.run_id == lineage.run_id and lineage.proves(hello.latest_epoch, hello.epoch_proof)
-    if is_of_run and hello.latest_epoch >= lineage.epoch:
-        return f"what was done in epoch {hello.latest_epoch}"
-    if is_complete:
-        return ""  # a worker without a resend buffer risks the others
-    pushes = run.ledger.lacking(hello.worker_id, proof, oldest=hello.oldest, is_proven=is_of_run)
-    return f"{pushes} pushes that {hello.worker_id} has dropped" if pushes else ""
+# -- the promotion -----------------------------------------------------------------------------------------------------
 
 
 def take_over(run: TrainingRun, lineage: Lineage, primary: str) -> None:

@@ -34,6 +34,7 @@ from ps_server.shell.server_sockets import OtherServers, router_socket
 from ps_server.standby.standby import Standby
 from ps_server.state import effects
 from ps_server.state.effects import Effect, PeerId, RecordEvent, RecordReport, Send
+from ps_server.storage.arbiter import Arbiter
 from ps_server.storage.checkpoint_writer import CheckpointWriter, Written
 
 TICK_SECONDS = 0.25
@@ -67,6 +68,7 @@ class ZmqServer:
         if isinstance(server, Standby):
             self._clock.on_pause = lambda seconds, now: server.was_away(seconds, now=now)  # it may be recorded
         self._writer = writer
+        self.arbiter: Arbiter | None = None  # of a standby that has one
         self._context = zmq.Context()
         self._socket = router_socket(self._context)
         self._access_control = access_control
@@ -83,8 +85,7 @@ class ZmqServer:
         )
         self._segments, self._lines = MappedSegments(), LogLines()
         self._replies = SendQueue(self._socket, place=self._segments.write_reply, renewed=self._renewed)
-        self._exit, self.broken = False, ""  # what is wrong with the machine's state, for which the server ends
-        self._check_due = 0.0
+        self._exit, self._check_due, self.broken = False, 0.0, ""  # `broken`: what is wrong with the machine's state
         self._on_record: Callable[[RecordReport | RecordEvent], None] | None = None
         self._poller = zmq.Poller()
         self._poller.register(self._socket, zmq.POLLIN)
@@ -112,15 +113,14 @@ class ZmqServer:
                 self._do(self._server.leave(now=self._clock.now()))
                 continue
             due = min(next_tick, self._replies.next_due() or next_tick, self._connections.next_look)
-            wait = max(0.0, due - self._clock.now())
-            if self._poller.poll(int(wait * 1000) + 1):
+            if self._poller.poll(int(max(0.0, due - self._clock.now()) * 1000) + 1):
                 self._receive_from_servers()
                 for frames in self._received():
                     self._handle(frames)
             else:
                 self._connections.drained()
             self._connections.look(now=self._clock.now())
-            self._collect_checkpoints()
+            self._collect_from_threads()
             now = self._clock.now()
             if now >= next_tick:
                 next_tick = now + TICK_SECONDS
@@ -157,8 +157,7 @@ class ZmqServer:
             if self.served is not None and self.served.lacks_last_checkpoint and not self.broken:
                 self._do(self.served.save(now=self._clock.now(), is_last=True))
                 self._drain_writer(end)
-        is_written = self._writer.close(within_seconds=max(0.0, end - time.monotonic()))
-        if not is_written:
+        if not (is_written := self._writer.close(within_seconds=max(0.0, end - time.monotonic()))):
             log.warning("the disk does not accept the last checkpoint; the server exits without it")
         self._shut(linger=LINGER_MILLISECONDS)
         return is_written
@@ -230,8 +229,7 @@ class ZmqServer:
         return member.release if member is not None else ""
 
     def _is_known(self, peer: PeerId | None) -> bool:
-        served = self.served
-        return served is not None and peer is not None and served.membership.known_at(peer) is not None
+        return self.served is not None and peer is not None and self.served.membership.known_at(peer) is not None
 
     def _do(self, todo: list[Effect]) -> None:
         for effect in todo:
@@ -246,11 +244,12 @@ class ZmqServer:
                         self._collect(Written("", self.broken))
                     else:
                         self._writer.write(effect)
+                case effects.ClaimRun() | effects.DropClaim() if self.arbiter is not None:
+                    self.arbiter.do(effect)
                 case effects.Recall():
                     self._do(self._recall())
-                case RecordReport() | RecordEvent():
-                    if self._on_record is not None:
-                        self._on_record(effect)
+                case RecordReport() | RecordEvent() if self._on_record is not None:
+                    self._on_record(effect)
                 case effects.LogLine():
                     self._lines.add(effect, now=self._clock.now())
                     if self.served is not None:
@@ -261,8 +260,8 @@ class ZmqServer:
     def _send(self, send: Send) -> None:
         now = self._clock.now()
         if isinstance(send.message, Welcome):
-            welcome = msgspec.structs.replace(send.message, memory=self._segments.proof(send.to, now=now))
-            send = msgspec.structs.replace(send, message=welcome)
+            memory = self._segments.proof(send.to, now=now)
+            send = msgspec.structs.replace(send, message=msgspec.structs.replace(send.message, memory=memory))
         self._replies.send(send, now=now)
 
     def _renewed(self, send: Send, target: bool) -> Send:
@@ -278,9 +277,11 @@ class ZmqServer:
             return self.served.recall_failed(str(error), now=self._clock.now())
         return self.served.recalled(path.name, vectors, record, now=self._clock.now())
 
-    def _collect_checkpoints(self) -> None:
+    def _collect_from_threads(self) -> None:
         while not self._writer.results.empty():
             self._collect(self._writer.results.get())
+        while self.arbiter is not None and isinstance(self._server, Standby) and not self.arbiter.replies.empty():
+            self._do(self._server.claimed(self.arbiter.replies.get(), now=self._clock.now()))
 
     def _drain_writer(self, end: float) -> None:
         """Wait until the checkpoint in progress, if any, is written, at most until `end`."""

@@ -102,4 +102,17 @@ class SendToServer:
     flag: Literal["--standby-of", "--shards"]  # by which the address was given
 
 
-Effect = SendToServer | Send | SaveCheckpoint | Recall | RecordReport | LogLine | RecordEvent | Exit
+@dataclass(frozen=True)
+class ClaimRun:
+    """Ask the arbiter for the run, in the background; then call `claimed`."""
+
+
+@dataclass(frozen=True)
+class DropClaim:
+    """Give back what the arbiter has granted."""
+
+
+Effect = (
+    SendToServer | Send | SaveCheckpoint | Recall | RecordReport | LogLine | RecordEvent | Exit
+    | ClaimRun | DropClaim
+)  # fmt: skip

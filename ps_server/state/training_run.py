@@ -97,9 +97,8 @@ class TrainingRun:
         run.may_lack_workers, run.was_followed = not record.is_last, record.is_followed
         run.weights.restore(vectors, version=record.version, target_version=record.target_version)
         run.ledger.restore(record.ledger, superseded=record.superseded)
-        run.code = dict(record.code)
+        run.code, run.adjustments = dict(record.code), record.adjustments
         run.progress.restore(record.progress)
-        run.adjustments = record.adjustments
         run.progress.judge(run.spec.budget, now=now)  # checkpoints of before do not say when it was reached
         return run
 

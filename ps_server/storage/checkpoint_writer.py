@@ -14,6 +14,7 @@ import shutil
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,7 @@ from torch import Tensor
 
 from ps_common.errors import CheckpointError, DamagedCheckpoint, Replaced
 from ps_common.program.output import WriterThread
+from ps_common.protocol.lineage import Lineage
 from ps_common.protocol.record import Record, RecordWriter
 from ps_common.run_folder.checkpoint_file import read_checkpoint, remove_unfinished, write_checkpoint
 from ps_common.run_folder.checkpoint_folder import older_than
@@ -52,10 +54,17 @@ class Written:
 class CheckpointWriter:
     """Writes one checkpoint after another into `folder`, in a thread of its own."""
 
-    def __init__(self, folder: Path, store: CheckpointStore | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        store: CheckpointStore | None = None,
+        *,
+        begin_life: Callable[[Lineage], None] | None = None,
+    ) -> None:
         """
         Creates the folder, and removes the unfinished files of a killed server. No other server may use the folder.
-        With a `store`, a checkpoint counts as written when it is there.
+        With a `store`, a checkpoint counts as written when it is there. `begin_life` writes down the
+        lineage of a standby that was promoted, before its first checkpoint.
 
         Raises OSError.
         """
@@ -66,6 +75,7 @@ class CheckpointWriter:
         self._folder = folder
         self._store = store
         self._records = RecordWriter()
+        self._begin_life = begin_life
         self._sound: set[Path] = set()  # written, or read and verified, by this process
         self._writer = WriterThread("checkpoint-writer", most=MOST_WAITING)
         self._writer.do(_lower_priority)
@@ -87,6 +97,9 @@ class CheckpointWriter:
     def _write_and_report(self, path: Path, checkpoint: SaveCheckpoint) -> None:
         begun = time.monotonic()
         try:
+            if (begin_life := self._begin_life) is not None:
+                begin_life(checkpoint.record.lineage)
+                self._begin_life = None
             self._write(path, checkpoint)
             self.results.put(Written(str(path) if self._store is None else self._put(self._store, path, checkpoint)))
         except Exception as error:  # whatever it is: the server waits for the outcome of each checkpoint

@@ -2,8 +2,9 @@
 What a run folder holds of the earlier lives of its server: the newest checkpoint, and lineage.json, which has the run
 id, the newest epoch that was served from there, and the server that replaced it.
 
-The lineage outlives checkpoints that were removed or never written. A server writes it before it serves, so that no two
-of its lives share an epoch, and when it is fenced, so that it is never started again by mistake.
+The lineage outlives checkpoints that were removed or never written. A server writes it before it serves, and a standby
+that is promoted before its first checkpoint, so that no two of its lives share an epoch; and when it is fenced, so that
+it is never started again by mistake.
 """
 
 import logging

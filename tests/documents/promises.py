@@ -210,6 +210,12 @@ def a_checkpoint_is_on_disk(sight: Sight) -> None:
     assert sight.status().checkpoint_version >= int(sight.says(r"version (\d+)")[1]) >= 1
 
 
+def a_standby_serves_the_run(sight: Sight) -> None:
+    """In place of a primary that is silent."""
+    sight.says(r"serves the run from version \d+ on")
+    assert sight.status().phase == "serving"
+
+
 def the_run_has_ended(sight: Sight) -> None:
     """Its server has saved it, and answers no more."""
     sight.says("the run is ending")
@@ -328,6 +334,7 @@ SEEN: Mapping[tuple[str, ...], Callable[[Sight], None]] = {
     ("ps-ctl", "resume"): the_run_goes_on,
     ("ps-ctl", "checkpoint"): a_checkpoint_is_on_disk,
     ("ps-ctl", "stop"): the_run_has_ended,
+    ("ps-ctl", "promote"): a_standby_serves_the_run,
     ("ps-ctl", "keygen"): keys_are_made,
     ("ps-ctl", "plot"): a_curve_is_drawn,
     ("ps-ctl", "export"): a_policy_is_taken_away,

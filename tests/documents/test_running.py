@@ -40,6 +40,7 @@ ELSEWHERE = {
     "make scale": "tests/benchmarks/test_scale.py",
     "pip install -c constraints.txt .[s3]": "tests/integration/test_object_store.py",
     "python -m rl_cluster.on_ray": "deploy/ray/scenario.py",
+    "ps-ctl promote": "tests/integration/test_split.py",
     "mkdir": "tests/integration/test_first_minutes.py",
     "python3.11 -m venv": "tests/test_makefile.py",
     "(while": "tests/integration/test_faults.py",

@@ -1,4 +1,4 @@
-"""A link between two programs on loopback that can be made slow: one TCP connection into another, byte for byte."""
+"""A link between two programs on loopback that can be slow, or cut: one TCP connection into another, byte by byte."""
 
 import contextlib
 import socket
@@ -14,6 +14,7 @@ class SlowLink:
     def __init__(self, target: str) -> None:
         self.bytes_per_second: float | None = None
         self._target = target
+        self._is_cut = False
         self._over = threading.Event()
         self._sockets: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -21,15 +22,27 @@ class SlowLink:
         self._threads: list[threading.Thread] = []
         self._start(self._accept)
 
+    def cut(self) -> None:
+        """Cut it: connections break, and new ones come to nothing until `mend`."""
+        self._is_cut = True
+        self._break(self._sockets)
+
+    def mend(self) -> None:
+        self._is_cut = False
+
     def close(self) -> None:
         self._over.set()
-        for each in [self._listener, *self._sockets]:
-            with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-            each.close()
+        self._break([self._listener, *self._sockets])
         for thread in self._threads:
             thread.join(10)
             assert not thread.is_alive()
+
+    @staticmethod
+    def _break(sockets: list[socket.socket]) -> None:
+        for each in sockets:
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
 
     def _start(self, *what: object) -> None:
         thread = threading.Thread(target=what[0], args=what[1:], name="slow link", daemon=True)  # type: ignore[arg-type]
@@ -43,6 +56,9 @@ class SlowLink:
                 near, _ = self._listener.accept()
             except OSError:
                 return
+            if self._is_cut:
+                near.close()
+                continue
             far = socket.socket()
             self._sockets += [near, far]
             try:

@@ -56,7 +56,7 @@ def test_a_copy_of_a_live_runs_folder_is_refused_and_its_fork_is_another_run(
     wait_for(lambda: status_of(endpoint).checkpoint_version > 1, program=worker)
     twin = shutil.copytree(tmp_path / "run", tmp_path / "twin")
     refused = programs.start("ps-server", "--host", "127.0.0.1", "--port", "0", "--resume", str(twin))
-    assert refused.wait() == 1
+    assert refused.wait() == 2
     assert f"is a copy of the folder of run {status_of(endpoint).run_id}, which {endpoint} serves" in refused.output
     fork, there = programs.start_server("--resume", str(twin), "--fork", run_dir=twin)
     stray = programs.start("rl-worker", "--server", f"{there},{endpoint}", "--name", "stray")

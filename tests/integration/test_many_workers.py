@@ -62,7 +62,7 @@ def test_a_second_signal_ends_workers_that_hang_at_once(programs: Programs) -> N
 
 @pytest.mark.parametrize(
     ("flags", "status", "words"),
-    [(["--nope", "3"], 2, "--nope"), (["--environment", "Nope-v0"], 1, "--environment Nope-v0")],
+    [(["--nope", "3"], 2, "--nope"), (["--environment", "Nope-v0"], 2, "--environment Nope-v0")],
 )
 def test_a_mistake_in_the_flags_of_the_workers_is_said_once_before_any_is_started(
     programs: Programs, flags: list[str], status: int, words: str

@@ -97,6 +97,7 @@ Printed = pytest.CaptureFixture[str]
         ("status", messages.StatusRequest(request=1), STATUS_REPLY),
         ("checkpoint", messages.CheckpointRequest(request=1), SAVED),
         ("stop", messages.StopRequest(request=1), messages.Stopping(request=1)),
+        ("promote", messages.Promote(request=1), messages.Promoted(request=1, epoch=2, version=3, lost="nothing")),
     ],
 )
 def test_a_command_is_one_question(server: Answering, command: str, question: ToServer, answer: ToWorker) -> None:

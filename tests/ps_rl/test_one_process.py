@@ -82,7 +82,7 @@ def test_a_run_in_one_process_learns_is_recorded_and_can_be_evaluated_and_resume
     returns = [game.episode_return for game in read_episodes(run.folder)]
     assert sum(returns[-50:]) > 1.5 * sum(returns[:50]), "it has learned something"
     assert len(read.curve().steps) > 0
-    assert f"{read.status.global_steps}.safetensors" in read.checkpoints()[0].name
+    assert f"{read.status.global_steps:012d}-" in read.checkpoints()[0].name
     result = read.evaluate(episodes=2)
     assert result.episodes == 2
     assert read.episodes() == read_episodes(run.folder)

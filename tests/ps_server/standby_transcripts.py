@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
+from ps_common.protocol import messages
 from ps_common.protocol.messages import ToServer
 from ps_common.protocol.wire import Buffer, read_to_server, read_to_worker, to_frames
 from ps_server.machine.flow_control import Limits
 from ps_server.machine.parameter_server import ParameterServer
 from ps_server.standby.standby import Standby
 from ps_server.state.effects import Effect, Send, SendToServer
-from tests.ps_server.transcripts import CHECKPOINT_SECONDS, LEASE_SECONDS, Transcript
+from tests.ps_server.transcripts import CHECKPOINT_SECONDS, EPOCH, LEASE_SECONDS, Transcript, later
 
 PRIMARY, STANDBY = "primary:5555", "standby:5555"
 PEER = "the standby's connection"
@@ -26,9 +27,13 @@ class WithStandby(Transcript):
         self.is_cut = False
         self.standby = self.new_standby()
 
-    def new_standby(self, server: ParameterServer | None = None) -> Standby:
+    def new_standby(
+        self, server: ParameterServer | None = None, *, process: str = "first", has_arbiter: bool = False
+    ) -> Standby:
         standby = Standby(
             primary=PRIMARY,
+            process=process,
+            has_arbiter=has_arbiter,
             draw=3,
             takeover_seconds=TAKEOVER_SECONDS,
             limits=Limits(lease_seconds=LEASE_SECONDS, checkpoint_seconds=CHECKPOINT_SECONDS),
@@ -83,6 +88,12 @@ class WithStandby(Transcript):
         for _ in range(round(seconds / TICK_SECONDS)):
             self.now += TICK_SECONDS
             self.from_standby(self.standby.tick(now=self.now))
+
+    def witness(self, worker: str, **fields: Any) -> messages.Hello:
+        """The HELLO of a worker that the primary has served until it fell silent to the standby."""
+        silent = self.now - self.standby.following.heard
+        known = later(EPOCH) | {"served_seconds": silent, "silent_seconds": silent}
+        return self.hello_of(worker, **known | fields)
 
     def ask_standby(self, message: ToServer, buffers: Sequence[Buffer] = (), *, peer: str = "a") -> list[Effect]:
         """A message of a worker to the standby."""

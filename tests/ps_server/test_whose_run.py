@@ -101,7 +101,7 @@ def test_a_fork_is_a_new_run_with_the_same_state_and_without_workers(tmp_path: P
 def test_no_life_of_a_fork_goes_back_to_a_checkpoint_of_the_run_before(tmp_path: Path, others: Others) -> None:
     folder = a_folder(tmp_path / "run", FIRST)
     newest = newest_first(folder / CHECKPOINTS)[0]
-    shutil.copy(newest, newest.with_name(checkpoint_name(5)))
+    shutil.copy(newest, newest.with_name(checkpoint_name(5, 1)))
     fork = resumed(folder, "--fork")
     assert [read_checkpoint(path)[1].lineage.run_id for path in newest_first(folder / CHECKPOINTS)] == [
         fork.lineage.run_id

@@ -238,7 +238,7 @@ class SimulatedCluster:
     ) -> None:
         self._code = code or {}  # of the run's own parts, that workers state, by worker id
         self._worker = worker
-        self.now = self._next_tick = 100.0
+        self.now = self.begun = self._next_tick = 100.0
         self.lineage = Lineage.begun(run_id_of(1), secret="s", draw=0, shard=shard)  # what the run's folder remembers
         self.lives = 1  # of the server
         self.run: RunSpec = run_from_dict(

@@ -20,6 +20,9 @@ from ps_server.machine.consistency import ConsistencyGate
 from ps_server.machine.flow_control import PushBudget
 from ps_server.machine.membership import Membership
 from ps_server.replication.standby_copy import Repetition
+from ps_server.standby import standby
+from ps_server.standby.following import Following
+from ps_server.standby.promotion import Promise
 from ps_server.standby.standby import Standby
 from ps_server.state.ledger import Ledger
 from ps_server.state.training_run import TrainingRun
@@ -49,12 +52,12 @@ def _forgets_one(settle: Any, ledger: Ledger, worker_id: str, sequence: int) -> 
 
 
 def _acknowledges_first(
-    apply: Any, standby: Standby, repetition: Repetition, update: Any, *rest: Any, **named: Any
+    apply: Any, copy: Following, repetition: Repetition, update: Any, *rest: Any, **named: Any
 ) -> Any:
-    if update.number > standby._number + 1:  # one that is out of order
-        standby._number = update.number
-        return [standby._acknowledge()]
-    return apply(standby, repetition, update, *rest, **named)
+    if update.number > copy.number + 1:  # one that is out of order
+        copy.number = update.number
+        return [copy._acknowledge()]
+    return apply(copy, repetition, update, *rest, **named)
 
 
 def _older_ledger(record: Any, run: TrainingRun, *, now: float) -> Any:
@@ -127,9 +130,25 @@ def _same_epoch(is_fenced: Any, message: Any, run: TrainingRun | None) -> bool:
     return is_fenced(message, run) or (run is not None and getattr(message, "latest_epoch", -1) == run.epoch)
 
 
+def _at_the_word_of_anybody(unconvinced: Any, standby: Standby, peer: Any, hello: Any, *, now: float) -> Any:
+    """The rule up to 0.3: complete when the silence began, or ten seconds of it."""
+    if now - standby.following.heard < 10.0 and not standby.is_complete(now=standby.following.heard):
+        return unconvinced(standby, peer, hello, now=now)
+    assert standby.run is not None
+    server, effects = standby._promote(standby.run, "anybody", now=now)
+    return effects + server.receive(peer, hello, now=now)
+
+
+def _at_the_word_of_a_served_worker(testimony: Any, hello: Any, *rest: Any, **named: Any) -> Any:
+    """Of a worker that the primary has served, whenever that was."""
+    if hello.served_seconds is None:
+        return testimony(hello, *rest, **named)
+    return testimony(msgspec.structs.replace(hello, served_seconds=1e6, silent_seconds=1e6), *rest, **named)
+
+
 MUTANTS = {
     "a ledger forgets one sequence": Mutant(_instead(Ledger, "settle", _forgets_one), 10),
-    "a standby acknowledges what it has not applied": Mutant(_instead(Standby, "_apply", _acknowledges_first), 20),
+    "a standby acknowledges what it has not applied": Mutant(_instead(Following, "_apply", _acknowledges_first), 20),
     "a checkpoint has an older ledger": Mutant(_instead(TrainingRun, "record", _older_ledger), 10),
     "a credit is returned twice": Mutant(_instead(PushBudget, "_take_back", _twice), 20),
     "a fence accepts the same epoch": Mutant(_instead(parameter_server, "is_fenced_by", _same_epoch), 40),
@@ -143,5 +162,9 @@ MUTANTS = {
     "a push is durable before it is written": Mutant(_instead(CheckpointSchedule, "started", _durable_at_once), 40),
     "a push is durable that the standby lacks": Mutant(_instead(CheckpointSchedule, "release", _without_standby), 60),
     "a process gets the account of the one before": Mutant(_instead(Ledger, "open", _any_process), 40),
-    "a standby always takes over": Mutant(_instead(Standby, "is_complete", lambda *_, now: True), 100),
+    "a promise never ends": Mutant(_instead(Promise, "holds", lambda *_, at: True), 100),
+    "a newcomer promotes a standby": Mutant(_instead(Standby, "_unconvinced", _at_the_word_of_anybody), 50),
+    "a worker that was served just now promotes a standby": Mutant(
+        _instead(standby, "testimony", _at_the_word_of_a_served_worker), 50
+    ),
 }

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ps_common.protocol.messages import ToWorker
+from ps_common.protocol.messages import Promote, ToWorker
 from ps_common.protocol.wire import read_to_server, read_to_worker, to_frames
 from ps_server.machine.flow_control import Limits
 from ps_server.machine.parameter_server import ParameterServer
@@ -40,6 +40,7 @@ class SimulatedPair(SimulatedCluster):
         self._standby_writes_until: float | None = None
         self.standby = Standby(
             primary="p:1",
+            process="the standby",
             draw=0,
             takeover_seconds=1.0,
             limits=Limits(lease_seconds=2.0, checkpoint_seconds=5.0),
@@ -64,6 +65,12 @@ class SimulatedPair(SimulatedCluster):
         inbox, self._inbox = self._inbox, []
         for deliver in inbox:
             deliver()
+
+    def promote_by_admin(self, reason: str) -> None:
+        """As `ps-ctl promote --reason`."""
+        self._heard.add(b"ps-ctl")
+        promote = Promote(request=1, reason=reason)
+        self._do_standby(self.standby.receive(b"ps-ctl", promote, now=self.now))
 
     def promote(self) -> None:
         """The successor is what a test looks at from now on; the primary is gone for good."""

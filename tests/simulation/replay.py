@@ -29,7 +29,7 @@ from ps_server.machine import admission, push_pipeline, worker_requests
 from ps_server.machine.parameter_server import ParameterServer
 from ps_server.shell.recording import KIND, PROVEN
 from ps_server.shell.recording import decisions as decisions_of
-from ps_server.standby import standby
+from ps_server.standby import following, promotion
 from ps_server.standby.standby import Standby
 from ps_server.state import training_run
 from ps_server.state.guards import DAMAGED, Denied
@@ -175,7 +175,7 @@ class _AsRecorded:
             (training_run, "gradient_of", self.gradient),
             (worker_requests, "seed_of", self.seed),
             (push_pipeline, "is_damaged", is_damaged),
-            (standby, "is_damaged", is_damaged),
+            (following, "is_damaged", is_damaged),
             (WeightStore, "is_finite", is_sound),
             (WeightStore, "is_sound", is_sound),
         ):
@@ -187,7 +187,7 @@ class _AsRecorded:
 def without_secrets() -> Iterator[None]:
     """A worker's secret was recorded as its hash, and the proof of an epoch as what it proved."""
     with contextlib.ExitStack() as stack:
-        for owner in (admission, standby):
+        for owner in (admission, promotion):
             stack.enter_context(mock.patch.object(owner, "proof_of", lambda secret: secret))
         stack.enter_context(mock.patch.object(Lineage, "proves", lambda _self, _epoch, proof: proof == PROVEN))
         yield

@@ -38,11 +38,14 @@ from ps_server.state.training_run import TrainingRun
 from tests.simulation.cluster import Faults, ones
 from tests.simulation.liars import LIES, Liar
 from tests.simulation.swarm_cluster import PUSH_BYTES, Versions, WorldPair, WorldSingle, checked_next, remembering
-from tests.simulation.worlds import ALONE, FILES, LAST, World, check_bounds, drawn, drawn_faults, kinds_of
+from tests.simulation.worlds import ALONE, FILES, LAST, WIRE, World, check_bounds, drawn, drawn_faults, kinds_of
 
 LIVE_SECONDS = 180.0  # for a healed world to settle every push
 REJOIN_SECONDS = 20.0  # until nobody leaves: acknowledged pushes that the server has lost are sent again meanwhile
 RESUMED_SECONDS = 30.0  # without a server, after which somebody starts a primary again
+WELL_SECONDS = 3.0  # before a wire breaks: all workers are served by the primary
+ALONE_SECONDS = 4.0  # after it, until the primary goes on alone for sure
+BLINK_SECONDS = 3.0  # for which a worker does not see the primary: it asks the standby
 FIRM_SECONDS = 2.0  # for which an exact world stays as it is: late messages change nothing
 
 
@@ -144,6 +147,7 @@ class Played:
         for seconds, event in self.world.events:
             self._pass(seconds)
             if event.endswith("in sync"):
+                self._mends_wires()
                 self.calm()
                 self.until(self._are_in_sync, "in sync")
             self._note(event)
@@ -162,6 +166,8 @@ class Played:
         """Whether this event had an effect."""
         if event in LAST:
             return self._ends_primary(self._chance.choice(self._pairs), event)
+        if event in WIRE:
+            return self._breaks_wire() if event == WIRE[0] else self._mends_wires()
         if event in (*ALONE, *FILES):
             return self._befalls_server(self._chance.choice(self._singles), event)
         cluster = self._chance.choice(self.clusters)
@@ -224,6 +230,37 @@ class Played:
                 return False
         return True
 
+    def _breaks_wire(self) -> bool:
+        """
+        The two servers of a pair lose sight of each other, while every worker reaches both, for so long that the
+        primary goes on alone. Meanwhile a newcomer asks the standby; then one that was served, for the moment in which
+        the primary does not reply to it.
+        """
+        pair = self._chance.choice(self._pairs)
+        if pair.has_taken_over:
+            return False
+        self.calm()
+        self.until(self._are_in_sync, "in sync")
+        self._pass(WELL_SECONDS)  # workers that were at the standby are back
+        if pair.has_taken_over:
+            return False
+        pair.link_is_cut = True
+        soon = self._chance.uniform(0.0, ALONE_SECONDS)
+        self._pass(soon)
+        self._befalls_workers(self._chance.choice(["join", "restart worker"]))
+        self._pass(ALONE_SECONDS - soon)
+        if self._chance.random() < 0.5:
+            pair.sees_no_primary = {self._chance.choice(pair.workers).worker_id}
+            self._pass(BLINK_SECONDS)
+            pair.sees_no_primary = set()
+        return True
+
+    def _mends_wires(self) -> bool:
+        cut = [pair for pair in self._pairs if pair.link_is_cut]
+        for pair in cut:
+            pair.link_is_cut = False
+        return cut != []
+
     def _befalls_workers(self, event: str) -> bool:
         first, at = self.clusters[0], self._chance.randrange(len(self.clusters[0].workers))
         parts = first.workers[at].parts
@@ -273,6 +310,7 @@ class Played:
 
     def _heal(self) -> None:
         self._note("heal")
+        self._mends_wires()
         self.calm()
         self._go_on()
         for single in self._singles:
@@ -298,10 +336,17 @@ class Played:
         assert not errors, f"{errors}"
 
     def _await_takeover(self, pair: WorldPair) -> None:
-        """After the end of its primary. A standby that lacks something does not take over."""
+        """
+        After the end of its primary. A standby that lacks something is promoted by nobody; one that is in sync by any
+        worker that was served, and where there is none by an admin.
+        """
         resumed_at, is_sure = pair.now + RESUMED_SECONDS, pair.last.endswith("in sync")
-        if pair.last:
-            self.until(lambda: pair.has_taken_over or (pair.now > resumed_at and not is_sure), "taken over, or not")
+        if not pair.last:
+            return
+        may_wait = is_sure and pair.has_witness
+        self.until(lambda: pair.has_taken_over or (pair.now > resumed_at and not may_wait), "taken over, or not")
+        if is_sure and not pair.has_taken_over:
+            pair.promote_by_admin("nobody is left that the primary has served")
 
     def _heal_pair(self, pair: WorldPair) -> None:
         """The successor stands for the pair; where there is none, somebody starts the primary again."""

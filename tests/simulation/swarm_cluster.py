@@ -267,15 +267,24 @@ class WorldPair(Watched, SimulatedPair):
     """A primary and its standby."""
 
     last = ""  # the event that has ended the primary
-    waits_for_fence = False  # the standby has taken over while nothing was durable without it
+    # The standby was promoted while nothing was durable without it, by a worker whose link is as bad as that of the
+    # standby. A wire that is cut between the two servers, while every worker reaches both, promotes nobody.
+    waits_for_fence = False
     is_split = False  # the lease of the standby has ended since, and nobody could fence the primary: it went on alone
+
+    def _new_worker(self, worker_id: str, *, process: int) -> WorldWorker:
+        """Newcomers have the addresses in any order: after one promotion the standby's is often the first."""
+        worker = super()._new_worker(worker_id, process=process)
+        if self.now > self.begun and self.chance.random() < 0.7:
+            worker.reconnect()
+        return worker
 
     def step(self) -> None:
         before = self.has_taken_over
         super().step()
         is_alone = self.server.replication.followed is None
         if self.has_taken_over and self.server is not self.successor:
-            self.waits_for_fence = self.waits_for_fence or not (before or is_alone)
+            self.waits_for_fence = self.waits_for_fence or not (before or is_alone or self.link_is_cut)
             self.is_split = self.is_split or (self.waits_for_fence and is_alone and self.server.phase is Phase.SERVING)
 
     @property
@@ -283,14 +292,19 @@ class WorldPair(Watched, SimulatedPair):
         """A standby that hears nothing of its primary for a second does so: a bad network suffices."""
         return self.standby.server is not None
 
+    @property
+    def has_witness(self) -> bool:
+        """Whether a worker is left that the primary has served."""
+        return any(worker.alive and worker.machine._identity._latest_epoch for worker in self.workers)
+
     def has_told_loss(self, worker_id: str) -> bool:
         """Whether the log says that a split has cost pushes of this worker, which were durable at the primary alone."""
         return self.is_split and any(note.startswith(f"{worker_id} has dropped") for note in self.notes)
 
     @property
     def keeps_durable(self) -> bool:
-        """Whether what was durable is here: a standby out of sync may lack some of it."""
-        return self.last.endswith("in sync") or not (self.last or self.has_taken_over)
+        """Whether what was durable is here."""
+        return not self.is_split
 
 
 def _is_sound(path: Path) -> bool:

@@ -78,6 +78,8 @@ ALONE = (  # of a server without a standby
     "fill or empty disk",
 )
 FILES = 4 * ("damage disk",)
+# Of a pair: nothing breaks but the link between the two servers, and newcomers ask the standby first.
+WIRE = ("break wire", "mend wire")
 LAST = ("kill primary", "kill primary in sync", "pause primary in sync", "hand over in sync")
 
 
@@ -89,6 +91,10 @@ def drawn(seed: int) -> World:
     kinds = [*ANYWHERE, *(() if all(standbys) else ALONE), *(FILES if has_files and not all(standbys) else ())]
     events = [(chance.choice([0.05, 0.3, 1.0, 3.0]), chance.choice(kinds)) for _ in range(chance.randint(1, 12))]
     if any(standbys):
+        if chance.random() < 0.7:
+            at = chance.randint(0, len(events))
+            events.insert(at, (1.0, WIRE[0]))
+            events.insert(chance.randint(at + 1, len(events)), (chance.choice([1.0, 10.0]), WIRE[1]))
         events.append((1.0, chance.choice(LAST)))
     workers = chance.randint(1, 6)
     return World(

@@ -34,6 +34,7 @@ NAME_TAKEN_SECONDS = 60.0  # until a worker whose name another process has gives
 # keeps a worker for half as long.
 REFUSALS_APART_SECONDS = 30.0
 BRIEF = {"standby", "lacking", "fenced"}  # refusals of moments: a standby takes over
+OF_A_RUN = {"lacking", "name_taken", "drained"}  # refusals by a server that has a run: none is begun beside it
 TEMPORARY = {*BRIEF, "other_run", "name_taken", "drained"}
 
 
@@ -98,6 +99,8 @@ class Handshake:
     def refused(self, code: str, why: str, *, now: float) -> Consequence:
         """HELLO was refused with a temporary code."""
         is_final = False
+        if code in OF_A_RUN:
+            self._untried = None
         if code == "name_taken":
             if self._name_taken_since is None or now - self._name_taken_at > REFUSALS_APART_SECONDS:
                 self._name_taken_since = now
@@ -158,8 +161,12 @@ class Identity:
         self._epoch_proof = ""
         self._shard = shard  # then that of the newest WELCOME
 
-    def hello(self, *, request: int, oldest: int) -> Hello:
-        """The HELLO of this moment. `oldest` is the lowest sequence that may still be sent."""
+    def hello(self, request: int, oldest: int, silence: tuple[float, float]) -> Hello:
+        """
+        The HELLO of this moment. `oldest` is the lowest sequence that may still be sent; `silence` of the server of the
+        newest WELCOME is how long ago it served, and for how long this process has asked it in vain.
+        """
+        says_silence = self._says_release and self._latest_epoch > 0
         return Hello(
             request=request,
             **self._constant_fields,
@@ -170,6 +177,8 @@ class Identity:
             latest_epoch=self._latest_epoch,
             epoch_proof=self._epoch_proof,
             release=release() if self._says_release else "",
+            served_seconds=silence[0] if says_silence else None,
+            silent_seconds=silence[1] if says_silence else 0,
         )
 
     def says_less(self, why: str) -> bool:

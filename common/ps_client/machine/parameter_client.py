@@ -182,9 +182,9 @@ class ParameterClient:
         if self.link_timeout.has_expired(self._requests.bytes_in_flight, now=now):
             effects += self.reconnect(now=now)
         if self.phase is Phase.JOINING and now >= self._handshake.due:
-            hello = self._identity.hello(request=self._requests.next_ticket(), oldest=self._requests.oldest)
-            self._handshake.sent(hello.request, now=now)
-            effects.append(Transmit(hello))
+            ticket, silence = self._requests.next_ticket(), self._patience.silence(now=now)
+            self._handshake.sent(ticket, now=now)
+            effects.append(Transmit(self._identity.hello(ticket, self._requests.oldest, silence)))
         if self.phase is Phase.JOINED and now >= self.heartbeats.due(wants_checkpoint=self._requests.wants_checkpoint):
             self.heartbeats.sent(now=now)
             self._postpone_heartbeat(now=now)

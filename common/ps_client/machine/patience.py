@@ -116,15 +116,22 @@ class Patience:
     def __init__(self, seconds: float, *, now: float) -> None:
         self.warning_due = now + WARNING_SECONDS
         self._seconds = seconds
-        self._served = now  # when last
+        self._served = self._awake_since = self._ticked = now  # when last; and when it was last paused
 
     def served(self, *, now: float) -> None:
         """A message has come from a server that serves this worker."""
-        self._served = now
+        self._served = self._awake_since = now
         self.warning_due = now + WARNING_SECONDS
 
+    def silence(self, *, now: float) -> tuple[float, float]:
+        """Seconds since it was served, and since then without a pause: in a pause it asks nobody."""
+        return now - self._served, now - self._awake_since
+
     def error(self, refusal: str, *, now: float) -> ServerUnreachable | None:
-        """Why the worker gives up, if it does."""
+        """Why the worker gives up, if it does. To be called several times a second: else the process was paused."""
+        if now - self._ticked > PAUSE_SECONDS:
+            self._awake_since = now
+        self._ticked = now
         if now - self._served <= self._seconds:
             return None
         hint = "" if refusal else "; is it running, are --server and keys right?"

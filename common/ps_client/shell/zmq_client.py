@@ -99,8 +99,7 @@ class ZmqClient:
         self._farewell: ReplyFuture[Reply] | None = None  # to GOODBYE
         self._ended: Exception | None = None  # why the conversation is over
         self._slots, self._log_of_server = SegmentSlots(), LogOfPeer(log)
-        self._lock = threading.Lock()
-        self._pid = os.getpid()
+        self._lock, self._pid = threading.Lock(), os.getpid()
         self._context = zmq.Context()
         self._name: str  # HOST:PORT that the socket is to be connected to once HOST was looked up
         self._without_address: dict[str, str] = {}  # names that have none, in words, by HOST:PORT

@@ -120,6 +120,10 @@ class Lineage(msgspec.Struct, frozen=True, kw_only=True):
         """The lineage of this server when another one serves the run in a later epoch."""
         return msgspec.structs.replace(self, epoch=max(epoch, self.epoch), replaced_by=by)
 
+    def was_resumed(self, epoch: int) -> bool:
+        """Whether that later epoch is of this server, started again, and no standby was promoted in between."""
+        return epoch // _TAKEN_OVER == self.epoch // _TAKEN_OVER and epoch // DRAWN > self.life
+
     @property
     def life(self) -> int:
         """The epoch without its random part: two servers that took the same step are in the same life."""

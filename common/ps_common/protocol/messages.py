@@ -40,6 +40,7 @@ PlainSettings = dict[str, Plain | tuple[Plain, ...]]
 Run = dict[str, Plain | tuple[Plain, ...] | Settings]
 
 NO_LIMIT = MOST  # bytes
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 # A client renews a lease some times before its end: a shorter one would keep it busy.
 Lease = Annotated[float, msgspec.Meta(ge=1, le=1e9)]
 MOST_ENVIRONMENTS = 4096  # of one worker: they bound the steps that its pushes may count
@@ -114,6 +115,9 @@ class Hello(Request, frozen=True, kw_only=True, tag="HELLO"):
     # Of the modules of the run's custom parts, by name.
     code: Annotated[dict[Text, Code], msgspec.Meta(max_length=MOST_OWN_MODULES)] = {}
     release: Text = ""  # of the worker's program; "" of a client that is not ps-rl, or does not say
+    # How long ago the server of `latest_epoch` served this worker last; None before WELCOME.
+    served_seconds: Seconds | None = None
+    silent_seconds: Seconds = 0  # for which this worker, awake all the time, has asked that server in vain
 
     def __post_init__(self) -> None:
         _check_run("overrides", self.overrides)
@@ -269,6 +273,12 @@ class StopRequest(Request, frozen=True, kw_only=True, tag="STOP_REQUEST"):
     failed: bool = False  # whether the run has failed: something in it went wrong and will not go away
 
 
+class Promote(Request, frozen=True, kw_only=True, tag="PROMOTE"):
+    """Serve the run in place of a primary that is silent; to a standby. Answered by PROMOTED or REFUSED."""
+
+    reason: Text = ""  # why the primary does not come back, for the log; without it, REFUSED says what may be lost
+
+
 # -- standby to primary; need no HELLO ----------------------------------------------------------------------------
 
 
@@ -279,6 +289,7 @@ class Follow(Request, frozen=True, kw_only=True, tag="FOLLOW"):
     address: Address  # HOST:PORT where the standby listens
     run_id: Text = ""  # of the run that it holds; a server of another one refuses
     release: Text = ""  # of the standby's program
+    process: Text = ""  # drawn by each standby when it starts: two may have one address
 
 
 class Followed(Request, frozen=True, kw_only=True, tag="FOLLOWED"):
@@ -546,6 +557,14 @@ class CheckpointSaved(Reply, frozen=True, kw_only=True, tag="CHECKPOINT_SAVED"):
     version: Count
 
 
+class Promoted(Reply, frozen=True, kw_only=True, tag="PROMOTED"):
+    """The reply to PROMOTE: this server serves the run."""
+
+    epoch: Count
+    version: Count
+    lost: Sentence  # what may be lost
+
+
 class Stopping(Reply, frozen=True, kw_only=True, tag="STOPPING"):
     """The reply to STOP_REQUEST: the run is ending."""
 
@@ -609,12 +628,13 @@ class Leading(Struct, frozen=True, kw_only=True, tag="LEADING"):
 
 ToServer = (
     Hello | Seed | Pull | Push | Report | Heartbeat | Frame | CreditRequest | RunRequest | Goodbye
-    | StatusRequest | Subscribe | Watch | Adjust | CheckpointRequest | StopRequest | Follow | Followed | Fence
+    | StatusRequest | Subscribe | Watch | Adjust | CheckpointRequest | StopRequest | Promote
+    | Follow | Followed | Fence
 )  # fmt: skip
 ToWorker = (
     Welcome | Seeded | Settled | Weights | NotModified | Noted | Alive | CreditGrant | RunReply | Farewell | Stop
     | Refused | StatusReply | Subscribed | StatusUpdate | Event | Watching | WatchedFrame | Adjusted | CheckpointSaved
-    | Stopping | State | Update | Leading
+    | Stopping | Promoted | State | Update | Leading
 )  # fmt: skip
 Message = ToServer | ToWorker
 

@@ -134,7 +134,7 @@ class ActionValueNetwork(nn.Module):
         values = self.quantiles(observations).mean(-1)
         if self._mask is None:
             return values
-        return values.masked_fill(part_of(observations, self._mask) == 0, torch.finfo(values.dtype).min)
+        return only_allowed(values, part_of(observations, self._mask))
 
 
 def policy_value_network(settings: A3CSettings, network: NetworkSettings, spaces: Spaces) -> PolicyValueNetwork:
@@ -160,6 +160,11 @@ def action_value_network(
     )
     made.returns = return_normalization(settings)
     return made
+
+
+def only_allowed(values: Tensor, mask: Tensor) -> Tensor:
+    """Action values [..., A] with the least number that there is where the mask [..., A] is 0."""
+    return values.masked_fill(mask == 0, torch.finfo(values.dtype).min)
 
 
 def allowed(values: Tensor) -> Tensor:

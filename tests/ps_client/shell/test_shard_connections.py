@@ -25,7 +25,7 @@ class Absent:
     def __init__(self, *_: Any, **__: Any) -> None:
         pass
 
-    def say_goodbye(self, reason: str) -> None:
+    def say_goodbye(self, reason: str, *, failed: bool = False) -> None:
         pass
 
     def close(self, *, seconds: float) -> None:

@@ -37,6 +37,7 @@ LEAST: dict[str, dict[str, Any]] = {
     "STOP_REQUEST": {},
     "FOLLOW": {"address": "a:1"},
     "FOLLOWED": {"follow": 1, "number": 0},
+    "PROMOTE": {},
     "FENCE": {"run_id": "1", "latest_epoch": 2, "epoch_proof": "", "address": "a:1"},
 }  # fmt: skip
 
@@ -128,7 +129,9 @@ def test_a_field_has_these_bounds() -> None:
         *((tag, "codec", NAMES, NO_NAMES) for tag in ("SEED", "PULL", "PUSH")),
         ("PUSH", "schema_hash", NAMES, NO_NAMES),
         ("PUSH", "weight_codec", [*NAMES, None], [bad for bad in NO_NAMES if bad is not None]),
-        *((tag, "reason", TEXTS, NO_TEXTS) for tag in ("GOODBYE", "STOP_REQUEST")),
+        ("GOODBYE", "reason", TEXTS, NO_TEXTS),
+        ("PROMOTE", "reason", TEXTS, NO_TEXTS),
+        ("STOP_REQUEST", "reason", [*TEXTS, "x" * 4000], ["x" * 4001, *UNSAFE]),
         *((tag, "address", ["a:1", "[::1]:5555"], ["", "a b", *UNSAFE]) for tag in ("FOLLOW", "FENCE")),
         ("PULL", "target", [True, False], [1, 0, "true", None]),
         (

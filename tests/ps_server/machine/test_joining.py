@@ -279,6 +279,7 @@ def test_a_process_that_was_forgotten_is_superseded_and_the_next_one_of_its_name
     if is_resumed:
         saved = server.save_and_complete()
         server = Transcript(restored_run(saved.vectors, saved.record, epoch=EPOCH + 1))
+        server.now += SILENT_SECONDS  # names that a restarted server does not know are free after a lease
     refused = server.refusal("a again", server.hello_of("a", incarnation=1))
     assert (refused.code, "start it anew" in refused.reason) == ("superseded", True)
     assert server.hello("a", process=2, peer="a anew").incarnation == 2

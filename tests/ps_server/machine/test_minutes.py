@@ -90,7 +90,7 @@ def test_a_standby_takes_over_with_the_minutes_of_the_primary_and_waits_for_a_wo
     assert trained > 1.4
     server.silence(600.0 + TAKEOVER_SECONDS)
     assert server.standby.status(now=server.now).minutes == pytest.approx(trained, abs=1 / 60)
-    server.ask_standby(server.hello_of("a"))
+    server.ask_standby(server.witness("a"))
     assert server.standby.server is not None
     assert server.standby.status(now=server.now).minutes == pytest.approx(trained, abs=1 / 60)
     server.standby.tick(now=server.now + LEASE_SECONDS)

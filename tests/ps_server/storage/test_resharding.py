@@ -152,7 +152,7 @@ def moments_of_shards(folder: Path, best: Sequence[int | None]) -> Path:
             a_run_of_a_shard(folder, number, len(best), moment)
         checkpoints = shard_folder(folder, number, len(best)) / CHECKPOINTS
         if steps:
-            shutil.copy(checkpoints / checkpoint_name(steps), checkpoints / BEST)
+            shutil.copy(checkpoints / checkpoint_name(steps, 1), checkpoints / BEST)
         elif steps == 0:
             (checkpoints / BEST).write_bytes(b"torn")
     return folder
@@ -167,7 +167,7 @@ def a_run_of_a_shard(folder: Path, number: int, of: int, moment: int) -> None:
     run.progress.global_steps = run.progress.updates = moment
     record = run.record(now=0.0)
     record = msgspec.structs.replace(record, progress=msgspec.structs.replace(record.progress, minutes=moment / 100))
-    path = shard_folder(folder, number, of) / CHECKPOINTS / checkpoint_name(moment)
+    path = shard_folder(folder, number, of) / CHECKPOINTS / checkpoint_name(moment, 1)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_checkpoint(path, run.weights.vectors(), record)
     write_lineage(path.parent.parent, lineage)
@@ -184,7 +184,7 @@ def test_the_best_weights_of_shards_are_of_one_moment_wherever_a_kill_has_come(t
             assert trained.weights.tolist() == [float(moment)] * 8
     run = moments_of_shards(tmp_path / "pruned", (2_000, 6_000))
     for moment in (100, 2_000, 4_000):
-        (run / "shard-2-of-2" / CHECKPOINTS / checkpoint_name(moment)).unlink()
+        (run / "shard-2-of-2" / CHECKPOINTS / checkpoint_name(moment, 1)).unlink()
     trained = trained_in(_stored(run) if is_stored else run)
     assert trained.weights.tolist() == [6_000.0] * 8, "no other shard has anything near the best of the first"
 

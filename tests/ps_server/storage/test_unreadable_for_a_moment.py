@@ -60,7 +60,7 @@ def a_run_folder(folder: Path) -> Path:
     checkpoints = folder / CHECKPOINTS
     checkpoints.mkdir(parents=True)
     for steps in range(1, NEWEST + 1):
-        path = checkpoints / checkpoint_name(steps)
+        path = checkpoints / checkpoint_name(steps, 1)
         write_checkpoint(path, {"weights": torch.full((3,), float(steps))}, a_record(steps=steps))
     os.link(path, checkpoints / BEST)
     store = CheckpointStore(a_store(folder), flag="--checkpoint-dir")
@@ -83,7 +83,7 @@ def test_what_cannot_be_read_now_is_not_passed_over(
             before = files_in(folder)
 
             def failing(path: Path, *, most_bytes: int | None = None, number: int = number) -> None:
-                if path.name in (checkpoint_name(NEWEST), BEST):
+                if path.name in (checkpoint_name(NEWEST, 1), BEST):
                     raise OSError(number, os.strerror(number), str(path))
 
             with monkeypatch.context() as patched:
@@ -91,7 +91,7 @@ def test_what_cannot_be_read_now_is_not_passed_over(
                 with pytest.raises(CheckpointError, match=os.strerror(number)) as refused:
                     WAYS[way](folder)
             assert not isinstance(refused.value, DamagedCheckpoint)
-            assert checkpoint_name(NEWEST) in str(refused.value) or BEST in str(refused.value)
+            assert checkpoint_name(NEWEST, 1) in str(refused.value) or BEST in str(refused.value)
             assert files_in(folder) == before, "nothing is moved, removed or brought"
             assert WAYS[way](folder) == NEWEST
 
