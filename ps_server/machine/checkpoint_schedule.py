@@ -50,7 +50,8 @@ class CheckpointSchedule:
     def __init__(self, every_seconds: float, *, saved_version: int, now: float, episodes: int = 0) -> None:
         """A restored run has played `episodes`: their milestones are passed."""
         self.failures = 0
-        self.failing, self.error = False, ""  # the newest one could not be written, or is stalled; why
+        self.failing = False  # the newest one could not be written, or is stalled
+        self.error = ""  # why
         self.is_stalled = False  # writing takes too long
         self.saved_version = saved_version  # in the newest completed checkpoint; 0 before the first
         self.saved_episodes = episodes  # in that checkpoint
@@ -213,7 +214,8 @@ class Saving:
         self, schedule: CheckpointSchedule, replication: Replication, refusals: Refusals, soundness: Soundness
     ) -> None:
         self._schedule, self._soundness = schedule, soundness
-        self._replication, self._refusals = replication, refusals
+        self._replication = replication
+        self._refusals = refusals
         self._best_before: float | None = None  # mean return of the best checkpoint before the newest was begun
         self._unsound = 0  # the newest version that could not be saved
 
@@ -223,8 +225,6 @@ class Saving:
             return []
         if self._schedule.stalls(now=now):
             return self._failure_replies(STALLED, self._schedule.stalled())
-        if run.was_followed and not self._replication.address:  # a server that is restarted need not wait for it
-            self._schedule.hurry()
         best, milestone = run.progress.is_better_than_saved, self._milestone(run) is not None
         is_due = self._schedule.is_due(run.store.version, best=best, milestone=milestone, now=now)
         return self.begin(run, now=now) if is_due else []

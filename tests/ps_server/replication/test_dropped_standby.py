@@ -47,7 +47,6 @@ def test_a_standby_that_is_dropped_during_its_state_transfer_comes_back_in_sync(
     server.pass_time(1.0)
     replication = server.machine.replication
     assert replication.followed is not None
-    server.machine.checkpoint_saved("that the standby was away for a moment")
     server.is_cut = True
     server.push("a", 1)
     server.save_and_complete()

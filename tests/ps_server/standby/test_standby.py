@@ -214,7 +214,7 @@ def went_on_alone(server: WithStandby) -> None:
     server.push("a", 1)
     server.push("a", 2)
     server.pass_time(LEASE_SECONDS + 1.0)
-    server.machine.checkpoint_saved("without the standby")
+    server.save_and_complete()
     assert server.heartbeat("a").durable == 2
 
 
