@@ -128,7 +128,9 @@ class Partitions:
         port = int(self._endpoint.rpartition(":")[2])
         self._server.kill()
         rest(self._random.uniform(0, 1.5))
-        self._server, self._endpoint = self._start_server("--resume", str(self._programs.folder / "run"), port=port)
+        # A standby that a split has left in its newest checkpoint was ended by this trial: nobody else has the run.
+        flags = ("--resume", str(self._programs.folder / "run"), "--take-back")
+        self._server, self._endpoint = self._start_server(*flags, port=port)
 
     # -- helpers of the events ----------------------------------------------------------------------------------------
 
