@@ -92,10 +92,12 @@ class ParameterClient:
         now: float,
         weight_codec: str | Base | None = None,
         norm: float = 0.0,
+        blocks: tuple[str, ...] = (),
     ) -> Call:
         """
         Send a gradient in `codec`, which must not change any more: it may be sent again. The reply is Settled; with
         `weight_codec`, as in `pull`, Weights if there are newer ones, else NotModified. `norm`: of the whole gradient.
+        `blocks`: those that it moves; () are all.
         """
         assert self.schema is not None, "a push comes after `seed`, which names the schema"
         push = messages.Push(
@@ -111,6 +113,7 @@ class ParameterClient:
             have_version=computed_on,
             norm=norm or 0,  # the object of the default: it alone is left out, and servers of 0.1.0 refuse the field
             check=checksum(vector) if self.checksums else "",
+            blocks=blocks,
         )
         return self._request(push, weight_codec, vector=vector, now=now)
 

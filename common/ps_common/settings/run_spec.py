@@ -308,6 +308,12 @@ class SacSettings(Method, frozen=True, kw_only=True, tag="sac"):
     """initial weight of the entropy (alpha); it is learned"""
     target_entropy: Score | None = None
     """entropy that the temperature is learned for; when not given, minus the number of the action's elements"""
+    actor_rate: Annotated[Amount, KEPT] = 1.0
+    """the policy's learning rate, as a multiple of --learning-rate"""
+    temperature_rate: Annotated[Amount, KEPT] = 1.0
+    """the temperature's learning rate, as a multiple of --learning-rate"""
+    policy_every: Annotated[Passes, KEPT] = 1
+    """policy and temperature learn in each so-many-th update of a worker, the critics in each"""
     gradient_clip: Amount = 0.0
     """greatest Euclidean norm of a gradient, clipped on the worker; 0: not clipped"""
 

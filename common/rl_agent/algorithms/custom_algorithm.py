@@ -26,10 +26,19 @@ NEEDED = (
     "an algorithm has `settings`, a msgspec.Struct with an unroll_length, and a class method build(settings, run, "
     "spaces, *, device, seed)"
 )
-MEMBERS = (  # of rl_agent.algorithms.algorithm.Algorithm, for the error that names a missing one
-    "network", "target_network", "unroll_length", "commits_next_action", "learns_with_newest", "learns_while_acting",
-    "discount", "gradient_clip", "begin_unroll", "loaded", "initial_state", "act", "outlook", "batches", "loss",
-)  # fmt: skip
+# Of rl_agent.algorithms.algorithm.Algorithm: the members that an algorithm must have, and what others are without it.
+MEMBERS = ("network", "unroll_length", "discount", "act", "outlook", "batches", "loss")
+DEFAULTS: dict[str, Any] = {
+    "blocks": (),
+    "target_network": None,
+    "commits_next_action": False,
+    "learns_with_newest": False,
+    "learns_while_acting": False,
+    "gradient_clip": 0.0,
+    "begin_unroll": lambda _: None,
+    "loaded": lambda _: None,
+    "initial_state": lambda _: (),
+}
 
 
 class CustomAlgorithm(Protocol):
@@ -95,6 +104,9 @@ def build_custom(run: RunSpec, path: str, spaces: Spaces, *, device: torch.devic
             f"{flag}: {type(built).__name__} has no {', '.join(missing)}; it needs the members of "
             "rl_agent.algorithms.algorithm.Algorithm"
         )
+    for name, default in DEFAULTS.items():
+        if not hasattr(built, name):
+            setattr(built, name, default)
     check_travels(built.network, flag=flag)
     algorithm: Algorithm = built
     return algorithm

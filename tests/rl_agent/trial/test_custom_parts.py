@@ -97,7 +97,7 @@ REFUSED = [
     (("    settings = Settings\n", "    settings = dict\n"), CARTPOLE, {}, METHOD, "settings are no msgspec.Struct"),
     (("class Method(A3C):", "class Method:"), CARTPOLE, {}, METHOD, ":Method: has no build; an algorithm"),
     (("class Method(A3C):", "class Method:\n    build = classmethod(lambda *a, **k: object())"), CARTPOLE, {}, METHOD,
-     "--algorithm .*: object has no network, target_network, unroll_length.*; it needs the members of rl_agent"),
+     "--algorithm .*: object has no network, unroll_length.*; it needs the members of rl_agent"),
     (("return super().loss(batch)", "return 3"), CARTPOLE, {}, METHOD, "--algorithm .*: its loss must be a Loss"),
     (("    def loss(", "    def batches(self, trajectory):\n        return iter(())\n    def loss("),
      CARTPOLE, {}, METHOD, "--algorithm .*: its batches\\(\\) gave no batch"),
