@@ -36,7 +36,8 @@ S = TypeVar("S")
 # without it: the struct with their types and defaults.
 CustomSettings = Callable[[str, Mapping[str, Any], Sequence[msgspec.Struct]], msgspec.Struct]
 Typed = dict[str, list[str]]  # flags, as --like-this, with their values
-_ALGORITHMS = tyro.conf.arg(metavar=f"{{{','.join([*ALGORITHM_SETTINGS, 'MODULE:NAME'])}}}")
+_NAMES = (*ALGORITHM_SETTINGS, run_files.PPO)
+_ALGORITHMS = tyro.conf.arg(metavar=f"{{{','.join([*_NAMES, 'MODULE:NAME'])}}}")
 _INLINE = tyro.conf.arg(name="")
 # With a default given, the fields of the chosen algorithm and optimizer become flags instead of subcommands. The
 # settings of a section are a group in the help text, and flags without a prefix.
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     OptimizerName = str
 else:  # choices, for help texts and the completion of shells
     PresetName = tyro.extras.literal_type_from_choices(run_files.presets())
-    AlgorithmName = tyro.extras.literal_type_from_choices(ALGORITHM_SETTINGS)
+    AlgorithmName = tyro.extras.literal_type_from_choices(_NAMES)
     OptimizerName = tyro.extras.literal_type_from_choices(OPTIMIZER_SETTINGS)
 
 
@@ -61,7 +62,8 @@ class StartingPoint:
     config: Path | None = None
     """TOML file with the run's settings"""
     algorithm: Annotated[AlgorithmName | None, _ALGORITHMS] = None
-    """algorithm, with its default settings unless the preset uses it too; MODULE:NAME: one of yours"""
+    """algorithm, with its default settings unless the preset uses it too; ppo: a3c with --surrogate clip and the usual
+    settings of PPO; MODULE:NAME: one of yours"""
     optimizer: OptimizerName | None = None
     """rule by which the server applies gradients, with its default settings unless the preset uses it too"""
 
@@ -156,7 +158,8 @@ def starting_run(typed: Typed) -> tuple[RunSpec, dict[str, Any], str]:
     """The run before its flags, the overrides of --preset, --config, --algorithm and --optimizer, and a remark."""
     named: dict[str, str] = {}
     for section in NAMED_SECTIONS:
-        name, choices = _value(typed, f"--{section}"), choices_of(f"{section}.name")
+        name = _value(typed, f"--{section}")
+        choices = _NAMES if section == "algorithm" else choices_of(f"{section}.name")
         if name is None:
             continue
         if name not in choices and not (section == "algorithm" and is_import_path(name)):
@@ -164,6 +167,11 @@ def starting_run(typed: Typed) -> tuple[RunSpec, dict[str, Any], str]:
             raise SettingsError(f"{no_such}; there are {', '.join(choices)}")
         named[section] = name
     run, overrides, remark = _named_run(typed)
+    if named.get("algorithm") == run_files.PPO:
+        named["algorithm"] = "a3c"
+        if not run_files.is_ppo(run):
+            run = with_settings(run, run_files.OF_PPO, source="--algorithm")
+        overrides |= run_files.IS_PPO
     for section, name in named.items():
         run = with_settings(run, {f"{section}.name": name}, source=f"--{section}")
         overrides[f"{section}.name"] = name
