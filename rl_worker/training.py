@@ -6,6 +6,7 @@ ends when the worker is asked to leave: after the unroll in progress is pushed. 
 steps were pushed.
 """
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,16 +19,20 @@ import torch
 from torch import Tensor, nn
 
 from ps_client.shell.remote_parameters import Newest
+from ps_common.errors import SettingsError
 from ps_common.protocol.messages import Episode
 from ps_common.protocol.status import MOST_METERS
 from ps_common.settings import run_spec
 from rl_agent.algorithms.algorithm import Algorithm, Loaded, Loss
+from rl_agent.algorithms.custom_algorithm import adjust_custom
 from rl_agent.networks.flat_network import FlatNetwork
 from rl_agent.networks.running_statistics import observe
 from rl_agent.rollouts import EndedEpisodes, RolloutCollector, Trajectory
 
 REPORT_SECONDS = 0.5  # least time between two reports
 INTERRUPT_SECONDS = 2.0  # for an unroll that nobody wants any more to end
+
+log = logging.getLogger("rl-worker")
 
 
 class Parameters(Protocol):
@@ -88,7 +93,12 @@ def train(
 
 
 def _adjust(algorithm: Algorithm, settings: run_spec.Algorithm | None) -> None:
-    if settings is not None and not isinstance(settings, run_spec.CustomAlgorithmSettings):  # none is adjustable
+    if isinstance(settings, run_spec.CustomAlgorithmSettings):
+        try:
+            adjust_custom(algorithm, settings)
+        except SettingsError as error:
+            log.warning("%s: this worker continues with the settings that it has", error)
+    elif settings is not None:
         algorithm.adjust(settings)
 
 

@@ -16,7 +16,7 @@ from msgspec import NODEFAULT
 from ps_common.errors import SettingsError
 from ps_common.settings.custom_algorithm import KNOWN_TO_THE_SERVER
 from ps_common.settings.run_settings import flag_of, problem_and_place
-from ps_common.settings.run_spec import RunSpec
+from ps_common.settings.run_spec import CustomAlgorithmSettings, RunSpec
 from rl_agent.algorithms.algorithm import Algorithm
 from rl_agent.environments.imports import custom_part
 from rl_agent.environments.spaces import Spaces
@@ -110,6 +110,18 @@ def build_custom(run: RunSpec, path: str, spaces: Spaces, *, device: torch.devic
     check_travels(built.network, flag=flag)
     algorithm: Algorithm = built
     return algorithm
+
+
+def adjust_custom(algorithm: Algorithm, settings: CustomAlgorithmSettings) -> None:
+    """
+    Give a custom algorithm the settings of its run, which were adjusted. Raises SettingsError, with the algorithm as it
+    was, where it has no `adjust`, or its settings do not allow these values.
+    """
+    given = msgspec.to_builtins(settings)
+    path = given.pop("name")
+    if not hasattr(algorithm, "adjust"):
+        raise SettingsError(f"--algorithm {path}: has no `adjust`")
+    algorithm.adjust(custom_settings(path, given))
 
 
 def settings_in(run: RunSpec, path: str) -> msgspec.Struct:
