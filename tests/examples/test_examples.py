@@ -58,7 +58,7 @@ def test_the_algorithm_moves_its_entropy_weight_towards_its_target() -> None:
     assert certain[0].weight < 0.01 < uncertain[0].weight
     seen, starts = torch.eye(10), torch.zeros(10, dtype=torch.bool)
     entropies = [
-        float(torch.distributions.Categorical(agent.outlook(seen, (), starts).probabilities).entropy().mean())
+        float(torch.distributions.Categorical(agent.predict(seen, (), starts).probabilities).entropy().mean())
         for agent, _ in (certain, uncertain)
     ]
     assert entropies[0] < 0.9 * entropies[1]

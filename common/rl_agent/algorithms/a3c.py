@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from ps_common.settings import run_spec
-from rl_agent.algorithms.algorithm import Loaded, Loss, Outlook
+from rl_agent.algorithms.algorithm import Loaded, Loss, Prediction
 from rl_agent.algorithms.mirror_images import MirrorImages
 from rl_agent.algorithms.returns import Steps, lambda_returns, vtrace
 from rl_agent.algorithms.self_imitation import VALUE_WEIGHT, Remembered, SelfImitation
@@ -125,11 +125,11 @@ class A3C:
         return Decision(actions[0], state, {"values": values[0], "log_probabilities": logs[0]})
 
     @torch.no_grad()
-    def outlook(self, observations: Tensor, state: State, starts: Tensor) -> Outlook:
+    def predict(self, observations: Tensor, state: State, starts: Tensor) -> Prediction:
         """V(s) and π(·|s)."""
         parameters, values, _ = self._forward(observations.unsqueeze(0), state, starts.unsqueeze(0))
         probabilities = self._policy.probabilities(parameters)
-        return Outlook(values[0].cpu(), None if probabilities is None else probabilities[0].cpu())
+        return Prediction(values[0].cpu(), None if probabilities is None else probabilities[0].cpu())
 
     def batches(self, trajectory: Trajectory) -> Iterator[PolicyBatch]:
         """The whole unroll, or shuffled minibatches of it, for each epoch."""

@@ -21,7 +21,7 @@ from torch.nn import functional
 
 from ps_common.meters import linear
 from ps_common.settings import run_spec
-from rl_agent.algorithms.algorithm import Loaded, Loss, Outlook
+from rl_agent.algorithms.algorithm import Loaded, Loss, Prediction
 from rl_agent.environments.spaces import Spaces
 from rl_agent.networks.flat_network import Block
 from rl_agent.networks.networks import ActionValueNetwork, action_value_network, allowed
@@ -137,13 +137,13 @@ class EpsilonGreedy:
         return Decision(actions, (), {})
 
     @torch.no_grad()
-    def outlook(self, observations: Tensor, state: State, starts: Tensor) -> Outlook:
+    def predict(self, observations: Tensor, state: State, starts: Tensor) -> Prediction:
         """The greatest Q(s, a), and the probabilities of the ε-greedy policy."""
         values = self.network(observations.to(self._device)).cpu()
         epsilons = self.epsilons().unsqueeze(-1)
         best = functional.one_hot(values.argmax(-1), values.shape[-1])
         possible = allowed(values).float()
-        return Outlook(values.amax(-1), (1 - epsilons) * best + epsilons * possible / possible.sum(-1, keepdim=True))
+        return Prediction(values.amax(-1), (1 - epsilons) * best + epsilons * possible / possible.sum(-1, keepdim=True))
 
     def epsilons(self) -> Tensor:
         """[B]: each environment's current probability of a random action."""

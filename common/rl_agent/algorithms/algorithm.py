@@ -35,7 +35,7 @@ class Loaded:
 
 
 @dataclass(frozen=True)
-class Outlook:
+class Prediction:
     """An algorithm's expectations for B observations, for display."""
 
     values: Tensor  # [B] the expected return
@@ -75,7 +75,7 @@ class Algorithm(Protocol):
     def act(self, observations: Tensor, state: State, starts: Tensor, *, greedy: bool = False) -> Decision:
         """Choose actions for observations [B, ...]; without gradients."""
 
-    def outlook(self, observations: Tensor, state: State, starts: Tensor) -> Outlook:
+    def predict(self, observations: Tensor, state: State, starts: Tensor) -> Prediction:
         """The grounds of `act` for the same arguments; without gradients, and without effect on later decisions."""
 
     def batches(self, trajectory: Trajectory) -> Iterator[Any]:

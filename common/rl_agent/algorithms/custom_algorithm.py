@@ -27,7 +27,7 @@ NEEDED = (
     "spaces, *, device, seed)"
 )
 # Of rl_agent.algorithms.algorithm.Algorithm: the members that an algorithm must have, and what others are without it.
-MEMBERS = ("network", "unroll_length", "discount", "act", "outlook", "batches", "loss")
+MEMBERS = ("network", "unroll_length", "discount", "act", "predict", "batches", "loss")
 DEFAULTS: dict[str, Any] = {
     "blocks": (),
     "target_network": None,

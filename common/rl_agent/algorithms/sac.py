@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ps_common.settings.run_spec import Replay, RunSpec, SacSettings
-from rl_agent.algorithms.algorithm import Loaded, Loss, Outlook
+from rl_agent.algorithms.algorithm import Loaded, Loss, Prediction
 from rl_agent.algorithms.replayed import ReplayedUpdates
 from rl_agent.environments.spaces import NEARLY_ONE, BoxActions, Spaces
 from rl_agent.networks.flat_network import Block, move_towards
@@ -134,10 +134,10 @@ class Sac:
         return Decision(self._chosen(before, mask), (), {})
 
     @torch.no_grad()
-    def outlook(self, observations: Tensor, state: State, starts: Tensor) -> Outlook:
+    def predict(self, observations: Tensor, state: State, starts: Tensor) -> Prediction:
         """The smallest Q of the mean action."""
         seen = observations.to(self._device)
-        return Outlook(self.network.critics(seen, self.network(seen)).amin(0).cpu(), None)
+        return Prediction(self.network.critics(seen, self.network(seen)).amin(0).cpu(), None)
 
     def batches(self, trajectory: Trajectory) -> Iterator[Drawn]:
         """Remember an unroll; then the batches that are due."""
