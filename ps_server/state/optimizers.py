@@ -27,6 +27,21 @@ class Rule(Protocol):
         """Change `weights` in place, downhill. `gradient` is only read."""
 
 
+def mean(pushed: Sequence[tuple[Tensor, tuple[str, ...]]], schema: Schema) -> tuple[Tensor, float]:
+    """
+    Of gradients, each with the blocks that it moves: the mean for each weight over those that move it, the sum for
+    statistics, always in this order; and the norm of the part for weights.
+    """
+    total = torch.zeros(schema.size)
+    for place, block in schema.blocks:
+        moving = [gradient for gradient, moved in pushed if not moved or block.name in moved]
+        for one in moving:
+            total[place].add_(one[place], alpha=1 / len(moving))
+    for one, _ in pushed:
+        total[schema.weights :] += one[schema.weights :]
+    return total, float(torch.linalg.vector_norm(total[: schema.weights]))
+
+
 class Optimizer:
     """
     The rules of a vector: one, or one for each range of a block.

@@ -7,7 +7,6 @@ This file decides what a push does. It knows nothing of connections and messages
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
 from msgspec import Struct
 from msgspec.structs import replace
 from torch import Tensor
@@ -27,7 +26,7 @@ from ps_server.state.adjustments import NO_ADJUSTMENTS, adjustments_for, applied
 from ps_server.state.effects import RecordReport
 from ps_server.state.guards import Denied, check_steps, gradient_of
 from ps_server.state.ledger import Ledger
-from ps_server.state.optimizers import Optimizer
+from ps_server.state.optimizers import Optimizer, mean
 from ps_server.state.progress import FirstReporter, MeterNames, Progress
 from ps_server.state.weight_store import WeightStore
 
@@ -49,21 +48,6 @@ class Unsound(Struct, frozen=True, eq=False):
 
     staleness: int
     reason: Denied
-
-
-def mean(pushed: Sequence[tuple[Tensor, tuple[str, ...]]], schema: Schema) -> tuple[Tensor, float]:
-    """
-    Of gradients, each with the blocks that it moves: the mean for each weight over those that move it, the sum for
-    statistics, always in this order; and the norm of the part for weights.
-    """
-    total = torch.zeros(schema.size)
-    for place, block in schema.blocks:
-        moving = [gradient for gradient, moved in pushed if not moved or block.name in moved]
-        for one in moving:
-            total[place].add_(one[place], alpha=1 / len(moving))
-    for one, _ in pushed:
-        total[schema.weights :] += one[schema.weights :]
-    return total, float(torch.linalg.vector_norm(total[: schema.weights]))
 
 
 class TrainingRun:

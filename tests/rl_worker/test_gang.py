@@ -22,7 +22,7 @@ from ps_common.protocol.status import MOST_METERS
 from ps_common.protocol.tensors import BlockSpec, Schema, TensorSpec, all_moved
 from ps_common.settings.run_files import load_preset
 from ps_common.sockets.shared_memory import Segment
-from ps_server.state.training_run import mean
+from ps_server.state.optimizers import mean
 from rl_worker.gang_link import Answer, Begin, Leave, Link, Pull, Vectors
 from rl_worker.gang_member import OfSpeaker, link_of_input
 from rl_worker.gang_speaker import Gang, Pushed

@@ -173,9 +173,8 @@ def recipe_for(environment: str, *, algorithm: str | None = None, lstm: str | No
     if algorithm is None:
         return run
     if algorithm == PPO:
-        of_ppo = OF_PPO_ON_ALE if run.environment.family == "ale" else OF_PPO
         anew = with_settings(run, {"algorithm.name": "one_step_q"}, source=source)  # no setting of the recipe's method
-        return with_settings(anew, {"preset": f"{run.preset[:56]}-ppo", **of_ppo}, source="--algorithm")
+        return with_settings(as_ppo(anew), {"preset": f"{run.preset[:56]}-ppo"}, source=source)
     run = with_settings(run, {"algorithm.name": algorithm}, source="--algorithm")
     return with_settings(run, _of_method(run), source=source)
 
@@ -183,6 +182,12 @@ def recipe_for(environment: str, *, algorithm: str | None = None, lstm: str | No
 def is_ppo(run: RunSpec) -> bool:
     """Whether `ppo` is a name for its method."""
     return isinstance(run.algorithm, A3CSettings) and run.algorithm.surrogate == "clip"
+
+
+def as_ppo(run: RunSpec) -> RunSpec:
+    """The run by PPO: as it is where it is PPO's already, and else with the usual settings."""
+    of_ppo = OF_PPO_ON_ALE if run.environment.family == "ale" else OF_PPO
+    return run if is_ppo(run) else with_settings(run, of_ppo, source="--algorithm")
 
 
 def on_another_game(run: RunSpec, environment: str, overrides: Collection[str], *, source: str) -> RunSpec:
