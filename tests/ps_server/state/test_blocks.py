@@ -17,6 +17,7 @@ from ps_common.protocol.tensors import BlockSpec, Schema, TensorSpec
 from ps_server.replication.standby_copy import Repetition, run_of, state_of
 from ps_server.state.guards import Denied, gradient_of
 from ps_server.state.optimizers import Optimizer, settings_in
+from ps_server.state.starting_weights import StartingWeights
 from ps_server.state.training_run import TrainingRun
 from tests.ps_server.transcripts import START, a_lineage, a_run
 
@@ -244,3 +245,10 @@ def test_an_update_costs_one_kernel_for_each_range(size: int, monkeypatch: pytes
         calls.clear()
         optimizer.apply(torch.zeros(schema.size), torch.ones(schema.size), 0.1)
         assert len(calls) == expected
+
+
+def test_a_run_with_blocks_starts_from_weights_without_and_the_other_way_round() -> None:
+    weights, drawn = torch.linspace(0, 1, PLAIN.size), torch.zeros(PLAIN.size)
+    for there, here in ((PLAIN, TWO), (TWO, PLAIN)):
+        taken, _ = StartingWeights("run", "run", there, weights).for_run(here, drawn)
+        assert torch.equal(taken, weights)
