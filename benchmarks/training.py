@@ -38,7 +38,9 @@ class NoServer:
     def pull(self, have: Newest | None = None, *, target: bool = False) -> Newest:
         return Newest(epoch=1, version=1, global_steps=0, target_version=1, weights=None)
 
-    def push_pull(self, gradient: Tensor | None, *, computed_on: Newest, steps: int) -> Newest:
+    def push_pull(
+        self, gradient: Tensor | None, *, computed_on: Newest, steps: int, blocks: tuple[str, ...] = ()
+    ) -> Newest:
         raise UnrollEnded
 
     def report(self, episodes: Sequence[Episode], meters: dict[str, float]) -> None:

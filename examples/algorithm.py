@@ -42,6 +42,11 @@ class EntropyA3C(A3C):
         self.weight = settings.entropy_weight  # of the entropy bonus; each worker finds its own
         self.target, self.step = settings.target_entropy, settings.entropy_step
 
+    def adjust(self, settings: EntropySettings) -> None:
+        """`ps-ctl set algorithm.target_entropy=0.2` was typed."""
+        super().adjust(settings)
+        self.target, self.step = settings.target_entropy, settings.entropy_step
+
     def begin_unroll(self, global_steps: int) -> None:
         """The found weight takes the place of A3C's schedule."""
         self.entropy_weight = self.weight

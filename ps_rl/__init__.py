@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from ps_common.run_folder.run_rows import MetricsRow as MetricsRow
     from ps_common.settings.run_spec import A3CSettings as A3CSettings
     from ps_common.settings.run_spec import ActionValuesSettings as ActionValuesSettings
+    from ps_common.settings.run_spec import DqnSettings as DqnSettings
     from ps_common.settings.run_spec import NetworkSettings as NetworkSettings
+    from ps_common.settings.run_spec import SacSettings as SacSettings
     from ps_rl.environment import make_env as make_env
     from ps_rl.evaluation import evaluate as evaluate
     from ps_rl.run import Run as Run
@@ -34,11 +36,25 @@ if TYPE_CHECKING:
     from rl_agent.algorithms.action_values import ActionValueLearner as ActionValueLearner
     from rl_agent.algorithms.action_values import ValueBatch as ValueBatch
     from rl_agent.algorithms.algorithm import Algorithm as Algorithm
+    from rl_agent.algorithms.algorithm import Loaded as Loaded
     from rl_agent.algorithms.algorithm import Loss as Loss
+    from rl_agent.algorithms.algorithm import Prediction as Prediction
+    from rl_agent.algorithms.dqn import Dqn as Dqn
+    from rl_agent.algorithms.replayed import ReplayedUpdates as ReplayedUpdates
+    from rl_agent.algorithms.sac import Sac as Sac
+    from rl_agent.environments.spaces import BoxActions as BoxActions
+    from rl_agent.environments.spaces import DiscreteActions as DiscreteActions
     from rl_agent.environments.spaces import ObservationSpace as ObservationSpace
+    from rl_agent.environments.spaces import Spaces as Spaces
+    from rl_agent.networks.flat_network import Block as Block
     from rl_agent.networks.networks import ActionValueNetwork as ActionValueNetwork
     from rl_agent.networks.networks import PolicyValueNetwork as PolicyValueNetwork
     from rl_agent.networks.policies import ActionDistribution as ActionDistribution
+    from rl_agent.replay.replay_memory import Drawn as Drawn
+    from rl_agent.replay.replay_memory import ReplayMemory as ReplayMemory
+    from rl_agent.rollouts import CutOff as CutOff
+    from rl_agent.rollouts import Decision as Decision
+    from rl_agent.rollouts import State as State
     from rl_agent.rollouts import Trajectory as Trajectory
     from rl_agent.trial.hooks import Game as Game
     from rl_eval.games import Result as Result
@@ -71,8 +87,24 @@ FOR_CUSTOM_PARTS = {
     "ActionValueLearner": "rl_agent.algorithms.action_values",
     "ActionValuesSettings": "ps_common.settings.run_spec",
     "ValueBatch": "rl_agent.algorithms.action_values",
+    "Dqn": "rl_agent.algorithms.dqn",
+    "DqnSettings": "ps_common.settings.run_spec",
+    "Sac": "rl_agent.algorithms.sac",
+    "SacSettings": "ps_common.settings.run_spec",
+    "ReplayedUpdates": "rl_agent.algorithms.replayed",
+    "ReplayMemory": "rl_agent.replay.replay_memory",
+    "Drawn": "rl_agent.replay.replay_memory",
+    "Block": "rl_agent.networks.flat_network",
     "Loss": "rl_agent.algorithms.algorithm",
+    "Loaded": "rl_agent.algorithms.algorithm",
+    "Prediction": "rl_agent.algorithms.algorithm",
+    "Decision": "rl_agent.rollouts",
+    "State": "rl_agent.rollouts",
+    "CutOff": "rl_agent.rollouts",
     "Trajectory": "rl_agent.rollouts",
+    "Spaces": "rl_agent.environments.spaces",
+    "BoxActions": "rl_agent.environments.spaces",
+    "DiscreteActions": "rl_agent.environments.spaces",
     "PolicyValueNetwork": "rl_agent.networks.networks",
     "ActionValueNetwork": "rl_agent.networks.networks",
     "NetworkSettings": "ps_common.settings.run_spec",

@@ -18,6 +18,7 @@ from ps_common.program.names_elsewhere import name_here
 from ps_common.program.objects import MAIN, have, path_of
 from ps_common.protocol.names import is_import_path, module_of
 from ps_common.run_folder.paths import make_run_folder
+from ps_common.settings.run_files import OF_PPO, PPO
 from ps_common.settings.run_settings import (
     flag_of,
     flags_for,
@@ -111,7 +112,11 @@ def _named_run(start: Mapping[str, Any], of_run: Mapping[str, Any], *, source: s
     run, _, _ = starting_run(typed)
     _check_names(typed, run, source)
     run = _with_custom_settings(run, named=of_run.get("algorithm"))
-    return with_keywords(run, of_run, source=source)
+    if of_run.get("algorithm") != PPO:
+        return with_keywords(run, of_run, source=source)
+    run, changed = with_keywords(run, {**of_run, "algorithm": run.algorithm_name}, source=source)
+    settings = flat_settings(run.to_dict())
+    return run, {name: settings[name] for name in OF_PPO} | changed
 
 
 def parts_by_name(settings: Mapping[str, Any], objects: dict[str, Any]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from ps_common.protocol.names import module_of
 from ps_common.run_folder.policy_file import MODEL
 from rl_agent.agent import trained_agent
 from rl_agent.algorithms.action_values import ActionValueLearner
-from rl_agent.algorithms.algorithm import Outlook
+from rl_agent.algorithms.algorithm import Prediction
 from rl_agent.environments.spaces import ActionSpace, ObservationSpace, fitted, packed
 from rl_agent.rollouts import State
 from rl_eval.policy_folder import ExportedPolicy, read_model
@@ -104,7 +104,7 @@ class Policy:
         The return that the policy expects from here on, in the units that it learned from: discounted, and of clipped
         or normalised rewards where the run has these. float32 [N] for N observations. The memory stays as it is.
         """
-        values, is_one = self._outlook(observation)
+        values, is_one = self._prediction(observation)
         return values.values.numpy()[0] if is_one else values.values.numpy()
 
     def probabilities(self, observation: Any) -> NDArray[np.float32]:
@@ -113,10 +113,10 @@ class Policy:
 
         The memory stays as it is. Raises ValueError for actions of real numbers, and of several choices at once.
         """
-        outlook, is_one = self._outlook(observation)
-        if outlook.probabilities is None:
+        prediction, is_one = self._prediction(observation)
+        if prediction.probabilities is None:
             raise ValueError(f"only single choices have a probability each; the actions are {self.actions}")
-        probabilities: NDArray[np.float32] = outlook.probabilities.numpy()
+        probabilities: NDArray[np.float32] = prediction.probabilities.numpy()
         return probabilities[0] if is_one else probabilities
 
     def __repr__(self) -> str:
@@ -124,9 +124,9 @@ class Policy:
         trained = f"{run.environment.id} ({run.algorithm_name}, {self.global_steps:,} steps)"
         return f"<Policy of {trained}: {self.observations} -> {self.actions}>"
 
-    def _outlook(self, observation: Any) -> tuple[Outlook, bool]:
+    def _prediction(self, observation: Any) -> tuple[Prediction, bool]:
         seen, is_one = self.seen(observation)
-        return self._agent.outlook(*self._grounds(seen)), is_one
+        return self._agent.predict(*self._grounds(seen)), is_one
 
     def _grounds(self, seen: Tensor) -> tuple[Tensor, State, Tensor]:
         """The grounds of a decision. Raises ValueError for another number of games than the policy remembers."""

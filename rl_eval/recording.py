@@ -23,7 +23,7 @@ from PIL import Image, ImageChops, ImageDraw, ImageFont, ImageOps, ImageSequence
 from ps_common.errors import SettingsError
 from ps_common.run_folder.output_files import check_output, write_output
 from ps_common.settings.run_spec import Environment
-from rl_agent.algorithms.algorithm import Algorithm, Outlook
+from rl_agent.algorithms.algorithm import Algorithm, Prediction
 from rl_agent.environments.interface import Environments, Screen
 from rl_agent.environments.make import closing, make_environments
 from rl_agent.environments.spaces import ActionSpace, DiscreteActions
@@ -83,8 +83,8 @@ def game_screens(
     for _ in range(MOST_SCREENS):
         screen, decision = environments.screen(), player.decide()
         if overlay:
-            outlook = agent.outlook(*player.grounds)
-            screen = with_overlay(screen, environments.actions, score=score, outlook=outlook, decision=decision)
+            prediction = agent.predict(*player.grounds)
+            screen = with_overlay(screen, environments.actions, score=score, prediction=prediction, decision=decision)
         yield screen
         stepped = player.take(decision)
         score += float(stepped.rewards[0])
@@ -170,20 +170,22 @@ MOST_LINES = 18  # of actions: those of a full Atari joystick
 INK, TAKEN, PAPER, BAR = (220, 220, 220), (255, 200, 60), (24, 24, 28), (80, 110, 160)
 
 
-def with_overlay(screen: Screen, actions: ActionSpace, *, score: float, outlook: Outlook, decision: Decision) -> Screen:
+def with_overlay(
+    screen: Screen, actions: ActionSpace, *, score: float, prediction: Prediction, decision: Decision
+) -> Screen:
     """
     The first game's screen with its panel at the right, where the taken action is bright. Of many actions the most
     probable are shown. Actions of real numbers are shown as numbers.
     """
     game = fitted(screen, height=SCREEN_HEIGHT, width=SCREEN_WIDTH)
-    lines = _action_lines(actions, outlook, decision)
+    lines = _action_lines(actions, prediction, decision)
     height = max(game.height, 2 * MARGIN + LINE_HEIGHT * (3 + len(lines)))
     picture = Image.new("RGB", (game.width + PANEL_WIDTH, height + height % 2), PAPER)  # videos have even sides
     picture.paste(game)
     draw = ImageDraw.Draw(picture)
     draw.fontmode = "1"  # smooth edges would take the colours of a GIF's palette from the game
     left, top = game.width + MARGIN, MARGIN
-    for text in (f"score {score:g}", f"value {float(outlook.values[0]):.3f}"):
+    for text in (f"score {score:g}", f"value {float(prediction.values[0]):.3f}"):
         draw.text((left, top), text, fill=INK, font=font())
         top += LINE_HEIGHT
     top += LINE_HEIGHT // 2
@@ -223,11 +225,13 @@ def _draw_line(
     draw.text((left, top), name, fill=ink, font=font())
 
 
-def _action_lines(actions: ActionSpace, outlook: Outlook, decision: Decision) -> list[tuple[str, float | None, bool]]:
+def _action_lines(
+    actions: ActionSpace, prediction: Prediction, decision: Decision
+) -> list[tuple[str, float | None, bool]]:
     """For each shown action its name, its probability, and whether it is taken."""
-    if outlook.probabilities is None or not isinstance(actions, DiscreteActions):
+    if prediction.probabilities is None or not isinstance(actions, DiscreteActions):
         return [(f"action {float(part):+.2f}", None, True) for part in decision.actions[0][:MOST_LINES]]
-    shares, taken = outlook.probabilities[0], int(decision.actions[0])
+    shares, taken = prediction.probabilities[0], int(decision.actions[0])
     shown = torch.topk(shares, min(MOST_LINES, actions.count)).indices.sort().values.tolist()
     return [(_name(actions, action), float(shares[action]), action == taken) for action in shown]
 

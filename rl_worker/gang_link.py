@@ -56,6 +56,8 @@ class Answer(msgspec.Struct, tag=True):
     target_version: int
     are_new: bool  # the member has not loaded them
     adjusted: dict[str, Any] | None  # the run, if its settings were adjusted since the last answer
+    workers: int = 0  # as in Newest
+    recalls: int = 0
 
 
 class Leave(msgspec.Struct, tag=True):
@@ -73,6 +75,7 @@ class Push(msgspec.Struct, tag=True):
 
     steps: int
     has_gradient: bool = True
+    blocks: tuple[str, ...] = ()  # that it moves; () are all
 
 
 class Report(msgspec.Struct, tag=True):

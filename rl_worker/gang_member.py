@@ -52,11 +52,13 @@ class OfSpeaker:
     def pull(self, have: Newest | None = None, *, target: bool = False) -> Newest:
         return self._asked(Pull(target), self._target if target else self._weights)
 
-    def push_pull(self, gradient: Tensor | None, *, computed_on: Newest, steps: int) -> Newest:
+    def push_pull(
+        self, gradient: Tensor | None, *, computed_on: Newest, steps: int, blocks: tuple[str, ...] = ()
+    ) -> Newest:
         own = torch.from_numpy(self._gradient)
         if gradient is not None and gradient.data_ptr() != own.data_ptr():  # it was computed on a GPU
             own.copy_(gradient)
-        return self._asked(Push(steps, gradient is not None), self._weights)
+        return self._asked(Push(steps, gradient is not None, blocks), self._weights)
 
     def report(self, episodes: Sequence[Episode], meters: dict[str, float]) -> None:
         with suppress(OSError):  # the next question finds the speaker gone
@@ -84,7 +86,7 @@ class OfSpeaker:
         if answer.adjusted is not None:
             self._adjusted = run_from_dict(answer.adjusted, source=SOURCE).algorithm
         versions = (answer.epoch, answer.version, answer.global_steps, answer.target_version)
-        return Newest(*versions, weights=weights if answer.are_new else None)
+        return Newest(*versions, weights if answer.are_new else None, workers=answer.workers, recalls=answer.recalls)
 
 
 def link_of_input() -> Link:
@@ -131,7 +133,7 @@ def _train(begin: Begin, run: RunSpec, link: Link, environments: Environments) -
     hooks = Hooks(begin.hooks)
     train(
         parameters,
-        FlatNetwork(algorithm.network, parameters.gradient_memory),
+        FlatNetwork(algorithm.network, parameters.gradient_memory, blocks=algorithm.blocks),
         collector_for(algorithm, environments, seed=begin.seed, warn=log.warning),
         algorithm,
         on_episodes=lambda games, newest: hooks.games_ended(

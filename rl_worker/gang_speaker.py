@@ -15,7 +15,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from multiprocessing.connection import wait
 from types import TracebackType
@@ -32,7 +32,7 @@ from ps_common.program.child_processes import LinkedChild, end_all
 from ps_common.program.running_clock import RunningClock
 from ps_common.protocol.messages import Episode
 from ps_common.protocol.status import MOST_METERS
-from ps_common.protocol.tensors import Schema
+from ps_common.protocol.tensors import Schema, all_moved
 from ps_common.settings.run_spec import Algorithm, RunSpec
 from ps_common.sockets.shared_memory import Segment
 from rl_worker.gang_link import TARGET, WEIGHTS, Answer, Begin, Leave, Member, Pull, Push, Vectors
@@ -47,6 +47,16 @@ LEFT_OUT = "left_out_gradients"  # since the gang began
 SUMMED = (SPEED, "dropped_unrolls")  # other meters of the gang are the means of its members'
 
 log = logging.getLogger("rl-worker")
+
+
+@dataclass(frozen=True, eq=False)
+class Pushed:
+    """A gradient of the speaker (0) or a member. It is 0 where it moves nothing."""
+
+    number: int
+    gradient: Tensor
+    steps: int
+    blocks: tuple[str, ...]  # that it moves; () are all
 
 
 class Gang:
@@ -109,46 +119,54 @@ class Gang:
         self._answer(newest, pushed=False)
         return newest
 
-    def push_pull(self, gradient: Tensor | None, *, computed_on: Newest, steps: int) -> Newest:
+    def push_pull(
+        self, gradient: Tensor | None, *, computed_on: Newest, steps: int, blocks: tuple[str, ...] = ()
+    ) -> Newest:
         """
         Push the mean of the gradients, and the sum of the statistics, of all who have pushed one, and all steps.
         Changes `gradient`.
         """
         self._meet()
-        pushed = [] if gradient is None else [(0, gradient, steps)]
+        pushed = [] if gradient is None else [Pushed(0, gradient, steps, blocks)]
         steps_alone = steps if gradient is None else 0
         for member in self._members:
             if isinstance(member.asked, Push):
                 if member.asked.has_gradient:
-                    pushed.append((member.number, self._vectors.tensor(TARGET + member.number), member.asked.steps))
+                    its_gradient = self._vectors.tensor(TARGET + member.number)
+                    pushed.append(Pushed(member.number, its_gradient, member.asked.steps, member.asked.blocks))
                 else:
                     steps_alone += member.asked.steps
                 member.pushes += 1
                 member.process.note_work(member.pushes)
         accepted = self._sound(pushed)
-        steps = steps_alone + sum(its_steps for _, _, its_steps in accepted)
-        total = self._mean(gradient, [(number, its_gradient) for number, its_gradient, _ in accepted])
-        newest = self._parameters.push_pull(total, computed_on=computed_on, steps=steps)
+        steps = steps_alone + sum(one.steps for one in accepted)
+        moved = all_moved([one.blocks for one in accepted])
+        total = self._mean(gradient, accepted)
+        newest = self._parameters.push_pull(total, computed_on=computed_on, steps=steps, blocks=moved)
         self._answer(newest, pushed=True)
         return newest
 
-    def _mean(self, own: Tensor | None, gradients: Sequence[tuple[int, Tensor]]) -> Tensor | None:
-        """The mean of weights and the sum of statistics, in the memory of the speaker's own gradient if it has one."""
-        if not gradients:
+    def _mean(self, own: Tensor | None, pushed: Sequence["Pushed"]) -> Tensor | None:
+        """
+        The mean of each weight over those that move it, and the sum of statistics, in the memory of the speaker's own
+        gradient if it has one.
+        """
+        if not pushed:
             return None
         total = torch.zeros(self._schema.size) if own is None else own
-        if 0 not in dict(gradients):
+        if pushed[0].number != 0:
             total.zero_()
-        for number, its_gradient in gradients:
-            if number != 0:  # the speaker's own stands there
-                total.add_(its_gradient)
-        total[: self._schema.weights].div_(len(gradients))
+        for one in pushed:
+            if one.number != 0:  # the speaker's own stands there
+                total.add_(one.gradient)
+        for place, block in self._schema.blocks:
+            total[place].div_(max(1, sum(not one.blocks or block.name in one.blocks for one in pushed)))
         return total
 
-    def _sound(self, pushed: list[tuple[int, Tensor, int]]) -> list[tuple[int, Tensor, int]]:
+    def _sound(self, pushed: list["Pushed"]) -> list["Pushed"]:
         """Those with finite gradients; all if there is none, which the server refuses with its reason."""
-        sound = [one for one in pushed if math.isfinite(float(one[1].sum()))] or pushed
-        for number in {one[0] for one in pushed} - {one[0] for one in sound}:
+        sound = [one for one in pushed if math.isfinite(float(one.gradient.sum()))] or pushed
+        for number in {one.number for one in pushed} - {one.number for one in sound}:
             self._left_out[number] += 1
             if self._left_out[number] == 1:
                 log.warning("gang/%d: a value of its gradient is not finite: such gradients are left out", number)
@@ -250,7 +268,8 @@ class Gang:
             adjusted = msgspec.structs.replace(self._run, algorithm=self._adjusted).to_dict()
         member.is_to_adjust = False
         versions = (newest.epoch, newest.version, newest.global_steps, newest.target_version)
-        member.say(Answer(*versions, are_new=are_new, adjusted=adjusted))
+        answer = Answer(*versions, are_new, adjusted, workers=newest.workers, recalls=newest.recalls)
+        member.say(answer)
 
 
 def _of_all(every: Mapping[int, dict[str, float]]) -> dict[str, float]:

@@ -166,7 +166,7 @@ class Work:
         keep_replay(algorithm, flags.program.replay_folder, self._name, welcome.run_id, log.info)
         if not welcome.schema:
             self._measure(algorithm.network, environments, first_seed)
-        network = FlatNetwork(algorithm.network, connections.shared_array)
+        network = FlatNetwork(algorithm.network, connections.shared_array, blocks=algorithm.blocks)
         overrides = slow_link(run) | flags.overrides if flags.program.link == "slow" else flags.overrides
         of_server = connections.parameters(network.schema, wire_of(run, overrides))
         _log_start(environments, network, welcome, seed=seed)

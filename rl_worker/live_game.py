@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ps_common.protocol.messages import MOST_IMAGE_BYTES, Frame
 from ps_common.protocol.names import as_text
-from rl_agent.algorithms.algorithm import Algorithm, Outlook
+from rl_agent.algorithms.algorithm import Algorithm, Prediction
 from rl_agent.environments.interface import Environments, Screen
 from rl_agent.environments.spaces import DiscreteActions
 from rl_agent.rollouts import Decision, State
@@ -56,20 +56,20 @@ class LiveGame:
             return
         self._due = now + FRAME_SECONDS
         try:
-            outlook = self._agent.outlook(observations[:1], tuple(part[:1] for part in state), starts[:1])
-            frame = self._frame(outlook, decision, score)
+            prediction = self._agent.predict(observations[:1], tuple(part[:1] for part in state), starts[:1])
+            frame = self._frame(prediction, decision, score)
         except Exception as error:  # of a custom algorithm: nobody's training ends because somebody watches
             self._has_failed = True
-            log.warning("this game cannot be watched: its outlook fails: %s: %s", type(error).__name__, error)
+            log.warning("this game cannot be watched: its prediction fails: %s: %s", type(error).__name__, error)
             return
         self._send(frame)
 
-    def _frame(self, outlook: Outlook, decision: Decision, score: float) -> Frame:
-        value, image, space = float(outlook.values[0]), self._image(), self._environments.actions
-        if outlook.probabilities is None or not isinstance(space, DiscreteActions):
+    def _frame(self, prediction: Prediction, decision: Decision, score: float) -> Frame:
+        value, image, space = float(prediction.values[0]), self._image(), self._environments.actions
+        if prediction.probabilities is None or not isinstance(space, DiscreteActions):
             taken = " ".join(f"{float(part):+.2f}" for part in decision.actions[0][:MOST_SHOWN])
             return Frame(image=image, score=score, value=value, taken=taken)
-        shares = outlook.probabilities[0]
+        shares = prediction.probabilities[0]
         shown = torch.topk(shares, min(MOST_SHOWN, len(shares))).indices.sort().values.tolist()
         return Frame(
             image=image,

@@ -6,10 +6,11 @@ ends when the worker is asked to leave: after the unroll in progress is pushed. 
 steps were pushed.
 """
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from threading import Thread
 from typing import Protocol
@@ -18,10 +19,12 @@ import torch
 from torch import Tensor, nn
 
 from ps_client.shell.remote_parameters import Newest
+from ps_common.errors import SettingsError
 from ps_common.protocol.messages import Episode
 from ps_common.protocol.status import MOST_METERS
 from ps_common.settings import run_spec
-from rl_agent.algorithms.algorithm import Algorithm, Loss
+from rl_agent.algorithms.algorithm import Algorithm, Loaded, Loss
+from rl_agent.algorithms.custom_algorithm import adjust_custom
 from rl_agent.networks.flat_network import FlatNetwork
 from rl_agent.networks.running_statistics import observe
 from rl_agent.rollouts import EndedEpisodes, RolloutCollector, Trajectory
@@ -29,12 +32,16 @@ from rl_agent.rollouts import EndedEpisodes, RolloutCollector, Trajectory
 REPORT_SECONDS = 0.5  # least time between two reports
 INTERRUPT_SECONDS = 2.0  # for an unroll that nobody wants any more to end
 
+log = logging.getLogger("rl-worker")
+
 
 class Parameters(Protocol):
     """The weights of a run, wherever they are held."""
 
     def pull(self, have: Newest | None = None, *, target: bool = False) -> Newest: ...
-    def push_pull(self, gradient: Tensor | None, *, computed_on: Newest, steps: int) -> Newest: ...
+    def push_pull(
+        self, gradient: Tensor | None, *, computed_on: Newest, steps: int, blocks: tuple[str, ...] = ()
+    ) -> Newest: ...
     def report(self, episodes: Sequence[Episode], meters: dict[str, float]) -> None: ...
     def finish(self) -> None: ...
 
@@ -86,7 +93,12 @@ def train(
 
 
 def _adjust(algorithm: Algorithm, settings: run_spec.Algorithm | None) -> None:
-    if settings is not None and not isinstance(settings, run_spec.CustomAlgorithmSettings):  # none is adjustable
+    if isinstance(settings, run_spec.CustomAlgorithmSettings):
+        try:
+            adjust_custom(algorithm, settings)
+        except SettingsError as error:
+            log.warning("%s: this worker continues with the settings that it has", error)
+    elif settings is not None:
         algorithm.adjust(settings)
 
 
@@ -168,12 +180,18 @@ class Learner:
     ) -> None:
         self._parameters, self._network = parameters, network
         self._algorithm, self._reporter = algorithm, reporter
+        self._loaded: Newest | None = None
 
     def load(self, newest: Newest) -> Newest:
         """Load the weights of a reply, if it has some."""
         if newest.weights is not None:
             self._network.load(newest.weights)
-            self._algorithm.loaded(newest.epoch, newest.version)
+            before, self._loaded = self._loaded, replace(newest, weights=None)
+            went_back = before is not None and (
+                newest.version < before.version or (newest.epoch == before.epoch and newest.recalls != before.recalls)
+            )
+            versions = newest.epoch, newest.version, newest.global_steps
+            self._algorithm.loaded(Loaded(*versions, workers=newest.workers, went_back=went_back))
         return newest
 
     def prepare(self, trajectory: Trajectory, newest: Newest) -> Newest:
@@ -192,17 +210,19 @@ class Learner:
         for batch in algorithm.batches(trajectory):
             with self._reporter.time("learn"), self._network.learning():
                 loss = algorithm.loss(batch)
-                gradient, norm = self._network.gradient_of(loss.total, clip=algorithm.gradient_clip)
-            newest = self._push(gradient, newest, steps)
+                clip, blocks = algorithm.gradient_clip, loss.blocks
+                gradient, norm = self._network.gradient_of(loss.total, clip=clip, blocks=blocks)
+            newest = self._push(gradient, newest, steps, blocks)
             yield Pushed(newest, steps, loss, norm)
             steps = 0
         if steps:
             newest = self._push(None, newest, steps)
             yield Pushed(newest, steps)
 
-    def _push(self, gradient: Tensor | None, newest: Newest, steps: int) -> Newest:
+    def _push(self, gradient: Tensor | None, newest: Newest, steps: int, blocks: tuple[str, ...] = ()) -> Newest:
         with self._reporter.time("server"):
-            return self.load(self._parameters.push_pull(gradient, computed_on=newest, steps=steps))
+            pushed = self._parameters.push_pull(gradient, computed_on=newest, steps=steps, blocks=blocks)
+            return self.load(pushed)
 
 
 class Target:

@@ -44,7 +44,7 @@ class NoServer:
     def pull(self, have: Newest | None = None, *, target: bool = False) -> Newest:
         return self.newest
 
-    def push_pull(self, gradient: Tensor, *, computed_on: Newest, steps: int) -> Newest:
+    def push_pull(self, gradient: Tensor, *, computed_on: Newest, steps: int, blocks: tuple[str, ...] = ()) -> Newest:
         self.newest = replace(self.newest, version=self.newest.version + 1)
         return self.newest
 

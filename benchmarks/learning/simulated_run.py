@@ -109,7 +109,7 @@ class SimulatedRun:
         algorithm = build_agent(spec, environments, device=torch.device("cpu"), seed=seed)
         if self.run.store is None:
             measure_normalization(algorithm.network, environments, seed=seed)
-        network = FlatNetwork(algorithm.network)
+        network = FlatNetwork(algorithm.network, blocks=algorithm.blocks)
         if self.run.store is None:
             self.run.seed(network.schema, network.weights)
         collector = collector_for(algorithm, environments, seed=seed)
@@ -131,7 +131,9 @@ class _Parameters:
     def pull(self, have: Newest | None = None, *, target: bool = False) -> Newest:
         return self._simulated.newest(target=target)
 
-    def push_pull(self, gradient: Tensor | None, *, computed_on: Newest, steps: int) -> Newest:
+    def push_pull(
+        self, gradient: Tensor | None, *, computed_on: Newest, steps: int, blocks: tuple[str, ...] = ()
+    ) -> Newest:
         self._pushes += 1
         push = Push(
             request=1,
@@ -141,6 +143,7 @@ class _Parameters:
             schema_hash=self._schema.hash,
             steps=steps,
             codec=NO_GRADIENT if gradient is None else "float32",
+            blocks=blocks,
         )
         self._simulated.settle(self._name, push, gradient)
         newest = self._simulated.newest()

@@ -215,6 +215,8 @@ class PushPipeline:
             "version": version,
             "global_steps": run.progress.global_steps if run else 0,
             "target_version": store.target_version if store else 0,
+            "workers": self._membership.count_alive(),
+            "recalls": run.recalls if run else 0,
             "settled": settled,
         }
         if store is None or (message.have_epoch, message.have_version) == (epoch, version):
@@ -237,6 +239,8 @@ class PushPipeline:
             version=snapshot.version,
             global_steps=run.progress.global_steps,
             target_version=store.target_version,
+            workers=self._membership.count_alive(),
+            recalls=run.recalls,
             codec=snapshot.codec,
             base=snapshot.base,
         )

@@ -7,6 +7,7 @@ parameter_server.py has admitted the member and found the request legal. Pushes 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ps_common.errors import SettingsError
 from ps_common.protocol.messages import (
     Alive,
     CreditRequest,
@@ -87,7 +88,10 @@ class WorkerRequests:
         if run.spec.start_from:
             weights, sentence = self._start_of(run).for_run(schema, weights)
             lines.append(LogLine(sentence))
-        run.seed(schema, weights)
+        try:
+            run.seed(schema, weights)
+        except SettingsError as error:
+            raise Denied("bad_schema", str(error)) from error
         seeded = Seeded(request=seed.request, accepted=True, version=run.weights.version)
         lines.append(LogLine(f"seeded with {len(schema.specs)} tensors, {schema.size} parameters"))
         # Saved at once: from the first checkpoint on, a killed server has something to come back with.

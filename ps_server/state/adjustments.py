@@ -15,6 +15,7 @@ from ps_common.errors import SettingsError
 from ps_common.protocol.messages import MOST_ADJUSTMENTS, AdjustmentsRecord
 from ps_common.protocol.status import AdjustedValue, Adjustment
 from ps_common.settings import adjustable
+from ps_common.settings.custom_algorithm import is_adjustable
 from ps_common.settings.run_settings import flat_settings, with_settings
 from ps_common.settings.run_spec import A3CSettings, ActionValuesSettings, CustomAlgorithmSettings, RunSpec
 from ps_server.state.guards import Denied
@@ -65,7 +66,11 @@ def adjustments_for(
     before[adjustable.CHECKPOINT_SECONDS] = checkpoint_seconds
     for setting, after in wanted.items():
         if setting not in before:
-            raise Denied("bad_setting", f"{setting}: {spec.algorithm_name} has none; this run has {', '.join(before)}")
+            others = ", ".join(before)
+            has_none = f"{spec.algorithm_name} has none that can be adjusted while a run runs; this run has {others}"
+            raise Denied("bad_setting", f"{setting}: {has_none}")
+        if isinstance(before[setting], bool) is not isinstance(after, bool) and None not in (before[setting], after):
+            raise Denied("bad_setting", f"{setting}: {after!r} is not allowed, where {before[setting]!r} is")
         _check_not_passed(setting, after, progress, now=now)
     return _differences(before, wanted, progress, by=by, now=now)
 
@@ -106,8 +111,13 @@ def _values(spec: RunSpec, global_steps: int) -> dict[str, AdjustedValue]:
             values[adjustable.ENTROPY_WEIGHT] = a3c.entropy_weight_at(global_steps)
         case ActionValuesSettings(final_epsilons=finals):
             values[adjustable.FINAL_EPSILON] = finals[0] if len(finals) == 1 else finals
-        case CustomAlgorithmSettings():  # nobody here knows what its settings of these names do
-            values = {name: value for name, value in values.items() if not name.startswith("algorithm.")}
+        case CustomAlgorithmSettings():  # what its settings do, and their bounds, its workers know
+            values = {name: value for name, value in values.items() if not name.startswith(adjustable.OF_CUSTOM)}
+            values |= {
+                name: value
+                for name, value in settings.items()
+                if name.startswith(adjustable.OF_CUSTOM) and is_adjustable(name, value)
+            }
     return values
 
 
@@ -127,6 +137,8 @@ def _check_not_passed(setting: str, after: AdjustedValue, progress: Progress, *,
 
 def _changes(spec: RunSpec, setting: str, after: AdjustedValue, *, global_steps: int) -> dict[str, Any]:
     """The settings of the specification that an adjustment changes, flat."""
+    if isinstance(spec.algorithm, CustomAlgorithmSettings) and setting.startswith(adjustable.OF_CUSTOM):
+        return {setting: after}
     match setting:
         case adjustable.LEARNING_RATE:
             return _rescheduled(spec, setting, after, moves="schedule.anneal", global_steps=global_steps)

@@ -22,7 +22,7 @@ from ps_common.protocol.lineage import Shard
 from ps_common.protocol.messages import Episode, Push, Seed
 from ps_common.protocol.names import MOST, MOST_REWARD
 from ps_common.protocol.record import MOST_STEPS
-from ps_common.protocol.tensors import ABSURD_NORM, ABSURD_STATISTIC, Schema, norm_of, vector_bytes
+from ps_common.protocol.tensors import ABSURD_NORM, ABSURD_STATISTIC, NO_BLOCK, Schema, norm_of, vector_bytes
 from ps_common.protocol.wire import Buffer, is_damaged
 from ps_common.settings.run_spec import NO_ENVIRONMENT, RunSpec
 
@@ -43,6 +43,8 @@ def gradient_of(message: Push, vector: Sequence[Buffer], schema: Schema) -> tupl
             f"the push is for schema {message.schema_hash[:8]}, this run's is {schema.hash[:8]}; "
             "is the worker training the environment and network of this run?",
         )
+    if unknown := set(message.blocks) - {block.name for _, block in schema.blocks if block is not NO_BLOCK}:
+        raise Denied("unknown_block", f"the push moves block {min(unknown)!r}, which this run does not have")
     if message.codec == NO_GRADIENT:
         if size := vector_bytes(vector):
             raise Denied("wrong_size", f"the codec {NO_GRADIENT} says that there is no gradient, and {size} bytes came")

@@ -2,25 +2,93 @@
 Optimizers: rules that turn a gradient into an update, in place on one flat float32 vector.
 
 An optimizer has `slots`, named tensors that a checkpoint keeps, and `apply`. Optimizers run only on the server: all
-workers share their slots (Mnih et al. 2016, section 4, "Shared RMSProp"), and no update can race another.
+workers share their slots (Mnih et al. 2016, section 4, "Shared RMSProp"), and no update can race another. Where the
+vector has blocks, each range of one has a rule of its own, whose slots are parts of the vectors of slots.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
+import msgspec
 import torch
 from torch import Tensor
 
+from ps_common.errors import SettingsError
+from ps_common.protocol.tensors import BlockSpec, Schema
 from ps_common.settings import run_spec
 
 
-class Optimizer(Protocol):
+class Rule(Protocol):
     """The interface of a rule. Tensors are [P] float32 on the CPU unless stated otherwise."""
 
     slots: dict[str, Tensor]
 
     def apply(self, weights: Tensor, gradient: Tensor, learning_rate: float) -> None:
         """Change `weights` in place, downhill. `gradient` is only read."""
+
+
+def mean(pushed: Sequence[tuple[Tensor, tuple[str, ...]]], schema: Schema) -> tuple[Tensor, float]:
+    """
+    Of gradients, each with the blocks that it moves: the mean for each weight over those that move it, the sum for
+    statistics, always in this order; and the norm of the part for weights.
+    """
+    total = torch.zeros(schema.size)
+    for place, block in schema.blocks:
+        moving = [gradient for gradient, moved in pushed if not moved or block.name in moved]
+        for one in moving:
+            total[place].add_(one[place], alpha=1 / len(moving))
+    for one, _ in pushed:
+        total[schema.weights :] += one[schema.weights :]
+    return total, float(torch.linalg.vector_norm(total[: schema.weights]))
+
+
+class Optimizer:
+    """
+    The rules of a vector: one, or one for each range of a block.
+
+    A slot of numbers for each weight is one vector [P] for all ranges, which shards cut and put together as they do the
+    weights. A single number, such as a count of steps, is a slot of its own range: `step`, `step.1`, …
+    """
+
+    def __init__(self, settings: run_spec.Optimizer, schema: Schema) -> None:
+        """With fresh slots. Raises SettingsError when a block has settings that the optimizer cannot have."""
+        self.slots: dict[str, Tensor] = {}
+        self._rules: list[tuple[slice, BlockSpec, Rule]] = []
+        for number, (place, block) in enumerate(schema.blocks):
+            rule = rule_for(settings_in(settings, block), place.stop - place.start)
+            for name, slot in rule.slots.items():
+                if slot.dim() == 0:
+                    self.slots[f"{name}.{number}" if number else name] = slot
+                    continue
+                whole = self.slots.setdefault(
+                    name, slot if len(slot) == schema.weights else torch.zeros(schema.weights)
+                )
+                whole[place] = slot
+                rule.slots[name] = whole[place]
+            self._rules.append((place, block, rule))
+
+    def apply(self, weights: Tensor, gradient: Tensor, learning_rate: float, moved: Sequence[str] = ()) -> None:
+        """Change the blocks named `moved` of `weights` in place, downhill; () are all. `gradient` is only read."""
+        if (
+            len(self._rules) == 1 and not moved
+        ):  # without views, which of a short vector cost half of what the rule does
+            _, block, rule = self._rules[0]
+            rule.apply(weights, gradient, learning_rate * block.learning_rate)
+            return
+        for place, block, rule in self._rules:
+            if not moved or block.name in moved:
+                rule.apply(weights[place], gradient[place], learning_rate * block.learning_rate)
+
+
+def settings_in(settings: run_spec.Optimizer, block: BlockSpec) -> run_spec.Optimizer:
+    """The optimizer's settings in a block. Raises SettingsError that names the block."""
+    if not block.optimizer:
+        return settings
+    try:
+        changed: run_spec.Optimizer = msgspec.convert(msgspec.to_builtins(settings) | block.optimizer, type(settings))
+    except msgspec.ValidationError as error:
+        raise SettingsError(f"block {block.name!r}: {error}, of the optimizer of the run") from error
+    return changed
 
 
 class Sgd:
@@ -128,8 +196,8 @@ def sound_step() -> Callable[..., None]:
 adam_step = sound_step()
 
 
-def optimizer_for(settings: run_spec.Optimizer, size: int) -> Optimizer:
-    """The optimizer of these settings, with fresh slots, for a vector of `size` elements."""
+def rule_for(settings: run_spec.Optimizer, size: int) -> Rule:
+    """The rule of these settings, with fresh slots, for a vector of `size` elements."""
     match settings:
         case run_spec.SgdSettings():
             return Sgd(size, settings)

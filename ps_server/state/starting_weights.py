@@ -30,7 +30,7 @@ class StartingWeights:
         those of the worker. Raises Denied that names the first weight that does not fit.
         """
         theirs = {spec.name: spec for spec in self.schema.specs}
-        unlike = [spec for spec in schema.specs if theirs.get(spec.name) != spec]
+        unlike = [spec for spec in schema.specs if not spec.is_as(theirs.get(spec.name))]
         for spec in unlike:
             if spec.role == "weight":
                 there = f"has {theirs[spec.name]}" if spec.name in theirs else "has no such tensor"

@@ -7,7 +7,6 @@ This file decides what a push does. It knows nothing of connections and messages
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
 from msgspec import Struct
 from msgspec.structs import replace
 from torch import Tensor
@@ -18,7 +17,7 @@ from ps_common.protocol.messages import Code, Opened, Push, Report, RunReply, Ru
 from ps_common.protocol.names import MOST, module_of
 from ps_common.protocol.record import WEIGHTS, Account, Record
 from ps_common.protocol.status import Adjustment
-from ps_common.protocol.tensors import Schema
+from ps_common.protocol.tensors import Schema, all_moved
 from ps_common.protocol.wire import Buffer
 from ps_common.release import release
 from ps_common.settings.run_settings import run_for_peers, run_from_dict
@@ -27,7 +26,7 @@ from ps_server.state.adjustments import NO_ADJUSTMENTS, adjustments_for, applied
 from ps_server.state.effects import RecordReport
 from ps_server.state.guards import Denied, check_steps, gradient_of
 from ps_server.state.ledger import Ledger
-from ps_server.state.optimizers import optimizer_for
+from ps_server.state.optimizers import Optimizer, mean
 from ps_server.state.progress import FirstReporter, MeterNames, Progress
 from ps_server.state.weight_store import WeightStore
 
@@ -41,6 +40,7 @@ class Sound(Struct, frozen=True, eq=False):
     steps: int
     gradient: Tensor | None
     norm: float
+    blocks: tuple[str, ...]  # that it moves; () are all
 
 
 class Unsound(Struct, frozen=True, eq=False):
@@ -48,15 +48,6 @@ class Unsound(Struct, frozen=True, eq=False):
 
     staleness: int
     reason: Denied
-
-
-def mean(gradients: Sequence[Tensor], schema: Schema) -> tuple[Tensor, float]:
-    """The mean for weights, the sum for statistics, always in this order; and the norm of the part for weights."""
-    total = torch.zeros(schema.size)
-    for one in gradients:
-        total[: schema.weights].add_(one[: schema.weights], alpha=1 / len(gradients))
-        total[schema.weights :] += one[schema.weights :]
-    return total, float(torch.linalg.vector_norm(total[: schema.weights]))
 
 
 class TrainingRun:
@@ -82,6 +73,7 @@ class TrainingRun:
         self.duplicates = 0
         # Whether processes may live that joined after the newest checkpoint; whether the standby followed at that.
         self.may_lack_workers = self.was_followed = False
+        self.recalls = 0  # how often the run went back to a checkpoint in this epoch
 
     @classmethod
     def restored(cls, vectors: dict[str, Tensor], record: Record, *, now: float) -> "TrainingRun":
@@ -143,8 +135,8 @@ class TrainingRun:
         return self.spec.schedule.learning_rate_at(self.progress.global_steps)
 
     def seed(self, schema: Schema, weights: Tensor) -> None:
-        """Begin with these weights [P]."""
-        optimizer = optimizer_for(self.spec.optimizer, schema.weights)
+        """Begin with these weights [P]. Raises SettingsError for a block's settings that the optimizer cannot have."""
+        optimizer = Optimizer(self.spec.optimizer, schema)
         self.store = WeightStore(schema, weights, optimizer, has_target=self._target_interval > 0)
 
     def join(self, worker_id: str, opened: Opened) -> Account:
@@ -191,17 +183,17 @@ class TrainingRun:
             self.ledger.change(worker_id, unplayed=min(account.unplayed + push.steps, MOST))
             gradient, norm = gradient_of(push, vector, self.weights.schema)
             self.ledger.applied(worker_id)
-            return Sound(staleness, push.steps, gradient, norm)
+            return Sound(staleness, push.steps, gradient, norm, push.blocks)
         except Denied as denied:
             return Unsound(staleness, denied)
 
     def _apply(self, sound: Sequence[Sound]) -> None:
         steps_before = self.progress.global_steps
         steps = sum(one.steps for one in sound)
-        gradients = [one.gradient for one in sound if one.gradient is not None]
+        gradients = [(one.gradient, one.blocks) for one in sound if one.gradient is not None]
         if gradients:
-            whole, norm = (gradients[0], sound[0].norm) if len(sound) == 1 else mean(gradients, self.weights.schema)
-            self.weights.apply(whole, self.learning_rate)
+            whole, norm = (gradients[0][0], sound[0].norm) if len(sound) == 1 else mean(gradients, self.weights.schema)
+            self.weights.apply(whole, self.learning_rate, all_moved([blocks for _, blocks in gradients]))
             staleness = max(one.staleness for one in sound if one.gradient is not None)
             self.progress.update_applied(steps=steps, staleness=staleness, gradient_norm=norm)
         else:
@@ -227,6 +219,7 @@ class TrainingRun:
             raise CheckpointError("the newest checkpoint is of another network")
         version = self.weights.version + 1
         self.weights.restore(vectors, version=version, target_version=version)
+        self.recalls += 1
 
     def count_report(self, worker_id: str, report: Report, *, is_first: bool, now: float) -> RecordReport | None:
         """Count a report that is believed. What to record of it; None when it was counted before."""

@@ -6,7 +6,7 @@ encoded at most once per codec. Deltas lead away from versions that were sent; t
 Each delta is made once, and of a version a few: whoever asks for one from each version kept gets whole weights.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from weakref import WeakValueDictionary
 
@@ -151,13 +151,16 @@ class WeightStore:
         """Number of copies for snapshots, encodings included."""
         return sum(vector.copies for vector in {self._weights, self._target}) + self._encodings
 
-    def apply(self, gradient: Tensor, learning_rate: float) -> None:
-        """One update. `gradient` [P] is only read; its part for statistics is added to them."""
+    def apply(self, gradient: Tensor, learning_rate: float, moved: Sequence[str] = ()) -> None:
+        """
+        One update, of the blocks named `moved`; () are all. `gradient` [P] is only read; its part for statistics is
+        added to them.
+        """
         flat, weights = self._weights.writable(), self.schema.weights
         if not self.schema.statistics:
-            self.optimizer.apply(flat, gradient, learning_rate)
+            self.optimizer.apply(flat, gradient, learning_rate, moved)
         else:
-            self.optimizer.apply(flat[:weights], gradient[:weights], learning_rate)
+            self.optimizer.apply(flat[:weights], gradient[:weights], learning_rate, moved)
             flat[weights:] += gradient[weights:]
             _fade(flat, self.schema)
         self.version += 1

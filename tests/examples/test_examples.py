@@ -25,6 +25,7 @@ def test_a_page_shows_the_example_as_it_is() -> None:
         ("custom-environment", "environment"),
         ("custom-network", "network"),
         ("custom-algorithm", "algorithm"),
+        ("custom-algorithm", "off_policy"),
         ("custom-wrapper-and-hooks", "wrapper"),
         ("custom-wrapper-and-hooks", "hooks"),
     ]:
@@ -58,10 +59,21 @@ def test_the_algorithm_moves_its_entropy_weight_towards_its_target() -> None:
     assert certain[0].weight < 0.01 < uncertain[0].weight
     seen, starts = torch.eye(10), torch.zeros(10, dtype=torch.bool)
     entropies = [
-        float(torch.distributions.Categorical(agent.outlook(seen, (), starts).probabilities).entropy().mean())
+        float(torch.distributions.Categorical(agent.predict(seen, (), starts).probabilities).entropy().mean())
         for agent, _ in (certain, uncertain)
     ]
     assert entropies[0] < 0.9 * entropies[1]
+
+
+def test_the_off_policy_algorithm_learns_from_remembered_steps() -> None:
+    lines = (EXAMPLES / "off_policy.py").read_text().splitlines()
+    assert len(lines) <= 60, "it is to be read at a glance"
+    agent, score = corridor(
+        algorithm={"name": "examples.off_policy:SoftQ", "unroll_length": 8, "temperature": 0.05},
+        replay={"learning_starts": 500, "batch_size": 64, "replay_ratio": 0.25},
+    )
+    assert agent.replay.global_steps > 9_000
+    assert score > 0.5
 
 
 def test_the_wrapper_hides_two_numbers_of_four() -> None:

@@ -39,7 +39,9 @@ class LocalParameters:
         weights = self.weights if self.target is None else self.target
         return Newest(1, self.target_version, self.global_steps, self.target_version, weights.clone())
 
-    def push_pull(self, gradient: Tensor | None, *, computed_on: Newest, steps: int) -> Newest:
+    def push_pull(
+        self, gradient: Tensor | None, *, computed_on: Newest, steps: int, blocks: tuple[str, ...] = ()
+    ) -> Newest:
         self.pushed.append((None if gradient is None else gradient.clone(), computed_on.version, steps))
         if len(self.pushed) == self.updates:
             raise RunEnded("that was all")

@@ -12,7 +12,7 @@ from ps_common.errors import SettingsError
 from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import RunSpec
 from rl_agent.agent import build_agent
-from rl_agent.algorithms.algorithm import Outlook
+from rl_agent.algorithms.algorithm import Prediction
 from rl_agent.environments.interface import Screen
 from rl_agent.environments.make import make_environments
 from rl_agent.environments.spaces import ActionSpace, BoxActions, DiscreteActions
@@ -33,8 +33,8 @@ def panel(
     probabilities: list[float] | None, action: int | list[float], actions: ActionSpace, *, value: float = 1.0
 ) -> Screen:
     shares = None if probabilities is None else torch.tensor([probabilities])
-    outlook, decision = Outlook(torch.tensor([value]), shares), Decision(torch.tensor([action]), (), {})
-    frame = with_overlay(SCREEN, actions, score=3.0, outlook=outlook, decision=decision)
+    prediction, decision = Prediction(torch.tensor([value]), shares), Decision(torch.tensor([action]), (), {})
+    frame = with_overlay(SCREEN, actions, score=3.0, prediction=prediction, decision=decision)
     assert (frame[:420, :320] == 7).all(), "the game itself is enlarged and otherwise as it was"
     assert frame.shape[1] == 320 + PANEL_WIDTH
     return frame[:, 320:]
@@ -89,20 +89,20 @@ Q = run_from_dict(CARTPOLE.to_dict() | {"algorithm": {"name": "one_step_q"}}, so
 
 
 @pytest.mark.parametrize("run", [CARTPOLE, Q], ids=["A3C", "Q"])
-def test_the_outlook_has_the_probabilities_by_which_actions_are_drawn(run: RunSpec) -> None:
+def test_the_prediction_has_the_probabilities_by_which_actions_are_drawn(run: RunSpec) -> None:
     environments = make_environments(run.environment, count=2000)
     agent = build_agent(run, environments, device=torch.device("cpu"), seed=0)
     FlatNetwork(agent.network).weights.mul_(3)
     agent.begin_unroll(10**9)
     observations: Tensor = torch.from_numpy(environments.reset(1))[:1].expand(2000, -1)
     starts, state = torch.ones(2000, dtype=torch.bool), agent.initial_state(2000)
-    outlook = agent.outlook(observations, state, starts)
+    prediction = agent.predict(observations, state, starts)
     taken = agent.act(observations, state, starts).actions
     environments.close()
-    assert outlook.values.shape == (2000,)
-    assert outlook.probabilities is not None
-    assert outlook.probabilities.sum(-1) == pytest.approx(1, abs=1e-5)
-    assert float(taken.float().mean()) == pytest.approx(float(outlook.probabilities[:, 1].mean()), abs=0.05)
+    assert prediction.values.shape == (2000,)
+    assert prediction.probabilities is not None
+    assert prediction.probabilities.sum(-1) == pytest.approx(1, abs=1e-5)
+    assert float(taken.float().mean()) == pytest.approx(float(prediction.probabilities[:, 1].mean()), abs=0.05)
 
 
 def test_looking_changes_no_game() -> None:
@@ -114,7 +114,7 @@ def test_looking_changes_no_game() -> None:
         for _ in range(20):
             decision = player.decide()
             if look:
-                agent.outlook(*player.grounds)
+                agent.predict(*player.grounds)
             player.take(decision)
             taken.append(decision.actions.tolist())
         return taken

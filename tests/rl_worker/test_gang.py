@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from multiprocessing import Pipe
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,13 @@ from ps_client.shell.remote_parameters import Newest
 from ps_common.errors import PsRlError, RunEnded, SettingsError
 from ps_common.protocol.messages import Episode
 from ps_common.protocol.status import MOST_METERS
-from ps_common.protocol.tensors import Schema, TensorSpec
+from ps_common.protocol.tensors import BlockSpec, Schema, TensorSpec, all_moved
 from ps_common.settings.run_files import load_preset
 from ps_common.sockets.shared_memory import Segment
+from ps_server.state.optimizers import mean
 from rl_worker.gang_link import Answer, Begin, Leave, Link, Pull, Vectors
 from rl_worker.gang_member import OfSpeaker, link_of_input
-from rl_worker.gang_speaker import Gang
+from rl_worker.gang_speaker import Gang, Pushed
 
 RUN = load_preset("cartpole-a3c")
 SCHEMA = Schema([TensorSpec("w", (3,)), TensorSpec("count", (1,), role="statistic")])
@@ -47,7 +49,7 @@ class Server:
             return replace(self.newest, version=version, weights=torch.full((4,), 100.0 + version))
         return self.newest
 
-    def push_pull(self, gradient: Tensor, *, computed_on: Newest, steps: int) -> Newest:
+    def push_pull(self, gradient: Tensor, *, computed_on: Newest, steps: int, blocks: tuple[str, ...] = ()) -> Newest:
         assert computed_on.version == self.newest.version
         self.pushes.append((gradient.tolist(), steps))
         assert self.newest.weights is not None
@@ -492,3 +494,23 @@ def test_vectors_of_a_gang_do_not_overlap() -> None:
             vectors.row(row)[:] = row
         seen = Vectors(Segment.open(segment.name), 1500)
         np.testing.assert_array_equal([seen.row(row).sum() for row in range(3)], [0, 1500, 3000])
+
+
+def test_the_mean_of_a_gang_is_that_of_the_server_where_members_move_other_blocks() -> None:
+    specs = [TensorSpec(name, (3,), block=BlockSpec(name=name)) for name in ("actor", "critic")]
+    schema = Schema([*specs, TensorSpec("rest", (2,)), TensorSpec("seen", (1,), role="statistic")])
+    drawn = torch.Generator().manual_seed(0)
+    moved: list[tuple[str, ...]] = [(), ("critic",), ("critic", "actor"), ("critic",)]
+    gradients = []
+    for blocks in moved:
+        gradient = torch.randn(schema.size, generator=drawn)
+        for place in schema.at_rest(blocks):
+            gradient[place] = 0
+        gradients.append(gradient)
+    of_server, _ = mean(list(zip(gradients, moved, strict=True)), schema)
+    pushed = [Pushed(number, one.clone(), 1, moved[number]) for number, one in enumerate(gradients)]
+    of_gang = Gang._mean(SimpleNamespace(_schema=schema), pushed[0].gradient, pushed)  # type: ignore[arg-type]
+    assert of_gang is not None
+    torch.testing.assert_close(of_gang, of_server)
+    assert all_moved(moved) == ()
+    assert all_moved(moved[1:]) == ("actor", "critic")

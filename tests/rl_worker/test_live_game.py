@@ -96,17 +96,17 @@ def test_a_screen_that_cannot_be_drawn_ends_no_training(caplog: pytest.LogCaptur
     assert caplog.text.count("there is no GL here") == 1
 
 
-def test_an_outlook_that_fails_ends_no_training(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_prediction_that_fails_ends_no_training(caplog: pytest.LogCaptureFixture) -> None:
     environments = make_environments(CARTPOLE.environment, count=1)
     agent: Any = build_agent(CARTPOLE, environments, device=torch.device("cpu"), seed=3)
     asked: list[Any] = []
-    agent.outlook = lambda *grounds: asked.append(grounds)  # returns None
+    agent.predict = lambda *grounds: asked.append(grounds)  # returns None
     frames: list[Frame] = []
     game = LiveGame(agent, environments, is_watched=lambda: True, send=frames.append, clock=iter(range(999)).__next__)
     collector_for(agent, environments, seed=3, watcher=game.decided).collect()
     environments.close()
     assert (frames, len(asked)) == ([], 1)
-    assert caplog.text.count("this game cannot be watched: its outlook fails: AttributeError") == 1
+    assert caplog.text.count("this game cannot be watched: its prediction fails: AttributeError") == 1
 
 
 @pytest.mark.parametrize("shape", [(84, 84), (84, 84, 1), (210, 160, 3), (10, 10, 3), (1200, 1600, 3), (320, 320, 3)])

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,10 +14,10 @@ from ps_client.shell.remote_parameters import Newest
 from ps_common.errors import RunEnded
 from ps_common.protocol.messages import Episode
 from ps_common.settings import run_spec
-from rl_agent.algorithms.algorithm import Loss
-from rl_agent.networks.flat_network import FlatNetwork
+from rl_agent.algorithms.algorithm import Loaded, Loss
+from rl_agent.networks.flat_network import Block, FlatNetwork
 from rl_agent.rollouts import Decision, RolloutCollector, State, Trajectory
-from rl_worker.training import REPORT_SECONDS, train
+from rl_worker.training import REPORT_SECONDS, Learner, train
 from tests.rl_agent.local_parameters import LocalParameters
 from tests.rl_agent.scripted_environments import Game, ScriptedActor, ScriptedEnvironments
 from tests.rows import row
@@ -46,7 +47,7 @@ class Trial:
     server_is_slow: bool = True
     learns_with_newest: bool = False
     learns_while_acting: bool = False
-    loaded: list[tuple[int, int]] = field(default_factory=list)  # epochs and versions
+    loaded: list[Loaded] = field(default_factory=list)
     clock: Clock = field(default_factory=Clock)
     learned_with: list[Tensor] = field(default_factory=list)  # weights at each loss
     acted_with: list[Tensor] = field(default_factory=list)  # weights at the beginning of each unroll
@@ -101,7 +102,9 @@ class TrialParameters(LocalParameters):
             self.version += 1
         return super().pull(have, target=target)
 
-    def push_pull(self, gradient: Tensor | None, *, computed_on: Newest, steps: int) -> Newest:
+    def push_pull(
+        self, gradient: Tensor | None, *, computed_on: Newest, steps: int, blocks: tuple[str, ...] = ()
+    ) -> Newest:
         if self.trial.server_is_slow:
             self.trial.passes(SECONDS_PER_PUSH)
         return super().push_pull(gradient, computed_on=computed_on, steps=steps)
@@ -120,6 +123,7 @@ class TrialAlgorithm(ScriptedActor):
     unroll_length = UNROLL
     commits_next_action = False
     discount = 0.9
+    blocks: tuple[Block, ...] = ()
 
     def __init__(self, trial: Trial, network: nn.Module, flat: FlatNetwork) -> None:
         super().__init__()
@@ -137,8 +141,8 @@ class TrialAlgorithm(ScriptedActor):
         self._trial.acted_with.append(self._flat.weights.clone())
         self._trial.global_steps.append(global_steps)
 
-    def loaded(self, epoch: int, version: int) -> None:
-        self._trial.loaded.append((epoch, version))
+    def loaded(self, loaded: Loaded) -> None:
+        self._trial.loaded.append(loaded)
 
     def act(self, observations: Tensor, state: State, starts: Tensor, *, greedy: bool = False) -> Decision:
         self._trial.passes(SECONDS_PER_STEP)
@@ -192,7 +196,22 @@ def test_an_unroll_without_a_batch_counts_its_steps_and_moves_nothing() -> None:
 def test_the_algorithm_is_told_of_each_version_that_is_loaded() -> None:
     trial = Trial(updates=4)
     trial.run()
-    assert trial.loaded == [(1, 1), (1, 2), (1, 3), (1, 4)]
+    assert [(one.epoch, one.version) for one in trial.loaded] == [(1, 1), (1, 2), (1, 3), (1, 4)]
+    assert [one.global_steps for one in trial.loaded] == [0, 6, 12, 18]
+    assert not any(one.went_back for one in trial.loaded)
+
+
+def test_the_algorithm_is_told_that_the_run_went_back_and_how_many_workers_live() -> None:
+    """To a checkpoint while the server runs, which is a later version; or to that of a server started again."""
+    replies = [(1, 1, 0), (1, 2, 0), (1, 3, 1), (1, 4, 1), (2, 5, 0), (3, 4, 0)]  # epoch, version, recalls
+    told: list[Loaded] = []
+    algorithm = SimpleNamespace(loaded=told.append)
+    network = FlatNetwork(nn.Linear(1, 1))
+    learner = Learner(LocalParameters(network.weights, 0.1, 9), network, algorithm, None)  # type: ignore[arg-type]
+    for epoch, version, recalls in replies:
+        learner.load(Newest(epoch, version, 9, 1, torch.zeros(2), workers=3, recalls=recalls))
+    assert [one.went_back for one in told] == [False, False, True, False, False, True]
+    assert {one.workers for one in told} == {3}
 
 
 @pytest.mark.parametrize("batches", [0, 1, 3])

@@ -145,7 +145,7 @@ def train_to_the_end(connection: OneThread, environments: Environments, *, seed:
     """Train the connection's run until its budget is spent; the algorithm, with the server's last weights."""
     agent = build_agent(connection.run, environments, device=torch.device("cpu"), seed=seed)
     measure_normalization(agent.network, environments, seed=seed)
-    network = FlatNetwork(agent.network)
+    network = FlatNetwork(agent.network, blocks=agent.blocks)
     parameters = RemoteParameters(connection, network.schema, connection.run.wire)  # type: ignore[arg-type]
     parameters.seed(network.weights)
     collector = collector_for(agent, environments, seed=seed)

@@ -20,8 +20,10 @@ from ps_common.protocol import messages
 from ps_common.protocol.codecs import CODEC_NAMES
 from ps_common.protocol.lineage import Shard
 from ps_common.protocol.messages import Code, Hello, Refused, Welcome
+from ps_common.protocol.names import is_import_path
 from ps_common.protocol.tensors import Schema
 from ps_common.release import does_not_know_release, release
+from ps_common.settings.custom_algorithm import is_adjustable
 from ps_common.settings.run_settings import flag_of, flat_settings
 from ps_common.settings.table import kinds_of
 
@@ -222,5 +224,14 @@ class Identity:
 def _changed_setting(before: dict[str, Any], after: dict[str, Any]) -> str:
     """The flag of the first setting that a worker is built from and that has changed; "" without one."""
     old, new = flat_settings(before), flat_settings(after)
-    changed = [key for key in old | new if old.get(key) != new.get(key) and kinds_of(key).built_in]
+    is_custom = is_import_path(str(new.get("algorithm.name"))) and old.get("algorithm.name") == new.get(
+        "algorithm.name"
+    )
+    changed = [
+        key
+        for key in old | new
+        if old.get(key) != new.get(key)
+        and kinds_of(key).built_in
+        and not (is_custom and key.startswith("algorithm.") and is_adjustable(key, new.get(key)))
+    ]
     return flag_of(changed[0]) if changed else ""

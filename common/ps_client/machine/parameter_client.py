@@ -92,26 +92,22 @@ class ParameterClient:
         now: float,
         weight_codec: str | Base | None = None,
         norm: float = 0.0,
+        blocks: tuple[str, ...] = (),
     ) -> Call:
         """
         Send a gradient in `codec`, which must not change any more: it may be sent again. The reply is Settled; with
-        `weight_codec`, as in `pull`, Weights if there are newer ones, else NotModified. `norm`: of the whole gradient.
+        `weight_codec`, as in `pull`, Weights if there are newer ones, else NotModified. `norm`: of the whole gradient;
+        `blocks` that it moves; () are all.
         """
         assert self.schema is not None, "a push comes after `seed`, which names the schema"
         push = messages.Push(
-            request=self._requests.next_ticket(),
-            sequence=self._requests.next_sequence(),
-            schema_hash=self.schema.hash,
-            codec=codec,
-            epoch=epoch,
-            computed_on=computed_on,
-            steps=steps,
+            request=self._requests.next_ticket(), sequence=self._requests.next_sequence(),
+            schema_hash=self.schema.hash, codec=codec, epoch=epoch, computed_on=computed_on, steps=steps,
             weight_codec=DELTA if isinstance(weight_codec, Base) else weight_codec,
-            have_epoch=epoch,
-            have_version=computed_on,
+            have_epoch=epoch, have_version=computed_on, blocks=blocks,
             norm=norm or 0,  # the object of the default: it alone is left out, and servers of 0.1.0 refuse the field
             check=checksum(vector) if self.checksums else "",
-        )
+        )  # fmt: skip
         return self._request(push, weight_codec, vector=vector, now=now)
 
     def report(self, episodes: Sequence[Episode], meters: dict[str, float], *, now: float) -> Call:

@@ -40,6 +40,8 @@ class Newest:
     settled: Settlement | None = None  # of the push that requested the weights
     parts: tuple["Newest", ...] = ()  # of each shard, without weights, where there are shards
     base: Base | None = None  # this version, for the next delta, where weights travel so
+    workers: int = 0  # that are alive; 0: the server does not say
+    recalls: int = 0  # how often the run went back to a checkpoint in this epoch
 
 
 class RemoteParameters:
@@ -87,7 +89,15 @@ class RemoteParameters:
         """How weights come to a worker with this base: without one no delta could be applied."""
         return (base or WHOLE) if self.wire.weight_codec == DELTA else self.wire.weight_codec
 
-    def push_pull(self, gradient: Tensor | None, *, computed_on: Newest, steps: int, pulls: bool = True) -> Newest:
+    def push_pull(
+        self,
+        gradient: Tensor | None,
+        *,
+        computed_on: Newest,
+        steps: int,
+        pulls: bool = True,
+        blocks: tuple[str, ...] = (),
+    ) -> Newest:
         """
         Push a gradient [P], or steps alone, and pull what is newer than the weights it was computed on.
 
@@ -95,13 +105,20 @@ class RemoteParameters:
         weights. With `prefetch` N, N pushes may stay in flight: the result is the reply to an earlier push, without
         weights if newer ones were pulled since; or `computed_on`, if no reply has come yet. `steps` environment steps
         are counted into T. The gradient must not change any more: the resend buffer keeps it until it is durable. With
-        `pulls` false this push asks for no weights.
+        `pulls` false this push asks for no weights. It moves the blocks named `blocks`; () are all.
         """
-        self.push(gradient, computed_on=computed_on, steps=steps, pulls=pulls)
+        self.push(gradient, computed_on=computed_on, steps=steps, pulls=pulls, blocks=blocks)
         return self.replied(computed_on)
 
     def push(
-        self, gradient: Tensor | None, *, computed_on: Newest, steps: int, pulls: bool = True, norm: float = 0.0
+        self,
+        gradient: Tensor | None,
+        *,
+        computed_on: Newest,
+        steps: int,
+        pulls: bool = True,
+        norm: float = 0.0,
+        blocks: tuple[str, ...] = (),
     ) -> None:
         """The first half of `push_pull`, which does not wait. `norm`: of the whole that the gradient is a range of."""
         self._pushes += 1
@@ -109,12 +126,13 @@ class RemoteParameters:
         call = partial(
             self._machine.push,
             NO_GRADIENT if gradient is None else self._gradients.codec,
-            [] if gradient is None else [self._gradients.encode(gradient, norm=norm)],
+            [] if gradient is None else [self._gradients.encode(gradient, norm=norm, blocks=blocks)],
             epoch=computed_on.epoch,
             computed_on=computed_on.version,
             steps=steps,
             weight_codec=self._weight_codec(computed_on.base) if is_pull else None,
             norm=norm,
+            blocks=blocks,
         )
         self._in_flight.append((self._client.call(call), computed_on, steps > 0))
 
@@ -186,8 +204,9 @@ class RemoteParameters:
             is_base = self.wire.weight_codec == DELTA and reply.codec == WHOLE
             base = Base(b"".join(vector), self.schema.weights) if is_base else None
         return Newest(
-            reply.epoch, reply.version, reply.global_steps, reply.target_version, weights, reply.settled, base=base
-        )
+            reply.epoch, reply.version, reply.global_steps, reply.target_version, weights, reply.settled, base=base,
+            workers=reply.workers, recalls=reply.recalls,
+        )  # fmt: skip
 
     def _check(self, settled: Settlement | None, *, counts_steps: bool) -> None:
         """Raises RequestRefused when too many unrolls in a row are discarded; a single one is skipped."""
@@ -210,9 +229,10 @@ class GradientEncoder:
         self._schema = schema
         self._residual = torch.zeros(schema.weights) if CODECS[codec].needs_error_feedback else None
 
-    def encode(self, gradient: Tensor, *, norm: float = 0.0) -> memoryview:
+    def encode(self, gradient: Tensor, *, norm: float = 0.0, blocks: tuple[str, ...] = ()) -> memoryview:
         """
-        The bytes of a gradient [P], possibly a view of it. The gradient is not changed.
+        The bytes of a gradient [P], possibly a view of it. The gradient is not changed. The error that is left in a
+        block that it does not move waits for one that does.
 
         The servers discard one with an absurd norm, here or in the whole that it is a range of: no part of it arrives.
         """
@@ -221,8 +241,13 @@ class GradientEncoder:
             return codec.encode(gradient, schema.statistics)
         wanted = gradient.clone()
         of_weights = wanted[: schema.weights].add_(self._residual)
+        waiting = [(place, self._residual[place].clone()) for place in schema.at_rest(blocks)]
+        for place, _ in waiting:
+            of_weights[place] = 0
         encoded = codec.encode(wanted, schema.statistics)
         sent = codec.decode([encoded], schema.size, schema.statistics)[: schema.weights]
         # An element may be too large for the codec. It must not spoil the gradients after it.
         torch.nan_to_num(torch.sub(of_weights, sent, out=self._residual), 0, 0, 0, out=self._residual)
+        for place, left in waiting:
+            self._residual[place] = left
         return encoded

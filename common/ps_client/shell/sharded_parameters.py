@@ -67,7 +67,15 @@ class ShardedParameters:
             self._target = torch.zeros_like(self._weights)
         return self._joined(pulled, self._target)
 
-    def push_pull(self, gradient: Tensor | None, *, computed_on: Newest, steps: int, pulls: bool = True) -> Newest:
+    def push_pull(
+        self,
+        gradient: Tensor | None,
+        *,
+        computed_on: Newest,
+        steps: int,
+        pulls: bool = True,
+        blocks: tuple[str, ...] = (),
+    ) -> Newest:
         """
         Push the ranges of a gradient [P], or steps alone, to all shards, and pull what is newer than the weights it was
         computed on.
@@ -78,7 +86,7 @@ class ShardedParameters:
         norm = 0.0 if gradient is None else self._norm_of(gradient)
         for part, its_range, have in zip(self._parts, self._ranges, computed_on.parts, strict=True):
             of_part = None if gradient is None else gradient[its_range]
-            part.push(of_part, computed_on=have, steps=steps, pulls=pulls, norm=norm)
+            part.push(of_part, computed_on=have, steps=steps, pulls=pulls, norm=norm, blocks=blocks)
         results([reply for part in self._parts for reply in part.awaited()])
         newest = [part.replied(have) for part, have in zip(self._parts, computed_on.parts, strict=True)]
         return self._joined(newest, self._weights)
@@ -120,6 +128,8 @@ class ShardedParameters:
             weights=vector if any(part.weights is not None for part in parts) else None,
             settled=discarded[0] if discarded else parts[0].settled,
             parts=tuple(replace(part, weights=None) for part in parts),
+            workers=parts[0].workers,
+            recalls=sum(part.recalls for part in parts),
         )
 
 

@@ -29,14 +29,14 @@ from ps_common.settings import run_files
 from ps_common.settings.overrides import check_effects
 from ps_common.settings.run_settings import NAMED_SECTIONS, flag_of, flat_settings, run_from_dict, with_settings
 from ps_common.settings.run_spec import ALGORITHM_SETTINGS, NO_ENVIRONMENT, OPTIMIZER_SETTINGS, RunSpec
-from ps_common.settings.table import choices_of
 
 S = TypeVar("S")
 # The settings of the custom algorithm at an import path, given by name, and those of our methods that the run has
 # without it: the struct with their types and defaults.
 CustomSettings = Callable[[str, Mapping[str, Any], Sequence[msgspec.Struct]], msgspec.Struct]
 Typed = dict[str, list[str]]  # flags, as --like-this, with their values
-_ALGORITHMS = tyro.conf.arg(metavar=f"{{{','.join([*ALGORITHM_SETTINGS, 'MODULE:NAME'])}}}")
+_NAMES = {"algorithm": (*ALGORITHM_SETTINGS, run_files.PPO), "optimizer": tuple(OPTIMIZER_SETTINGS)}
+_ALGORITHMS = tyro.conf.arg(metavar=f"{{{','.join([*_NAMES['algorithm'], 'MODULE:NAME'])}}}")
 _INLINE = tyro.conf.arg(name="")
 # With a default given, the fields of the chosen algorithm and optimizer become flags instead of subcommands. The
 # settings of a section are a group in the help text, and flags without a prefix.
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     OptimizerName = str
 else:  # choices, for help texts and the completion of shells
     PresetName = tyro.extras.literal_type_from_choices(run_files.presets())
-    AlgorithmName = tyro.extras.literal_type_from_choices(ALGORITHM_SETTINGS)
+    AlgorithmName = tyro.extras.literal_type_from_choices(_NAMES["algorithm"])
     OptimizerName = tyro.extras.literal_type_from_choices(OPTIMIZER_SETTINGS)
 
 
@@ -61,7 +61,7 @@ class StartingPoint:
     config: Path | None = None
     """TOML file with the run's settings"""
     algorithm: Annotated[AlgorithmName | None, _ALGORITHMS] = None
-    """algorithm, with its default settings unless the preset uses it too; MODULE:NAME: one of yours"""
+    """method, with its default settings unless the preset uses it too; ppo: a3c as PPO is; MODULE:NAME: one of yours"""
     optimizer: OptimizerName | None = None
     """rule by which the server applies gradients, with its default settings unless the preset uses it too"""
 
@@ -156,7 +156,7 @@ def starting_run(typed: Typed) -> tuple[RunSpec, dict[str, Any], str]:
     """The run before its flags, the overrides of --preset, --config, --algorithm and --optimizer, and a remark."""
     named: dict[str, str] = {}
     for section in NAMED_SECTIONS:
-        name, choices = _value(typed, f"--{section}"), choices_of(f"{section}.name")
+        name, choices = _value(typed, f"--{section}"), _NAMES[section]
         if name is None:
             continue
         if name not in choices and not (section == "algorithm" and is_import_path(name)):
@@ -165,8 +165,10 @@ def starting_run(typed: Typed) -> tuple[RunSpec, dict[str, Any], str]:
         named[section] = name
     run, overrides, remark = _named_run(typed)
     for section, name in named.items():
-        run = with_settings(run, {f"{section}.name": name}, source=f"--{section}")
-        overrides[f"{section}.name"] = name
+        is_ppo = (section, name) == ("algorithm", run_files.PPO)
+        chosen = run_files.IS_PPO if is_ppo else {f"{section}.name": name}
+        run = run_files.as_ppo(run) if is_ppo else with_settings(run, chosen, source=f"--{section}")
+        overrides |= chosen
     # Every setting of a file is an override, without those of an algorithm or optimizer that was replaced above.
     return run, flat_settings(run.to_dict()) if "--config" in typed else overrides, remark
 

@@ -34,7 +34,11 @@ _OF_OURS = {
     "--workers": "--n-workers --num-processes --num-rollout-workers --num-workers",
     "--minibatches": "--num-minibatches",
     "--optimizer": "--optim",
+    "--policy-every": "--policy-delay --policy-frequency",
+    "--replay-ratio": "--gradient-steps --utd-ratio",
+    "--replay-steps": "--buffer-size",
     "--target-interval": "--target-network-frequency --target-update-interval",
+    "--target-rate": "--tau",
     "--value-weight": "--value-loss-coef --vf-coef --vf-loss-coeff",
     "--lstm": "--with-lstm",
 }
@@ -48,10 +52,13 @@ METHODS_ELSEWHERE = {
     "ddqn": "--algorithm dqn",
     "impala": "--algorithm a3c --off-policy vtrace",
     "appo": "--algorithm a3c --surrogate clip --epochs 2 --off-policy vtrace",
-    "ppo": "--algorithm a3c --surrogate clip --epochs 2 --minibatches 4",
+    "droq": "--algorithm sac --critic-dropout 0.01 --layer-norm --replay-ratio 20 --policy-every 20",
+    "ppo": "--algorithm ppo",
+    "ppo2": "--algorithm ppo",
     "q": "--algorithm one_step_q",
     "q-learning": "--algorithm one_step_q",
     "td3": "--algorithm sac",
+    "redq": "--algorithm sac --critics 10 --critic-subset 2 --replay-ratio 20 --policy-every 20",
     "sarsa": "--algorithm one_step_sarsa",
     "vtrace": "--algorithm a3c --off-policy vtrace",
 }
@@ -74,9 +81,7 @@ REMOVED = {
 
 # Flags of other libraries that no flag of ours stands for, or values of flags, and what there is here.
 NOT_HERE = {
-    "--buffer-size": "no method here has a replay memory",
     "--exploration-fraction": "here the share of random actions falls over a number of steps: --epsilon-anneal-steps",
-    "--learning-starts": "no method here has a replay memory that would be filled first",
     "--track tensorboard": "TensorBoard's files are written without it: tensorboard --logdir RUN_DIR (--summaries)",
 }
 

@@ -26,7 +26,7 @@ from ps_common.protocol.names import (
     is_text,
 )
 from ps_common.protocol.status import MOST_METERS, Adjustment, Status
-from ps_common.protocol.tensors import TensorSpec
+from ps_common.protocol.tensors import MAX_TENSORS, TensorSpec
 
 Secret = Annotated[str, msgspec.Meta(min_length=16, max_length=100, pattern=r"^[!-~]{16,100}\Z")]
 # Settings nest no deeper than this: a value that nests without end cannot even be printed.
@@ -161,6 +161,8 @@ class Push(Request, frozen=True, kw_only=True, tag="PUSH"):
     have_epoch: Count = 0
     oldest: Sequence = 1  # no push of this incarnation older than this one will be sent again
     norm: float = 0  # of the whole gradient, at each shard that gets a range of it
+    # Those that it moves, by name; () are all. The optimizer passes over the others, as if there had been no push.
+    blocks: Annotated[tuple[Name, ...], msgspec.Meta(max_length=MAX_TENSORS)] = ()
     check: Text = ""  # the checksum of the vector's bytes; with it, the weights in the reply have theirs too
     inline: bytes = b""
 
@@ -382,6 +384,8 @@ class Weights(Reply, frozen=True, kw_only=True, tag="WEIGHTS"):
     version: Count
     global_steps: Count
     target_version: Count = 0
+    workers: Count = 0  # that are alive
+    recalls: Count = 0  # how often the run went back to a checkpoint in this epoch
     settled: Settlement | None = None
     codec: Name = "float32"
     base: Count = 0  # the version that a delta leads away from: `have_version` of the request
@@ -397,6 +401,8 @@ class NotModified(Reply, frozen=True, kw_only=True, tag="NOT_MODIFIED"):
     version: Count
     global_steps: Count
     target_version: Count = 0
+    workers: Count = 0  # as in WEIGHTS
+    recalls: Count = 0  # as in WEIGHTS
     settled: Settlement | None = None
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # ps-ctl, which only sends requests, must not wait for torch
 # Bounds, so that a hostile schema cannot make the server allocate without end.
 MAX_TENSORS = 1024
 MAX_AXES = 8
+MOST_OVERRIDES = 16  # of the optimizer's settings, in one block
 MAX_ELEMENTS = 2**28  # 1 GiB of float32
 ELEMENT_BYTES = 4  # of float32
 # A norm of weights or their gradient that no sane training produces; float32 squares overflow not far above it.
@@ -32,17 +33,37 @@ ABSURD_STATISTIC = 1e30
 NAME = r"^[!-~]{1,200}\Z"  # it is part of errors, logs and the text that is hashed
 
 
+class BlockSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """
+    The block that a weight belongs to: weights that move alike, and that a push may move alone.
+
+    The learning rate of the run is multiplied by `learning_rate`. `optimizer` has settings of the run's optimizer that
+    are others here.
+    """
+
+    name: Annotated[str, msgspec.Meta(pattern=NAME)]
+    learning_rate: Annotated[float, msgspec.Meta(ge=0, le=1e12)] = 1.0
+    optimizer: Annotated[
+        dict[Annotated[str, msgspec.Meta(pattern=NAME)], int | float], msgspec.Meta(max_length=MOST_OVERRIDES)
+    ] = {}
+
+
+NO_BLOCK = BlockSpec(name="-")  # of weights for which nothing is said; no push can move them alone
+
+
 class TensorSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
     One tensor of the schema. `shape` is in elements; () is a scalar.
 
-    The optimizer changes weights. To a statistic (say the mean of observations) the value in a push is added.
+    The optimizer changes weights. To a statistic (say the mean of observations) the value in a push is added. `block`
+    is left out where there is none, so that peers of earlier releases read the schema.
     """
 
     name: Annotated[str, msgspec.Meta(pattern=NAME)]
     shape: tuple[int, ...]
     dtype: Literal["float32"] = "float32"
     role: Literal["weight", "statistic"] = "weight"
+    block: BlockSpec | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def size(self) -> int:
@@ -54,13 +75,18 @@ class TensorSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Size of the tensor as float32."""
         return ELEMENT_BYTES * self.size
 
+    def is_as(self, other: "TensorSpec | None") -> bool:
+        """Whether the other is the same tensor, in whatever block."""
+        return other is not None and (self.name, self.shape, self.role) == (other.name, other.shape, other.role)
+
     def __str__(self) -> str:
         return f"{self.name!r} {list(self.shape)}"
 
 
 class Schema:
     """
-    An ordered list of tensor specs, and the place of each in the flat vector.
+    An ordered list of tensor specs, and the place of each in the flat vector. Schemas are equal whose tensors are: how
+    the blocks of a run move is no part of what its weights are.
 
     `size` is P, the number of elements of the flat vector, of which the first `weights` are weights and the others
     statistics; `hash` names the schema on the wire. The schema of a shard has the specs of the whole vector, and size,
@@ -83,6 +109,7 @@ class Schema:
         size = sum(spec.size for spec in self.specs)
         if size > MAX_ELEMENTS:
             raise SchemaMismatch(f"a schema may have up to {MAX_ELEMENTS} elements, not {size}")
+        _check_blocks(self.specs)
         roles = [spec.role for spec in self.specs]
         if roles != sorted(roles, reverse=True) or roles[0] == "statistic":
             raise SchemaMismatch("weights come first in a schema, statistics after them")
@@ -95,6 +122,29 @@ class Schema:
         self.size = self.weights + self.statistics
         lines = [*map(_line, self.specs), *([f"shard {shard}/{shards}\n"] if shards > 1 else [])]
         self.hash = hashlib.sha256("".join(lines).encode()).hexdigest()[:32]
+
+    @cached_property
+    def blocks(self) -> tuple[tuple[slice, BlockSpec], ...]:
+        """
+        The weights of this schema in ranges, each with its block. Each shard has as many ranges, some of them empty.
+        """
+        ranges: list[tuple[slice, BlockSpec]] = []
+        at = -self.first
+        for spec in self.specs:
+            if spec.role == "statistic":
+                break
+            block = spec.block or NO_BLOCK
+            begin = at if not ranges or ranges[-1][1] != block else ranges.pop()[0].start
+            at += spec.size
+            ranges.append((slice(begin, at), block))
+        return tuple(
+            (slice(*(min(max(end, 0), self.weights) for end in (place.start, place.stop))), block)
+            for place, block in ranges
+        )
+
+    def at_rest(self, moved: Sequence[str]) -> list[slice]:
+        """The ranges of weights that a push does not move which moves these blocks; () are all."""
+        return [place for place, block in self.blocks if block.name not in moved] if moved else []
 
     @cached_property
     def moments(self) -> dict[str, tuple[slice, slice, slice]]:
@@ -131,14 +181,10 @@ class Schema:
         return Schema(self.specs, shard=shard, shards=shards)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Schema) and (self.specs, self.first, self.size) == (
-            other.specs,
-            other.first,
-            other.size,
-        )
+        return isinstance(other, Schema) and self.hash == other.hash
 
     def __hash__(self) -> int:
-        return hash((self.specs, self.first, self.size))
+        return hash(self.hash)
 
     def views(self, flat: "Tensor") -> dict[str, "Tensor"]:
         """
@@ -170,10 +216,17 @@ class Schema:
                 other_spec = theirs[spec.name]
                 if other_spec.shape != spec.shape:
                     return f"tensor {spec.name!r} is {list(spec.shape)} here and {list(other_spec.shape)} there"
-                return f"tensor {spec.name!r} is a {spec.role} here and a {other_spec.role} there"
+                if other_spec.role != spec.role:
+                    return f"tensor {spec.name!r} is a {spec.role} here and a {other_spec.role} there"
+                return f"tensor {spec.name!r} belongs to block {_words(spec)} here and to {_words(other_spec)} there"
         if extra := [spec for spec in other.specs if spec.name not in {own.name for own in self.specs}]:
             return f"tensor {extra[0]} is unknown here"
         return "" if self.specs == other.specs else "the same tensors are in another order"
+
+
+def all_moved(pushes: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    """The blocks that pushes move together, each of which moves these blocks; () are all."""
+    return () if () in pushes else tuple(sorted({name for blocks in pushes for name in blocks}))
 
 
 def vector_bytes(buffers: Sequence[bytes | bytearray | memoryview]) -> int:
@@ -183,6 +236,22 @@ def vector_bytes(buffers: Sequence[bytes | bytearray | memoryview]) -> int:
 
 def _length(place: slice) -> int:
     return int(place.stop - place.start)
+
+
+def _check_blocks(specs: Sequence[TensorSpec]) -> None:
+    """Raises SchemaMismatch for a statistic in a block, and for two blocks of one name."""
+    blocks: dict[str, BlockSpec] = {NO_BLOCK.name: NO_BLOCK}
+    for spec in specs:
+        if not spec.block:
+            continue
+        if spec.role == "statistic":
+            raise SchemaMismatch(f"tensor {spec} is a statistic, which belongs to no block")
+        if blocks.setdefault(spec.block.name, spec.block) != spec.block or spec.block.name == NO_BLOCK.name:
+            raise SchemaMismatch(f"tensor {spec}: another tensor's block {spec.block.name!r} has other settings")
+
+
+def _words(spec: TensorSpec) -> str:
+    return msgspec.json.encode(spec.block).decode() if spec.block else "none"
 
 
 def _line(spec: TensorSpec) -> str:

@@ -1,8 +1,9 @@
 """
 Which settings may be changed while a run runs, and to what: the names and values that ADJUST, ps-ctl and a page share.
 
-They are the settings of kind ADJUSTABLE, with the bounds of their types, and a few that are in no run.toml. Whether a
-run has a setting, and how far it is, the server checks (ps_server/state/adjustments.py).
+They are the settings of kind ADJUSTABLE, with the bounds of their types, and a few that are in no run.toml; and the
+numbers and switches of a custom algorithm, by their full names, whose bounds its workers alone know. Whether a run has
+a setting, and how far it is, the server checks (ps_server/state/adjustments.py).
 """
 
 import difflib
@@ -13,6 +14,7 @@ import msgspec
 
 from ps_common.errors import SettingsError
 from ps_common.protocol.names import as_text
+from ps_common.settings.keyword_arguments import is_plain
 from ps_common.settings.run_spec import Fraction
 from ps_common.settings.table import TABLE, allowed
 
@@ -29,6 +31,14 @@ ADJUSTABLE: Mapping[str, Any] = {
     DRAINED: bool,
     CHECKPOINT_SECONDS: Annotated[float, msgspec.Meta(ge=0.1, le=1e9)],
 }
+
+
+OF_CUSTOM = "algorithm."  # before the names of a custom algorithm's settings
+
+
+def is_number(value: Any) -> bool:
+    """Whether a setting of a custom algorithm with this value may be adjusted: a finite number, a switch, or None."""
+    return value is None or (isinstance(value, int | float) and is_plain(value))
 
 
 def checked(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -75,10 +85,13 @@ def shown(value: Any) -> str:
 
 
 def _checked(setting: str, value: Any) -> Any:
+    if setting not in ADJUSTABLE and setting.startswith(OF_CUSTOM) and is_number(value):
+        return value
     if setting not in ADJUSTABLE:
         near = difflib.get_close_matches(setting, ADJUSTABLE, n=1, cutoff=0.6)
         meant = f"did you mean {near[0]}? There are" if near else "there are"
-        raise SettingsError(f"{as_text(setting)}: cannot be adjusted while a run runs; {meant} {_names()}")
+        and_others = f"{_names()}, and {OF_CUSTOM}NAME, a number of a custom algorithm"
+        raise SettingsError(f"{as_text(setting)}: cannot be adjusted while a run runs; {meant} {and_others}")
     whole = int(value) if isinstance(value, float) and value.is_integer() else value  # 1e6 is a whole number too
     try:
         return msgspec.convert(whole, ADJUSTABLE[setting])

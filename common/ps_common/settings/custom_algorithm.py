@@ -16,6 +16,7 @@ import msgspec
 
 from ps_common.errors import SettingsError
 from ps_common.protocol.names import LONGEST_TEXT
+from ps_common.settings.adjustable import is_number
 from ps_common.settings.keyword_arguments import is_plain
 from ps_common.settings.run_spec import NONE, CustomAlgorithmSettings
 from ps_common.settings.table import TABLE
@@ -40,6 +41,14 @@ def custom_algorithm(path: str, settings: Mapping[str, Any], *, source: str) -> 
     fields = tuple((name, _kind(value)) for name, value in values.items())
     made: CustomAlgorithmSettings = _struct(path, fields)(**values)
     return made
+
+
+def is_adjustable(setting: str, value: Any) -> bool:
+    """
+    Whether "algorithm.NAME" of a custom algorithm, which has this value, may change while the run runs: numbers and
+    switches but those that the server acts on.
+    """
+    return setting.partition(".")[2] not in KNOWN_TO_THE_SERVER and is_number(value)
 
 
 @functools.lru_cache(maxsize=256)

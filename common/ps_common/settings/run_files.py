@@ -37,7 +37,14 @@ from ps_common.settings.run_settings import (
     with_settings,
     without_staleness,
 )
-from ps_common.settings.run_spec import ActionValuesSettings, DqnSettings, Environment, RunSpec, SacSettings
+from ps_common.settings.run_spec import (
+    A3CSettings,
+    ActionValuesSettings,
+    DqnSettings,
+    Environment,
+    RunSpec,
+    SacSettings,
+)
 from ps_common.settings.table import kinds_of
 
 SETTINGS = "run.toml"  # the file of a run folder that has the settings of its run
@@ -52,6 +59,33 @@ OF_ACTION_VALUES: dict[str, Any] = {
     "algorithm.epsilon_anneal_steps": 100_000,
     "algorithm.gradient_clip": 1.0,
     "algorithm.loss": "mean",
+}
+# PPO here is A3C with the clipped surrogate, in several epochs of minibatches: PPO, if one worker plays. As in
+# Stable-Baselines3, and on ALE games as in its zoo. What it is called by is beside what it is.
+PPO = "ppo"
+IS_PPO: dict[str, Any] = {"algorithm.name": "a3c", "algorithm.surrogate": "clip"}
+OF_PPO: dict[str, Any] = IS_PPO | {
+    "algorithm.unroll_length": 256,  # with 8 environments 2048 steps
+    "algorithm.gae_lambda": 0.95,
+    "algorithm.entropy_weight": 0.0,
+    "algorithm.gradient_clip": 0.5,
+    "algorithm.loss": "mean",
+    "algorithm.normalize_advantages": True,
+    "algorithm.clip_range": 0.2,
+    "algorithm.epochs": 10,
+    "algorithm.minibatches": 32,
+    "optimizer.name": "adam",
+    "optimizer.epsilon": 1e-5,
+    "schedule.learning_rate": 3e-4,
+    "schedule.anneal_steps": 0,
+}
+OF_PPO_ON_ALE: dict[str, Any] = OF_PPO | {
+    "algorithm.unroll_length": 128,
+    "algorithm.entropy_weight": 0.01,
+    "algorithm.clip_range": 0.1,
+    "algorithm.epochs": 4,
+    "algorithm.minibatches": 4,
+    "schedule.learning_rate": 2.5e-4,
 }
 # Of the methods with a replay memory: as their authors and Stable-Baselines3 have them.
 OF_SAC: dict[str, Any] = {
@@ -138,8 +172,22 @@ def recipe_for(environment: str, *, algorithm: str | None = None, lstm: str | No
     run = with_settings(run, {"preset": game_name(environment)}, source=source)
     if algorithm is None:
         return run
+    if algorithm == PPO:
+        anew = with_settings(run, {"algorithm.name": "one_step_q"}, source=source)  # no setting of the recipe's method
+        return with_settings(as_ppo(anew), {"preset": f"{run.preset[:56]}-ppo"}, source=source)
     run = with_settings(run, {"algorithm.name": algorithm}, source="--algorithm")
     return with_settings(run, _of_method(run), source=source)
+
+
+def is_ppo(run: RunSpec) -> bool:
+    """Whether `ppo` is a name for its method."""
+    return isinstance(run.algorithm, A3CSettings) and run.algorithm.surrogate == "clip"
+
+
+def as_ppo(run: RunSpec) -> RunSpec:
+    """The run by PPO: as it is where it is PPO's already, and else with the usual settings."""
+    of_ppo = OF_PPO_ON_ALE if run.environment.family == "ale" else OF_PPO
+    return run if is_ppo(run) else with_settings(run, of_ppo, source="--algorithm")
 
 
 def on_another_game(run: RunSpec, environment: str, overrides: Collection[str], *, source: str) -> RunSpec:

@@ -9,7 +9,7 @@ run_files.py from files.
 """
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
@@ -75,6 +75,8 @@ def _family(*families: str) -> Callable[["RunSpec"], bool]:
     return lambda run: run.environment.id == NO_ENVIRONMENT or run.environment.family in families
 
 
+Family = Literal["ale", "doom", "envpool", "gymnasium"]
+FAMILIES: dict[str, Family] = {"ALE/": "ale", "Vizdoom": "doom", "envpool/": "envpool"}  # by how their ids begin
 ALE = ("an ALE game", _family("ale"))
 FRAMES_OF_GAMES = ("an ALE game or ViZDoom", _family("ale", "doom"))
 STACKED_FRAMES = (f"{FRAMES_OF_GAMES[0]} (elsewhere a --wrapper of yours stacks them)", FRAMES_OF_GAMES[1])
@@ -158,16 +160,12 @@ class Environment(Section, frozen=True, kw_only=True):
         return (*((self.id,) if module_of(self.id) else ()), *self.wrapper)
 
     @property
-    def family(self) -> Literal["ale", "doom", "envpool", "gymnasium"]:
+    def family(self) -> Family:
         """Which file of common/rl_agent/environments steps the id; "module:" may stand before it."""
         if is_import_path(self.id):
             return "gymnasium"
         name = self.id.rpartition(":")[2]
-        if name.startswith("ALE/"):
-            return "ale"
-        if name.startswith("envpool/"):
-            return "envpool"
-        return "doom" if name.startswith("Vizdoom") else "gymnasium"
+        return next((family for prefix, family in FAMILIES.items() if name.startswith(prefix)), "gymnasium")
 
     @property
     def frames_per_step(self) -> int:
@@ -308,6 +306,12 @@ class SacSettings(Method, frozen=True, kw_only=True, tag="sac"):
     """initial weight of the entropy (alpha); it is learned"""
     target_entropy: Score | None = None
     """entropy that the temperature is learned for; when not given, minus the number of the action's elements"""
+    actor_rate: Annotated[Amount, KEPT] = 1.0
+    """the policy's learning rate, as a multiple of --learning-rate"""
+    temperature_rate: Annotated[Amount, KEPT] = 1.0
+    """the temperature's learning rate, as a multiple of --learning-rate"""
+    policy_every: Annotated[Passes, KEPT] = 1
+    """policy and temperature learn in each so-many-th update of a worker, the critics in each"""
     gradient_clip: Amount = 0.0
     """greatest Euclidean norm of a gradient, clipped on the worker; 0: not clipped"""
 
@@ -552,19 +556,9 @@ Algorithm = (
 Optimizer = SgdSettings | MomentumSettings | RmsPropSettings | AdamSettings
 
 ALGORITHM_SETTINGS: dict[str, type[Algorithm]] = {
-    "a3c": A3CSettings,
-    "one_step_q": OneStepQSettings,
-    "one_step_sarsa": OneStepSarsaSettings,
-    "n_step_q": NStepQSettings,
-    "dqn": DqnSettings,
-    "sac": SacSettings,
+    kind.__struct_config__.tag: kind for kind in get_args(Algorithm) if kind is not CustomAlgorithmSettings
 }
-OPTIMIZER_SETTINGS: dict[str, type[Optimizer]] = {
-    "sgd": SgdSettings,
-    "momentum": MomentumSettings,
-    "rmsprop": RmsPropSettings,
-    "adam": AdamSettings,
-}
+OPTIMIZER_SETTINGS: dict[str, type[Optimizer]] = {kind.__struct_config__.tag: kind for kind in get_args(Optimizer)}
 
 
 class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

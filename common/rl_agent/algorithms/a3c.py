@@ -21,12 +21,13 @@ import torch
 from torch import Tensor, nn
 
 from ps_common.settings import run_spec
-from rl_agent.algorithms.algorithm import Loss, Outlook
+from rl_agent.algorithms.algorithm import Loaded, Loss, Prediction
 from rl_agent.algorithms.mirror_images import MirrorImages
 from rl_agent.algorithms.returns import Steps, lambda_returns, vtrace
 from rl_agent.algorithms.self_imitation import VALUE_WEIGHT, Remembered, SelfImitation
 from rl_agent.environments.spaces import Spaces, mirrored_actions
 from rl_agent.networks.compatibility import check_a3c
+from rl_agent.networks.flat_network import Block
 from rl_agent.networks.networks import PolicyValueNetwork, policy_value_network
 from rl_agent.networks.policies import ActionDistribution, policy_for
 from rl_agent.networks.running_statistics import reward_unit
@@ -56,6 +57,7 @@ class A3C:
     target_network: nn.Module | None = None
     commits_next_action = False
     learns_while_acting = False
+    blocks: tuple[Block, ...] = ()
     make_network = staticmethod(policy_value_network)
 
     def __init__(
@@ -108,7 +110,7 @@ class A3C:
     def begin_unroll(self, global_steps: int) -> None:
         self.entropy_weight = self._settings.entropy_weight_at(global_steps)
 
-    def loaded(self, epoch: int, version: int) -> None:
+    def loaded(self, loaded: Loaded) -> None:
         """Nothing follows the weights here."""
 
     def initial_state(self, count: int) -> State:
@@ -123,11 +125,11 @@ class A3C:
         return Decision(actions[0], state, {"values": values[0], "log_probabilities": logs[0]})
 
     @torch.no_grad()
-    def outlook(self, observations: Tensor, state: State, starts: Tensor) -> Outlook:
+    def predict(self, observations: Tensor, state: State, starts: Tensor) -> Prediction:
         """V(s) and π(·|s)."""
         parameters, values, _ = self._forward(observations.unsqueeze(0), state, starts.unsqueeze(0))
         probabilities = self._policy.probabilities(parameters)
-        return Outlook(values[0].cpu(), None if probabilities is None else probabilities[0].cpu())
+        return Prediction(values[0].cpu(), None if probabilities is None else probabilities[0].cpu())
 
     def batches(self, trajectory: Trajectory) -> Iterator[PolicyBatch]:
         """The whole unroll, or shuffled minibatches of it, for each epoch."""

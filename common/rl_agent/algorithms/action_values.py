@@ -21,8 +21,9 @@ from torch.nn import functional
 
 from ps_common.meters import linear
 from ps_common.settings import run_spec
-from rl_agent.algorithms.algorithm import Loss, Outlook
+from rl_agent.algorithms.algorithm import Loaded, Loss, Prediction
 from rl_agent.environments.spaces import Spaces
+from rl_agent.networks.flat_network import Block
 from rl_agent.networks.networks import ActionValueNetwork, action_value_network, allowed
 from rl_agent.rollouts import Decision, State, Trajectory, learner_rewards
 
@@ -82,6 +83,7 @@ class EpsilonGreedy:
 
     commits_next_action = False
     learns_while_acting = False
+    blocks: tuple[Block, ...] = ()
     learns_with_newest = False
     make_network = staticmethod(action_value_network)
 
@@ -120,7 +122,7 @@ class EpsilonGreedy:
     def begin_unroll(self, global_steps: int) -> None:
         self._global_steps = global_steps
 
-    def loaded(self, epoch: int, version: int) -> None:
+    def loaded(self, loaded: Loaded) -> None:
         """Nothing follows the weights here."""
 
     def initial_state(self, count: int) -> State:
@@ -135,13 +137,13 @@ class EpsilonGreedy:
         return Decision(actions, (), {})
 
     @torch.no_grad()
-    def outlook(self, observations: Tensor, state: State, starts: Tensor) -> Outlook:
+    def predict(self, observations: Tensor, state: State, starts: Tensor) -> Prediction:
         """The greatest Q(s, a), and the probabilities of the ε-greedy policy."""
         values = self.network(observations.to(self._device)).cpu()
         epsilons = self.epsilons().unsqueeze(-1)
         best = functional.one_hot(values.argmax(-1), values.shape[-1])
         possible = allowed(values).float()
-        return Outlook(values.amax(-1), (1 - epsilons) * best + epsilons * possible / possible.sum(-1, keepdim=True))
+        return Prediction(values.amax(-1), (1 - epsilons) * best + epsilons * possible / possible.sum(-1, keepdim=True))
 
     def epsilons(self) -> Tensor:
         """[B]: each environment's current probability of a random action."""

@@ -6,19 +6,36 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
+from rl_agent.networks.flat_network import Block
 from rl_agent.rollouts import Decision, State, Trajectory
 
 
 @dataclass(frozen=True)
 class Loss:
-    """A scalar to differentiate, and named meters (tensors: reading their values would wait for the device)."""
+    """
+    A scalar to differentiate, and named meters (tensors: reading their values would wait for the device).
+
+    `blocks` are those that its gradient moves, by name; () are all. The others stay as they are, with their moments.
+    """
 
     total: Tensor
     meters: dict[str, Tensor]
+    blocks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class Outlook:
+class Loaded:
+    """The weights that the network has now, and the run that they are of."""
+
+    epoch: int  # one life of a server
+    version: int  # one more with each update of all workers
+    global_steps: int  # T
+    workers: int  # that are alive, this one included; 0 where the server does not say
+    went_back: bool  # the run went back to an earlier version since the last call: what followed the weights is void
+
+
+@dataclass(frozen=True)
+class Prediction:
     """An algorithm's expectations for B observations, for display."""
 
     values: Tensor  # [B] the expected return
@@ -32,6 +49,7 @@ class Algorithm(Protocol):
     def network(self) -> nn.Module:
         """θ"""
 
+    blocks: tuple[Block, ...]  # of the network's parameters, each with settings of its own; () moves all alike
     target_network: nn.Module | None  # θ⁻, of the same schema; None if the algorithm bootstraps from θ
     unroll_length: int  # steps of each environment per unroll
     commits_next_action: bool  # the unroll decides the action after its last step, and the next unroll takes it (Sarsa)
@@ -48,13 +66,8 @@ class Algorithm(Protocol):
     def begin_unroll(self, global_steps: int) -> None:
         """Set T, on which schedules are annealed, for the next unroll."""
 
-    def loaded(self, epoch: int, version: int) -> None:
-        """
-        The network has the weights of this version now, after each pull.
-
-        Targets that the algorithm keeps itself follow here. The version grows by one with each update of all workers;
-        where it falls, the run went back to a checkpoint.
-        """
+    def loaded(self, loaded: Loaded) -> None:
+        """The network has these weights now, after each pull. Targets that the algorithm keeps itself follow here."""
 
     def initial_state(self, count: int) -> State:
         """The recurrent state before the first observation of `count` environments."""
@@ -62,7 +75,7 @@ class Algorithm(Protocol):
     def act(self, observations: Tensor, state: State, starts: Tensor, *, greedy: bool = False) -> Decision:
         """Choose actions for observations [B, ...]; without gradients."""
 
-    def outlook(self, observations: Tensor, state: State, starts: Tensor) -> Outlook:
+    def predict(self, observations: Tensor, state: State, starts: Tensor) -> Prediction:
         """The grounds of `act` for the same arguments; without gradients, and without effect on later decisions."""
 
     def batches(self, trajectory: Trajectory) -> Iterator[Any]:

@@ -16,7 +16,7 @@ from msgspec import NODEFAULT
 from ps_common.errors import SettingsError
 from ps_common.settings.custom_algorithm import KNOWN_TO_THE_SERVER
 from ps_common.settings.run_settings import flag_of, problem_and_place
-from ps_common.settings.run_spec import RunSpec
+from ps_common.settings.run_spec import CustomAlgorithmSettings, RunSpec
 from rl_agent.algorithms.algorithm import Algorithm
 from rl_agent.environments.imports import custom_part
 from rl_agent.environments.spaces import Spaces
@@ -26,10 +26,19 @@ NEEDED = (
     "an algorithm has `settings`, a msgspec.Struct with an unroll_length, and a class method build(settings, run, "
     "spaces, *, device, seed)"
 )
-MEMBERS = (  # of rl_agent.algorithms.algorithm.Algorithm, for the error that names a missing one
-    "network", "target_network", "unroll_length", "commits_next_action", "learns_with_newest", "learns_while_acting",
-    "discount", "gradient_clip", "begin_unroll", "loaded", "initial_state", "act", "outlook", "batches", "loss",
-)  # fmt: skip
+# Of rl_agent.algorithms.algorithm.Algorithm: the members that an algorithm must have, and what others are without it.
+MEMBERS = ("network", "unroll_length", "discount", "act", "predict", "batches", "loss")
+DEFAULTS: dict[str, Any] = {
+    "blocks": (),
+    "target_network": None,
+    "commits_next_action": False,
+    "learns_with_newest": False,
+    "learns_while_acting": False,
+    "gradient_clip": 0.0,
+    "begin_unroll": lambda _: None,
+    "loaded": lambda _: None,
+    "initial_state": lambda _: (),
+}
 
 
 class CustomAlgorithm(Protocol):
@@ -95,9 +104,24 @@ def build_custom(run: RunSpec, path: str, spaces: Spaces, *, device: torch.devic
             f"{flag}: {type(built).__name__} has no {', '.join(missing)}; it needs the members of "
             "rl_agent.algorithms.algorithm.Algorithm"
         )
+    for name, default in DEFAULTS.items():
+        if not hasattr(built, name):
+            setattr(built, name, default)
     check_travels(built.network, flag=flag)
     algorithm: Algorithm = built
     return algorithm
+
+
+def adjust_custom(algorithm: Algorithm, settings: CustomAlgorithmSettings) -> None:
+    """
+    Give a custom algorithm the settings of its run, which were adjusted. Raises SettingsError, with the algorithm as it
+    was, where it has no `adjust`, or its settings do not allow these values.
+    """
+    given = msgspec.to_builtins(settings)
+    path = given.pop("name")
+    if not hasattr(algorithm, "adjust"):
+        raise SettingsError(f"--algorithm {path}: has no `adjust`")
+    algorithm.adjust(custom_settings(path, given))
 
 
 def settings_in(run: RunSpec, path: str) -> msgspec.Struct:

@@ -23,10 +23,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ps_common.settings.run_spec import Replay, RunSpec, SacSettings
-from rl_agent.algorithms.algorithm import Loss, Outlook
+from rl_agent.algorithms.algorithm import Loaded, Loss, Prediction
 from rl_agent.algorithms.replayed import ReplayedUpdates
 from rl_agent.environments.spaces import NEARLY_ONE, BoxActions, Spaces
-from rl_agent.networks.flat_network import move_towards
+from rl_agent.networks.flat_network import Block, move_towards
 from rl_agent.networks.soft_actor_critic import (
     Critics,
     SoftActorCriticNetwork,
@@ -35,6 +35,8 @@ from rl_agent.networks.soft_actor_critic import (
 )
 from rl_agent.replay.replay_memory import Drawn
 from rl_agent.rollouts import Decision, State, Trajectory
+
+POLICY, TEMPERATURE, CRITICS = "policy", "temperature", "critics"  # names of blocks
 
 
 class Sac:
@@ -74,7 +76,9 @@ class Sac:
         self._acting_random = torch.Generator(device).manual_seed(seed + 1)
         self._numpy_random = np.random.default_rng(seed)
         self._target = target.requires_grad_(False)
-        self._target_of = (0, 0)  # epoch and version of the weights that the targets have followed so far
+        self._followed: int | None = None  # the version of the weights that the targets have followed so far
+        self._updates = 0
+        self._of_policy: dict[str, Tensor] = {}  # meters of its last update
 
     @classmethod
     def build(cls, settings: SacSettings, run: RunSpec, spaces: Spaces, *, device: torch.device, seed: int) -> Self:
@@ -89,6 +93,18 @@ class Sac:
             frames=spaces.observations.frames, device=device, seed=seed,
         )  # fmt: skip
 
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """None where all parameters move alike."""
+        policy, temperature = self._settings.actor_rate, self._settings.temperature_rate
+        if (policy, temperature, self._settings.policy_every) == (1, 1, 1):
+            return ()
+        return (
+            Block(POLICY, ("policy.",), learning_rate=policy),
+            Block(TEMPERATURE, ("log_temperature",), learning_rate=temperature),
+            Block(CRITICS, ("critics.",)),
+        )
+
     def adjust(self, settings: Any) -> None:
         assert isinstance(settings, SacSettings), "a run keeps its algorithm"
         self._settings = settings
@@ -97,12 +113,11 @@ class Sac:
         self.replay.global_steps = global_steps
         move_towards(self._acting, self.network.policy)
 
-    def loaded(self, epoch: int, version: int) -> None:
-        """The network has these weights now: the target critics follow."""
-        before, self._target_of = self._target_of, (epoch, version)
-        newer = version - before[1]
-        # At first, and where the run went back to an earlier version, the targets begin with the weights.
-        share = 1 - (1 - self._settings.target_rate) ** newer if before != (0, 0) and newer >= 0 else 1.0
+    def loaded(self, loaded: Loaded) -> None:
+        """The network has these weights now: the target critics follow, or begin with them."""
+        before, self._followed = self._followed, loaded.version
+        begins = before is None or loaded.went_back
+        share = 1.0 if begins else 1 - (1 - self._settings.target_rate) ** (loaded.version - (before or 0))
         move_towards(self._target, self.network.critics, share)
 
     def initial_state(self, count: int) -> State:
@@ -119,10 +134,10 @@ class Sac:
         return Decision(self._chosen(before, mask), (), {})
 
     @torch.no_grad()
-    def outlook(self, observations: Tensor, state: State, starts: Tensor) -> Outlook:
+    def predict(self, observations: Tensor, state: State, starts: Tensor) -> Prediction:
         """The smallest Q of the mean action."""
         seen = observations.to(self._device)
-        return Outlook(self.network.critics(seen, self.network(seen)).amin(0).cpu(), None)
+        return Prediction(self.network.critics(seen, self.network(seen)).amin(0).cpu(), None)
 
     def batches(self, trajectory: Trajectory) -> Iterator[Drawn]:
         """Remember an unroll; then the batches that are due."""
@@ -131,8 +146,8 @@ class Sac:
         return self.replay.due(trajectory.steps, discount=self._settings.discount, rewards=rewards)
 
     def loss(self, drawn: Drawn) -> Loss:
-        """The sum of the three losses of a batch."""
-        settings, network = self._settings, self.network
+        """The sum of the three losses of a batch; that of the critics alone where the policy's turn has not come."""
+        network = self.network
         seen, rewards = drawn.observations.to(self._device), drawn.rewards.to(self._device)
         taken = self._unit(drawn.actions.to(self._device))
         temperature = network.log_temperature.detach().exp()
@@ -141,19 +156,23 @@ class Sac:
         errors = values - targets
         critic_loss = (0.5 * drawn.weights.to(self._device) * errors.square()).sum(0).mean()
 
+        self.replay.learned(drawn, errors.detach().abs().mean(0))
+        self._updates += 1
+        total, moves_all = critic_loss, self._updates % self._settings.policy_every == 0
+        if moves_all:
+            total = total + self._policy_losses(seen, temperature)
+        meters = {"value_loss": critic_loss.detach(), "temperature": temperature, "value": values.detach().mean()}
+        return Loss(total, self._of_policy | meters | self.replay.meters(drawn), () if moves_all else (CRITICS,))
+
+    def _policy_losses(self, seen: Tensor, temperature: Tensor) -> Tensor:
+        """The losses of policy and temperature for these observations."""
+        network, wanted = self.network, self._settings.target_entropy
         actions, logs = self._sampled(seen)
         policy_loss = (temperature * logs - network.critics(seen, actions, fixed=True).amin(0)).mean()
-        wanted = -float(len(self._low)) if settings.target_entropy is None else settings.target_entropy
-        temperature_loss = -network.log_temperature * (logs.detach().mean() + wanted)
-        self.replay.learned(drawn, errors.detach().abs().mean(0))
-        meters = {
-            "policy_loss": policy_loss.detach(),
-            "value_loss": critic_loss.detach(),
-            "entropy": -logs.detach().mean(),
-            "temperature": temperature,
-            "value": values.detach().mean(),
-        }
-        return Loss(critic_loss + policy_loss + temperature_loss, meters | self.replay.meters(drawn))
+        wanted = -float(len(self._low)) if wanted is None else wanted
+        self._of_policy = {"policy_loss": policy_loss.detach(), "entropy": -logs.detach().mean()}
+        losses: Tensor = policy_loss - network.log_temperature * (logs.detach().mean() + wanted)
+        return losses
 
     @torch.no_grad()
     def _values_after(self, drawn: Drawn, temperature: Tensor) -> Tensor:

@@ -17,12 +17,12 @@ import torch
 from msgspec import structs
 from torch import Tensor, nn
 
-from ps_common.errors import SettingsError
+from ps_common.errors import PsRlError, SettingsError
 from ps_common.protocol.names import check_name
 from ps_common.protocol.tensors import Schema
 from ps_common.settings.run_spec import RunSpec
 from rl_agent.agent import build_agent, collector_for
-from rl_agent.algorithms.algorithm import Algorithm, Loss, Outlook
+from rl_agent.algorithms.algorithm import Algorithm, Loaded, Loss, Prediction
 from rl_agent.environments.interface import Environments
 from rl_agent.environments.spaces import ActionSpace, DiscreteActions
 from rl_agent.networks.custom_network import sharing
@@ -52,7 +52,7 @@ def check_custom_agent(run: RunSpec, environments: Environments, *, flag: str) -
         _check_target(agent, flag)
         agent.begin_unroll(0)
         unroll = collector_for(agent, environments, seed=SEED, most_steps=MOST_STEPS).collect()
-        _check_outlook(agent, unroll, environments.actions, flag)
+        _check_prediction(agent, unroll, environments.actions, flag)
         seen = unroll.observations.flatten(0, 1)
         state = agent.initial_state(len(seen))
         before = _shown(agent, seen, state)
@@ -108,24 +108,24 @@ def _check_target(agent: Algorithm, flag: str) -> None:
         )
 
 
-def _check_outlook(agent: Algorithm, unroll: Trajectory, actions: ActionSpace, flag: str) -> None:
-    """The outlook as the live game asks for it, of one observation. Raises SettingsError."""
+def _check_prediction(agent: Algorithm, unroll: Trajectory, actions: ActionSpace, flag: str) -> None:
+    """The prediction as the live game asks for it, of one observation. Raises SettingsError."""
     state = tuple(part[:1] for part in unroll.initial_state)
-    outlook = agent.outlook(unroll.observations[0, :1], state, unroll.starts[0, :1])
-    is_shown = isinstance(outlook, Outlook) and outlook.values.shape == (1,)
-    if is_shown and outlook.probabilities is not None and isinstance(actions, DiscreteActions):
-        is_shown = outlook.probabilities.shape[1:] == (actions.count,)
+    prediction = agent.predict(unroll.observations[0, :1], state, unroll.starts[0, :1])
+    is_shown = isinstance(prediction, Prediction) and prediction.values.shape == (1,)
+    if is_shown and prediction.probabilities is not None and isinstance(actions, DiscreteActions):
+        is_shown = prediction.probabilities.shape[1:] == (actions.count,)
     if not is_shown:
         raise SettingsError(
-            f"{flag}: its outlook must be an Outlook with one value for each observation, and one probability for each "
-            f"action or None, not {outlook}"
+            f"{flag}: its prediction must be a Prediction with one value for each observation, and one probability for "
+            f"each action or None, not {prediction}"
         )
 
 
 def _shown(agent: Algorithm, seen: Tensor, state: State) -> dict[str, Tensor]:
     """What the agent computes for observations [N, ...] without learning."""
-    outlook = agent.outlook(seen, state, torch.ones(len(seen), dtype=torch.bool))
-    shown = {"values": outlook.values, "probabilities": outlook.probabilities}
+    prediction = agent.predict(seen, state, torch.ones(len(seen), dtype=torch.bool))
+    shown = {"values": prediction.values, "probabilities": prediction.probabilities}
     return {name: tensor.clone() for name, tensor in shown.items() if tensor is not None}
 
 
@@ -157,7 +157,10 @@ def _check_rows(agent: Algorithm, seen: Tensor, state: State, among: Tensor, fla
 
 def _check_learning(agent: Algorithm, unroll: Trajectory, flag: str) -> None:
     """The loss, its meters and its gradient. Raises SettingsError."""
-    network = FlatNetwork(agent.network)
+    try:
+        network = FlatNetwork(agent.network, blocks=agent.blocks)
+    except PsRlError as error:
+        raise SettingsError(f"{flag}: {error}") from error
     buffers = {name: buffer.clone() for name, buffer in agent.network.named_buffers()}
     if (batch := _first_batch(agent, unroll)) is None:
         return
@@ -167,7 +170,9 @@ def _check_learning(agent: Algorithm, unroll: Trajectory, flag: str) -> None:
             raise SettingsError(
                 f"{flag}: its loss must be a Loss whose total is one number with a gradient, not {loss}"
             )
-        gradient, _ = network.gradient_of(loss.total, clip=agent.gradient_clip)
+        if unknown := set(loss.blocks) - {block.name for block in agent.blocks}:
+            raise SettingsError(f"{flag}: its loss moves block {min(unknown)!r}, which its `blocks` do not have")
+        gradient, _ = network.gradient_of(loss.total, clip=agent.gradient_clip, blocks=loss.blocks)
     if not torch.isfinite(gradient).all():
         raise SettingsError(f"{flag}: its first gradient has NaN or Inf in it")
     for name, value in loss.meters.items():
@@ -203,7 +208,7 @@ def _check_travels_alone(run: RunSpec, environments: Environments, unroll: Traje
     for one, other in zip(_networks(first).values(), _networks(second).values(), strict=True):
         FlatNetwork(other).load(FlatNetwork(one).weights)
     for agent in (first, second):
-        agent.loaded(1, 1)
+        agent.loaded(Loaded(epoch=1, version=1, global_steps=0, workers=1, went_back=False))
     if difference := _difference(_computed(first, unroll), _computed(second, unroll)):
         apart = unregistered(first)
         what = (

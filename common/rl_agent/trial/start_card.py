@@ -8,6 +8,7 @@ import math
 from typing import Any
 
 from ps_common.protocol.names import is_import_path
+from ps_common.settings.run_files import is_ppo
 from ps_common.settings.run_spec import IMITATION_BYTES, A3CSettings, CustomAlgorithmSettings, RunSpec
 from rl_agent.environments.spaces import ActionSpace, BoxActions, DiscreteActions, ObservationSpace, Spaces
 from rl_agent.networks.compatibility import torso_name
@@ -77,7 +78,7 @@ def _rewards(run: RunSpec) -> str:
 def _method(run: RunSpec) -> str:
     settings: Any = run.algorithm
     steps = f"{settings.unroll_length} steps × {run.environment.envs} environments a worker and unroll"
-    played = f"{run.algorithm_name}: {steps}"
+    played = f"{run.algorithm_name}{' with the clipped surrogate (PPO)' if is_ppo(run) else ''}: {steps}"
     words = [played]
     if isinstance(settings, CustomAlgorithmSettings):
         return played

@@ -17,6 +17,7 @@ from tests.ps_client.client_transcripts import (
     unknown_worker,
     weights,
 )
+from tests.rows import row
 
 ADJUSTED: dict[str, Any] = RUN | {"algorithm": {"name": "a3c", "entropy_weight": 0.5}}
 
@@ -106,3 +107,19 @@ def test_a_refused_request_for_settings_harms_nothing() -> None:
     refused = messages.Refused(request=asked.request, code="not_admin", reason="no")
     assert all(not hasattr(effect, "ticket") for effect in client.receive(refused, now=0.2))
     assert client.phase is Phase.JOINED
+
+
+def test_a_server_that_comes_back_with_other_numbers_of_a_custom_algorithm_is_continued_with() -> None:
+    """Its own class decides what it takes; other settings, and those that the server acts on, end the worker."""
+    own = {"name": "mine:Method", "unroll_length": 8, "rate": 0.5, "mode": "fast"}
+    for changed, phase in (
+        ({"rate": 0.25}, Phase.JOINED),
+        ({"mode": "slow"}, Phase.OVER),
+        ({"unroll_length": 9}, Phase.OVER),
+    ):
+        with row(changed):
+            client = joined_client(run=ADJUSTED | {"algorithm": own})
+            ticket, _ = push(client, 1, 1)
+            client.receive(unknown_worker(ticket), now=1.0)
+            join(client, now=1.0, epoch=2, run=ADJUSTED | {"algorithm": own | changed}, settings_version=2)
+            assert client.phase is phase

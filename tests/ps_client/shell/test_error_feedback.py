@@ -8,7 +8,7 @@ import torch
 
 from ps_client.shell.remote_parameters import GradientEncoder
 from ps_common.protocol.codecs import CODECS
-from ps_common.protocol.tensors import Schema, TensorSpec
+from ps_common.protocol.tensors import BlockSpec, Schema, TensorSpec
 from tests.rows import row
 
 SIZE = 500
@@ -78,3 +78,20 @@ def test_the_gradient_is_not_changed() -> None:
             before = gradient.clone()
             GradientEncoder(codec, SCHEMA).encode(gradient)
             assert torch.equal(gradient, before)
+
+
+@needs_error_feedback
+def test_the_error_in_a_block_that_is_not_moved_waits(codec: str) -> None:
+    """The gradients that move it arrive as if no others had been between them."""
+    specs = [TensorSpec(name, (SIZE // 2,), block=BlockSpec(name=name)) for name in ("a", "b")]
+    encoder = GradientEncoder(codec, Schema([*specs, SCHEMA.specs[1]]))
+    alone = GradientEncoder(codec, Schema([*specs, SCHEMA.specs[1]]))
+    for seed in range(20):
+        of_b = some_gradient(seed)
+        of_b[: SIZE // 2] = 0
+        between = some_gradient(100 + seed)
+        between[SIZE // 2 : -1] = 0
+        encoded = encoder.encode(between, blocks=("a",))
+        assert not CODECS[codec].decode([encoded], SIZE + 1, 1)[SIZE // 2 : SIZE].any()
+        encoded, wanted = (one.encode(of_b, blocks=("b",)) for one in (encoder, alone))
+        assert bytes(encoded) == bytes(wanted)

@@ -13,7 +13,7 @@ from ps_common.program.run_program import run_program
 from ps_common.program.typed_values import check_values
 from ps_common.release import release
 from ps_common.settings.overrides import contradiction
-from ps_common.settings.run_files import load_preset, presets, recipe_for
+from ps_common.settings.run_files import IS_PPO, OF_PPO, OF_PPO_ON_ALE, is_ppo, load_preset, presets, recipe_for
 from ps_common.settings.run_settings import flag_of, flat_settings, with_settings
 from ps_common.settings.run_spec import ALGORITHM_SETTINGS, OPTIMIZER_SETTINGS, RunSpec, SgdSettings
 from ps_server.settings import ServerSettings
@@ -177,7 +177,9 @@ def test_what_makes_no_sense_is_one_sentence_with_its_flag_and_status_2(capsys: 
         (["--lstm"], "--lstm: needs a value, a whole number from 0 to 100000: width of an LSTM"),
         (["--degrees", "hot"], "--degrees hot: must be a whole number"),
         (["--hidden", "64,64"], "--hidden 64,64: spaces stand between numbers: --hidden 64 64"),
-        (["--learning-starts", "9"], "--learning-starts: no method here has a replay memory"),
+        (["--buffer-size", "9"], "--buffer-size: here it is called --replay-steps"),
+        (["--gradient-steps", "9"], "--gradient-steps: here it is called --replay-ratio"),
+        (["--algorithm", "sac", "--tau", "9"], "--tau: here it is called --target-rate"),
         (["--track", "tensorboard"], "--track tensorboard: TensorBoard's files are written without it"),
         (["--frame-stack", "2", "--environment", "CartPole-v1"], "(elsewhere a --wrapper of yours stacks them)"),
         (["--preset", ""], "--preset : no such preset"),
@@ -187,7 +189,7 @@ def test_what_makes_no_sense_is_one_sentence_with_its_flag_and_status_2(capsys: 
         (["--algorithm", "td3"], "--algorithm td3: no such algorithm; nearest to it is --algorithm sac"),
         (
             ["--algorithm", "PPO"],
-            "nearest to it is --algorithm a3c --surrogate clip --epochs 2 --minibatches 4",
+            "nearest to it is --algorithm ppo",
         ),
         (["--algorithm", "muzero"], "--algorithm muzero: no such algorithm; there are a3c"),
         (["--optimizer", "newton"], "--optimizer newton: no such optimizer; there are sgd, momentum, rmsprop, adam"),
@@ -326,3 +328,24 @@ def test_a_table_is_typed_as_json_and_the_error_shows_how(capsys: pytest.Capture
     kwargs = {"size": 5, "name": "large"}
     typed = parsed("--environment", "CartPole-v1", "--environment-kwargs", json.dumps(kwargs))
     assert typed.run.environment.kwargs == kwargs
+
+
+def test_ppo_is_a_name_for_what_it_is_here() -> None:
+    named = parsed("--environment", "CartPole-v1", "--algorithm", "ppo")
+    settings = flat_settings(named.run.to_dict())
+    assert {name: settings[name] for name in OF_PPO} == OF_PPO
+    assert settings["algorithm.imitation_weight"] == 0, "what PPO does not have"
+    assert (named.run.preset, named.run.algorithm_name) == ("CartPole-v1-ppo", "a3c")
+    assert named.overrides.items() >= IS_PPO.items()
+    preset = flat_settings(parsed("--preset", "cartpole-ppo").run.to_dict())
+    assert {name: preset[name] for name in OF_PPO} == OF_PPO
+    game = parsed("--environment", "ALE/Pong-v5", "--algorithm", "ppo").run
+    assert game.algorithm.unroll_length == OF_PPO_ON_ALE["algorithm.unroll_length"]
+    assert game.network == recipe_for("ALE/Pong-v5").network
+
+
+def test_a_preset_that_is_ppo_stays_as_it_is_where_ppo_is_named() -> None:
+    assert parsed("--preset", "cartpole", "--algorithm", "ppo").run == parsed("--preset", "cartpole").run
+    other = parsed("--preset", "cartpole-n-step-q", "--algorithm", "ppo", "--epochs", "3").run
+    assert is_ppo(other)
+    assert other.algorithm == parsed("--preset", "cartpole-ppo", "--epochs", "3").run.algorithm

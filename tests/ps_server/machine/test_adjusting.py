@@ -67,7 +67,7 @@ def test_a_restored_server_writes_checkpoints_as_often_as_it_was_adjusted_to(ser
         ({"schedule.learning_rate": float("nan")}, "schedule.learning_rate: nan is not allowed"),
         ({"schedule.learning_rate": -1.0, "paused": True}, "it may be a number from 0 to 1e\\+12"),
         ({"paused": True, "environment.envs": 3}, "environment.envs: cannot be adjusted"),
-        ({"algorithm.final_epsilon": 0.1}, "algorithm.final_epsilon: a3c has none"),
+        ({"algorithm.final_epsilon": 0.1}, "algorithm.final_epsilon: a3c has none that can be adjusted"),
     ],
 )
 def test_a_setting_that_is_not_allowed_is_refused_and_nothing_is_changed(

@@ -114,7 +114,7 @@ def test_a_pull_brings_the_newest_weights_and_what_they_are(server: Transcript) 
     server.push("a", 1, [1, 2, 3])
     pulled = server.pull("b")
     assert pulled.message == Weights(
-        request=pulled.message.request, epoch=EPOCH, version=2, global_steps=20, target_version=2
+        request=pulled.message.request, epoch=EPOCH, version=2, global_steps=20, target_version=2, workers=2
     )
     assert received(pulled) == [-1, -2, -3]
 

@@ -202,8 +202,8 @@ def test_an_epsilon_is_a_share() -> None:
     [
         ("schedule.learning_rte", "did you mean schedule.learning_rate"),
         ("environment.id", "algorithm.entropy_weight, "),
-        ("algorithm.unroll_length", "cannot be adjusted while a run runs"),
-        ("algorithm.final_epsilon", "a3c has none; this run has algorithm."),
+        ("algorithm.unroll_length", "can be adjusted while a run runs"),
+        ("algorithm.final_epsilon", "a3c has none that can be adjusted while a run runs; this run has algorithm."),
     ],
 )
 def test_a_setting_that_cannot_be_adjusted_is_refused_with_those_that_can(setting: str, advice: str) -> None:
@@ -237,3 +237,43 @@ def test_a_limit_that_the_run_has_passed_is_refused() -> None:
         with pytest.raises(Denied, match=rf"{setting}: .* where the run is.*ps-ctl stop"):
             run.adjust({setting: value}, by="me", checkpoint_seconds=30.0, now=NOW + 120)
     assert run.end_reason(now=NOW + 120) == ""
+
+
+# -- a custom algorithm -----------------------------------------------------------------------------------------------
+
+OWN = {"name": "mine:Method", "unroll_length": 8, "target_interval": 100, "entropy_weight": -0.5, "dual": True,
+       "mode": "fast", "limit": None}  # fmt: skip
+
+
+def test_numbers_and_switches_of_a_custom_algorithm_are_adjusted() -> None:
+    run = a_training_run(algorithm=OWN)
+    made = adjust(run, algorithm__dual=False, algorithm__limit=3, schedule__learning_rate=0.5)
+    assert sorted(made) == [
+        ("algorithm.dual", True, False),
+        ("algorithm.limit", None, 3),
+        ("schedule.learning_rate", 1.0, 0.5),
+    ]
+    assert adjust(run, algorithm__entropy_weight=0.25) == [("algorithm.entropy_weight", -0.5, 0.25)]
+    for one in (run, again(run)):
+        settings = one.spec.to_dict()["algorithm"]
+        assert settings == OWN | {"dual": False, "limit": 3, "entropy_weight": 0.25}
+
+
+def test_other_settings_of_a_custom_algorithm_stay() -> None:
+    for setting, value in (
+        ("algorithm.unroll_length", 16),  # the server acts on it
+        ("algorithm.target_interval", 16),
+        ("algorithm.mode", 3),
+        ("algorithm.dual", 3),
+        ("algorithm.other", 3),
+        ("algorithm.limit", float("nan")),
+        ("algorithm.limit", "3"),
+        ("algorithm.name", 3),
+    ):
+        with row(setting, value):
+            run = a_training_run(algorithm=OWN)
+            with pytest.raises(Denied, match=setting):
+                run.adjust({setting: value}, by="me", checkpoint_seconds=30.0, now=NOW)
+            assert run.spec.to_dict()["algorithm"] == OWN
+    with pytest.raises(Denied, match=r"algorithm\.dual"):
+        a_training_run().adjust({"algorithm.dual": False}, by="me", checkpoint_seconds=30.0, now=NOW)

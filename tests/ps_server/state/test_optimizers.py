@@ -11,7 +11,7 @@ import torch
 from ps_common.settings import run_spec
 from ps_common.settings.run_spec import OPTIMIZER_SETTINGS, AdamSettings, MomentumSettings, RmsPropSettings, SgdSettings
 from ps_server.state import optimizers
-from ps_server.state.optimizers import fused_adam, optimizer_for, plain_adam, sound_step
+from ps_server.state.optimizers import fused_adam, plain_adam, rule_for, sound_step
 from tests.ps_server.transcripts import vector
 from tests.rows import row
 
@@ -100,7 +100,7 @@ def test_a_rule_agrees_with_its_paper_over_many_steps(settings: run_spec.Optimiz
     rates = [0.01 * (1 - step / STEPS) for step in range(STEPS)]
     weights = torch.linspace(-1, 1, SIZE)
     expected = BY_HAND[name_of(settings)](weights.double().tolist(), gradients, rates, settings)
-    optimizer = optimizer_for(settings, SIZE)
+    optimizer = rule_for(settings, SIZE)
     for gradient, rate in zip(gradients, rates, strict=True):
         optimizer.apply(weights, torch.from_numpy(gradient).float(), rate)
     np.testing.assert_allclose(weights.numpy(), expected, rtol=2e-5, atol=2e-6)
@@ -115,7 +115,7 @@ def test_a_torch_without_the_fused_kernel_computes_the_same(
     for step in (fused_adam, plain_adam):
         monkeypatch.setattr(optimizers, "adam_step", step)
         weights = torch.linspace(-1, 1, SIZE)
-        optimizer = optimizer_for(settings, SIZE)
+        optimizer = rule_for(settings, SIZE)
         for gradient in gradients:
             optimizer.apply(weights, gradient, 1e-3)
         found.append((weights, *optimizer.slots.values()))
@@ -145,14 +145,14 @@ def test_the_fused_kernel_is_used_where_it_is_what_it_was(monkeypatch: pytest.Mo
 
 def test_rmsprop_has_epsilon_inside_the_root_and_starts_from_zero() -> None:
     weights = vector(0.0)
-    optimizer_for(RmsPropSettings(decay=0.99, epsilon=0.1), 1).apply(weights, vector(1.0), 1.0)
+    rule_for(RmsPropSettings(decay=0.99, epsilon=0.1), 1).apply(weights, vector(1.0), 1.0)
     # 1 / sqrt(0.01 + 0.1). With epsilon outside it would be 1 / (0.1 + 0.1) = 5; with g0 = 1, 1 / sqrt(1.1) = 0.95.
     assert weights.item() == pytest.approx(-3.0151134, rel=1e-6)
 
 
 def test_the_first_step_of_adam_is_as_long_as_the_learning_rate_whatever_the_gradient() -> None:
     weights = vector(0.0, 0.0, 0.0)
-    optimizer_for(AdamSettings(epsilon=1e-8), 3).apply(weights, vector(1e-3, -5.0, 200.0), 0.25)
+    rule_for(AdamSettings(epsilon=1e-8), 3).apply(weights, vector(1e-3, -5.0, 200.0), 0.25)
     assert weights.tolist() == pytest.approx([-0.25, 0.25, -0.25], rel=1e-4)
 
 
@@ -160,7 +160,7 @@ def test_the_first_step_of_adam_is_as_long_as_the_learning_rate_whatever_the_gra
 def test_the_gradient_is_only_read(settings: run_spec.Optimizer) -> None:
     gradient = torch.linspace(-3, 3, SIZE)
     before = gradient.clone()
-    optimizer = optimizer_for(settings, SIZE)
+    optimizer = rule_for(settings, SIZE)
     for _ in range(3):
         optimizer.apply(torch.ones(SIZE), gradient, 0.1)
     assert torch.equal(gradient, before)
@@ -170,7 +170,7 @@ def test_the_gradient_is_only_read(settings: run_spec.Optimizer) -> None:
 def test_weights_and_slots_are_changed_in_place(settings: run_spec.Optimizer) -> None:
     """A holder of the vector or a slot sees every update: no step may put another tensor in its place."""
     weights = torch.ones(SIZE)
-    optimizer = optimizer_for(settings, SIZE)
+    optimizer = rule_for(settings, SIZE)
     slots = dict(optimizer.slots)
     before = {name: slot.clone() for name, slot in slots.items()}
     optimizer.apply(weights, torch.full((SIZE,), 2.0), 0.1)
@@ -183,10 +183,10 @@ def test_weights_and_slots_are_changed_in_place(settings: run_spec.Optimizer) ->
 def test_slots_are_the_whole_state_of_a_rule(settings: run_spec.Optimizer) -> None:
     """A fresh optimizer with copied slots continues bit for bit: this is what a checkpoint relies on."""
     gradients = torch.from_numpy(some_gradients(seed=4, steps=40)).float()
-    weights, optimizer = torch.zeros(SIZE), optimizer_for(settings, SIZE)
+    weights, optimizer = torch.zeros(SIZE), rule_for(settings, SIZE)
     for gradient in gradients[:20]:
         optimizer.apply(weights, gradient, 0.01)
-    copied, fresh = weights.clone(), optimizer_for(settings, SIZE)
+    copied, fresh = weights.clone(), rule_for(settings, SIZE)
     assert fresh.slots.keys() == optimizer.slots.keys()
     for name, slot in optimizer.slots.items():
         fresh.slots[name].copy_(slot)
@@ -199,7 +199,7 @@ def test_slots_are_the_whole_state_of_a_rule(settings: run_spec.Optimizer) -> No
 @each_setting
 def test_a_learning_rate_of_zero_moves_nothing(settings: run_spec.Optimizer) -> None:
     weights = torch.ones(SIZE)
-    optimizer_for(settings, SIZE).apply(weights, torch.full((SIZE,), 3.0), 0.0)
+    rule_for(settings, SIZE).apply(weights, torch.full((SIZE,), 3.0), 0.0)
     assert torch.equal(weights, torch.ones(SIZE))
 
 
@@ -208,7 +208,7 @@ def test_the_first_step_of_a_small_gradient_is_ten_learning_rates_unless_the_squ
     initial_square: float, first_step: float
 ) -> None:
     """A gradient of 1e-3, in learning rates: over √(0.01 · 1e-6), or over √0.99."""
-    optimizer = optimizer_for(RmsPropSettings(epsilon=1e-12, initial_square=initial_square), 1)
+    optimizer = rule_for(RmsPropSettings(epsilon=1e-12, initial_square=initial_square), 1)
     weights = torch.zeros(1)
     optimizer.apply(weights, torch.tensor([1e-3]), 1.0)
     assert -float(weights) == pytest.approx(first_step, rel=0.01)

@@ -9,14 +9,14 @@ import torch
 from ps_common.protocol.codecs import CODECS, Packed
 from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_common.settings.run_spec import AdamSettings, SgdSettings
-from ps_server.state.optimizers import optimizer_for
+from ps_server.state.optimizers import Optimizer
 from ps_server.state.weight_store import Snapshot, WeightStore
 from tests.ps_server.transcripts import SCHEMA, vector
 
 
 def a_store(*weights: float) -> WeightStore:
     """With sgd, so that one update with learning rate 1 takes the gradient from the weights."""
-    return WeightStore(SCHEMA, vector(*weights or (1, 2, 3)), optimizer_for(SgdSettings(), SCHEMA.size))
+    return WeightStore(SCHEMA, vector(*weights or (1, 2, 3)), Optimizer(SgdSettings(), SCHEMA))
 
 
 def read(snapshot: Snapshot) -> list[float]:
@@ -30,7 +30,7 @@ def address(snapshot: Snapshot) -> int:
 
 def test_seeded_weights_are_version_one_and_a_copy() -> None:
     seed = vector(1, 2, 3)
-    store = WeightStore(SCHEMA, seed, optimizer_for(SgdSettings(), SCHEMA.size))
+    store = WeightStore(SCHEMA, seed, Optimizer(SgdSettings(), SCHEMA))
     seed.zero_()
     assert (store.version, store.flat.tolist()) == (1, [1, 2, 3])
     assert (store.target_version, store.target.tolist()) == (1, [1, 2, 3])
@@ -198,7 +198,7 @@ def test_a_shared_target_does_not_change_when_it_is_refreshed() -> None:
 
 
 def test_the_vectors_of_a_checkpoint_never_change() -> None:
-    store = WeightStore(SCHEMA, vector(1, 2, 3), optimizer_for(AdamSettings(), SCHEMA.size))
+    store = WeightStore(SCHEMA, vector(1, 2, 3), Optimizer(AdamSettings(), SCHEMA))
     store.apply(vector(1, 1, 1), 0.1)
     store.refresh_target()
     kept = store.vectors()
@@ -215,7 +215,7 @@ def test_the_vectors_of_a_checkpoint_never_change() -> None:
 
 
 def test_copies_for_checkpoints_reuse_free_buffers() -> None:
-    store = WeightStore(SCHEMA, vector(1, 2, 3), optimizer_for(AdamSettings(), SCHEMA.size))
+    store = WeightStore(SCHEMA, vector(1, 2, 3), Optimizer(AdamSettings(), SCHEMA))
     held = store.vectors()
     used = set()
     for _ in range(20):
@@ -226,12 +226,12 @@ def test_copies_for_checkpoints_reuse_free_buffers() -> None:
 
 
 def test_a_restored_store_continues_bit_for_bit() -> None:
-    original = WeightStore(SCHEMA, vector(1, 2, 3), optimizer_for(AdamSettings(), SCHEMA.size))
+    original = WeightStore(SCHEMA, vector(1, 2, 3), Optimizer(AdamSettings(), SCHEMA))
     for number in range(10):
         original.apply(vector(1, -number, 0.1), 0.1)
         if number == 4:
             original.refresh_target()
-    again = WeightStore(SCHEMA, vector(0, 0, 0), optimizer_for(AdamSettings(), SCHEMA.size))
+    again = WeightStore(SCHEMA, vector(0, 0, 0), Optimizer(AdamSettings(), SCHEMA))
     again.restore(original.vectors(), version=original.version, target_version=original.target_version)
     for number in range(10):
         for store in (original, again):
@@ -253,13 +253,13 @@ def test_no_snapshot_from_before_a_restore_is_handed_out_after_it() -> None:
 def test_a_large_vector_is_whole_in_its_snapshot() -> None:
     schema = Schema([TensorSpec("large", (1000, 1001))])
     weights = torch.arange(schema.size, dtype=torch.float32)
-    store = WeightStore(schema, weights, optimizer_for(SgdSettings(), schema.size))
+    store = WeightStore(schema, weights, Optimizer(SgdSettings(), schema))
     np.testing.assert_array_equal(np.frombuffer(store.snapshot("float32").buffer, dtype="<f4"), weights.numpy())
 
 
 def test_statistics_are_added_to_and_weights_are_optimized() -> None:
     schema = Schema([TensorSpec("w", (2,)), TensorSpec("mean", (2,), role="statistic")])
-    rule = optimizer_for(AdamSettings(), schema.weights)
+    rule = Optimizer(AdamSettings(), schema)
     store = WeightStore(schema, torch.tensor([1.0, 1.0, 10.0, 20.0]), rule)
     store.apply(torch.tensor([0.0, 0.5, 0.0, -3.0]), learning_rate=0.1)
     assert store.flat[0] == 1.0
@@ -272,7 +272,7 @@ def test_a_sum_of_what_is_not_negative_is_not_negative() -> None:
     names = ("seen.count", (1,)), ("seen.total", (2,)), ("seen.squares", (2,))
     schema = Schema([TensorSpec("w", (1,)), *(TensorSpec(*name, role="statistic") for name in names)])
     for at, is_sound in ((1, False), (2, True), (3, True), (4, False), (5, False)):
-        store = WeightStore(schema, torch.ones(schema.size), optimizer_for(SgdSettings(), schema.weights))
+        store = WeightStore(schema, torch.ones(schema.size), Optimizer(SgdSettings(), schema))
         assert list(store.violations()) == []
         store.flat[at] = -1.0
         assert (list(store.violations()) == []) == is_sound, at

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ps_common.settings.run_spec import NetworkSettings, Replay, RunSpec, SacSettings
+from rl_agent.algorithms.algorithm import Loaded
 from rl_agent.algorithms.sac import Sac
 from rl_agent.environments.spaces import BoxActions
 from rl_agent.networks.flat_network import FlatNetwork
@@ -130,6 +131,34 @@ def test_the_environment_gets_the_action_that_the_critics_judge(squashed: bool) 
     assert torch.allclose(trained._unit(decided), mean, atol=1e-5)
 
 
+def loaded(version: int, *, went_back: bool = False) -> Loaded:
+    return Loaded(epoch=1, version=version, global_steps=0, workers=1, went_back=went_back)
+
+
+def test_without_rates_of_their_own_all_parameters_move_alike() -> None:
+    assert sac().blocks == ()
+    assert [block.learning_rate for block in sac(actor_rate=0.5, temperature_rate=2.0).blocks] == [0.5, 2.0, 1.0]
+    trained = sac(actor_rate=0.5)
+    blocks = FlatNetwork(trained.network, blocks=trained.blocks).schema.blocks
+    assert sorted(block.name for _, block in blocks) == ["critics", "policy", "temperature"]
+
+
+def test_the_policy_learns_in_each_nth_update_what_it_would_learn_in_each() -> None:
+    every, third, drawn = sac(), sac(policy_every=3), batch()
+    for number in range(1, 7):
+        gradients = []
+        for trained in (every, third):
+            trained._random.manual_seed(number)
+            network = FlatNetwork(trained.network, blocks=trained.blocks)
+            loss = trained.loss(drawn)
+            gradients.append(network.gradient_of(loss.total, clip=0, blocks=loss.blocks)[0])
+        assert loss.blocks == (() if number % 3 == 0 else ("critics",))
+        for name, wanted in network.schema.views(gradients[0]).items():
+            found = network.schema.views(gradients[1])[name]
+            is_moved = number % 3 == 0 or name.startswith("critics.")
+            assert torch.equal(found, wanted if is_moved else torch.zeros_like(wanted)), name
+
+
 def test_log_probabilities_are_those_of_a_transformed_distribution_of_torch() -> None:
     trained, seen = sac(), batch().observations
     trained._random.manual_seed(3)
@@ -143,25 +172,30 @@ def test_log_probabilities_are_those_of_a_transformed_distribution_of_torch() ->
 def test_targets_follow_by_version_however_many_versions_lie_between_two_pulls() -> None:
     each, seldom = sac(target_rate=0.1), sac(target_rate=0.1)
     for trained in (each, seldom):
-        trained.loaded(1, 1)
+        trained.loaded(loaded(1))
         with torch.no_grad():
             for parameter in trained.network.critics.parameters():
                 parameter += 1
     for version in range(2, 8):
-        each.loaded(1, version)
-    seldom.loaded(1, 7)
+        each.loaded(loaded(version))
+    seldom.loaded(loaded(7))
     for one, other in zip(each._target.parameters(), seldom._target.parameters(), strict=True):
         assert torch.allclose(one, other, atol=1e-6)
 
 
-@pytest.mark.parametrize("newer", [(1, 1), (2, 3)])
-def test_targets_begin_with_the_weights_where_the_run_went_back(newer: tuple[int, int]) -> None:
+@pytest.mark.parametrize("newer", [1, 6])
+@pytest.mark.parametrize("before", [0.5, torch.nan])
+def test_targets_begin_with_the_weights_where_the_run_went_back(newer: int, before: float) -> None:
+    """A server that recalls a checkpoint, because its weights are lost, has a later version."""
     trained = sac()
-    trained.loaded(1, 5)
+    with torch.no_grad():
+        for parameter in trained._target.parameters():
+            parameter.fill_(before)
+    trained.loaded(loaded(5))
     with torch.no_grad():
         for parameter in trained.network.critics.parameters():
             parameter += 1
-    trained.loaded(*newer)
+    trained.loaded(loaded(newer, went_back=True))
     for mine, leader in zip(trained._target.parameters(), trained.network.critics.parameters(), strict=True):
         assert torch.equal(mine, leader)
 

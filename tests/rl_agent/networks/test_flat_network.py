@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from rl_agent.networks.flat_network import FlatNetwork, flatten
+from ps_common.errors import SettingsError
+from rl_agent.networks.flat_network import Block, FlatNetwork, flatten, move_towards
 
 
 def small_network() -> nn.Module:
@@ -225,3 +226,52 @@ def test_a_gradient_that_nobody_keeps_leaves_its_memory_to_the_next_ones() -> No
     flat = FlatNetwork(network)
     places = {flat.gradient_of(loss_of(network, seed), clip=0)[0].data_ptr() for seed in range(20)}
     assert len(places) <= 3
+
+
+FIRST = Block("first", ("0.",), gradient_clip=0.5)
+
+
+@pytest.mark.parametrize("clip", [0.0, 0.1, 1e9])
+def test_a_block_with_a_clip_of_its_own_is_clipped_by_that_alone(clip: float) -> None:
+    network = small_network()
+    expected = autograd_of(copy.deepcopy(network), 1, scale=1000.0)
+    flat = FlatNetwork(network, blocks=(FIRST, Block("others", ("2.",))))
+    gradient, norm = flat.gradient_of(loss_of(network, 1, scale=1000.0), clip=clip)
+    assert norm == pytest.approx(float(expected.norm()), rel=1e-5)
+    places = {block.name: place for place, block in flat.schema.blocks}
+    first, others = (gradient[places[name]] for name in ("first", "others"))
+    assert float(first.norm()) == pytest.approx(0.5, rel=1e-5)
+    wanted = expected[places["others"]]
+    torch.testing.assert_close(others, wanted * min(1.0, clip / float(wanted.norm()) if clip else 1.0))
+
+
+def test_one_block_without_a_clip_is_clipped_as_no_block_is() -> None:
+    network = small_network()
+    gradients = [
+        FlatNetwork(network, blocks=blocks).gradient_of(loss_of(network, 1, scale=1000.0), clip=0.5)[0].clone()
+        for blocks in ((), (Block("all", ("",)),))
+    ]
+    assert torch.equal(*gradients)
+
+
+def test_a_gradient_moves_no_block_but_those_that_are_named() -> None:
+    network = small_network()
+    flat = FlatNetwork(network, blocks=(FIRST,))
+    expected = autograd_of(copy.deepcopy(network), 1)
+    gradient, _ = flat.gradient_of(loss_of(network, 1), clip=0, blocks=("first",))
+    (first,) = (place for place, block in flat.schema.blocks if block.name == "first")
+    assert float(gradient[first].norm()) == pytest.approx(min(0.5, float(expected[first].norm())), rel=1e-5)
+    assert not gradient[first.stop :].any()
+
+
+def test_a_block_without_parameters_is_refused() -> None:
+    with pytest.raises(SettingsError, match="'nothing'"):
+        FlatNetwork(small_network(), blocks=(Block("nothing", ("policy.",)),))
+
+
+def test_the_way_from_nan_ends_where_the_whole_of_it_is_made() -> None:
+    follower, leader = small_network(), small_network()
+    for parameter in follower.parameters():
+        parameter.data.fill_(torch.nan)
+    move_towards(follower, leader)
+    assert all(map(torch.equal, follower.parameters(), leader.parameters()))

@@ -95,7 +95,7 @@ def test_an_agent_acts_and_judges_the_same_twice(torso: str, method: str, lstm: 
     first, second = (agent.act(seen, state, starts, greedy=True) for _ in range(2))
     assert torch.equal(first.actions, second.actions)
     assert all(torch.equal(value, second.recorded[name]) for name, value in first.recorded.items() if name == "values")
-    assert torch.equal(*(agent.outlook(seen, state, starts).values for _ in range(2)))
+    assert torch.equal(*(agent.predict(seen, state, starts).values for _ in range(2)))
 
 
 def test_equal_weights_have_a_ratio_of_one_between_behaviour_and_learner() -> None:

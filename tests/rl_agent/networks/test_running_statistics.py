@@ -10,7 +10,7 @@ from torch import Tensor
 from ps_common.errors import SettingsError
 from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import NetworkSettings, SgdSettings
-from ps_server.state.optimizers import optimizer_for
+from ps_server.state.optimizers import Optimizer
 from ps_server.state.weight_store import MOST_ROWS, WeightStore
 from rl_agent.agent import build_agent, collector_for
 from rl_agent.networks.flat_network import FlatNetwork
@@ -61,7 +61,7 @@ def started(first: Tensor) -> tuple[WeightStore, list[Worker]]:
     workers[0].normalization.measure(first)
     workers[0].normalization.begin()
     schema = workers[0].flat.schema
-    return WeightStore(schema, workers[0].flat.weights, optimizer_for(SgdSettings(), schema.weights)), workers
+    return WeightStore(schema, workers[0].flat.weights, Optimizer(SgdSettings(), schema)), workers
 
 
 @pytest.mark.parametrize(("mean", "deviation"), [(0.0, 1.0), (1000.0, 0.5), (-3.0, 200.0)])
@@ -254,7 +254,7 @@ def test_rewards_are_divided_by_the_deviation_of_the_returns_of_all_workers(clip
     networks = [FlatNetwork(agent.network) for agent in agents]
     schema = networks[0].schema
     measure_normalization(agents[0].network, PLAYED[0], seed=0)
-    store = WeightStore(schema, networks[0].weights, optimizer_for(SgdSettings(), schema.weights))
+    store = WeightStore(schema, networks[0].weights, Optimizer(SgdSettings(), schema))
     begun = schema.views(store.flat.double())
     count, center = float(begun["returns.count"]), float(begun["returns.center"])
     total = count * center + float(begun["returns.total"])

@@ -97,17 +97,17 @@ REFUSED = [
     (("    settings = Settings\n", "    settings = dict\n"), CARTPOLE, {}, METHOD, "settings are no msgspec.Struct"),
     (("class Method(A3C):", "class Method:"), CARTPOLE, {}, METHOD, ":Method: has no build; an algorithm"),
     (("class Method(A3C):", "class Method:\n    build = classmethod(lambda *a, **k: object())"), CARTPOLE, {}, METHOD,
-     "--algorithm .*: object has no network, target_network, unroll_length.*; it needs the members of rl_agent"),
+     "--algorithm .*: object has no network, unroll_length.*; it needs the members of rl_agent"),
     (("return super().loss(batch)", "return 3"), CARTPOLE, {}, METHOD, "--algorithm .*: its loss must be a Loss"),
     (("    def loss(", "    def batches(self, trajectory):\n        return iter(())\n    def loss("),
      CARTPOLE, {}, METHOD, "--algorithm .*: its batches\\(\\) gave no batch"),
-    (("    def loss(", "    def outlook(self, *given):\n        raise KeyError(4)\n    def loss("), CARTPOLE, {},
+    (("    def loss(", "    def predict(self, *given):\n        raise KeyError(4)\n    def loss("), CARTPOLE, {},
      METHOD, "--algorithm .*: fails when it is tried: KeyError: 4"),
-    *((("    def loss(", "    def outlook(self, *given):\n        from dataclasses import replace\n"
-        f"        outlook = super().outlook(*given)\n        return {changed}\n    def loss("), CARTPOLE, {}, METHOD,
-       "--algorithm .*: its outlook must be an Outlook with one value for each observation")
-      for changed in ("outlook.values", "replace(outlook, values=outlook.values[0])",
-                      "replace(outlook, probabilities=outlook.probabilities[0])")),
+    *((("    def loss(", "    def predict(self, *given):\n        from dataclasses import replace\n"
+        f"        prediction = super().predict(*given)\n        return {changed}\n    def loss("), CARTPOLE, {}, METHOD,
+       "--algorithm .*: its prediction must be a Prediction with one value for each observation")
+      for changed in ("prediction.values", "replace(prediction, values=prediction.values[0])",
+                      "replace(prediction, probabilities=prediction.probabilities[0])")),
     *((("return super().loss(batch)", f"loss = super().loss(batch); loss.meters{meter}; return loss"), CARTPOLE, {},
        METHOD, f"--algorithm .*: its meter {sentence}")
       for meter, sentence in (("['value loss'] = loss.total", "'value loss': must have .*; for example value-loss"),

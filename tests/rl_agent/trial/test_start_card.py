@@ -25,8 +25,8 @@ def test_it_tells_the_recipe_of_a_vector() -> None:
         "actions": "a real number",
         "network": "mlp on 3",
         "rewards": "not clipped, divided by the deviation of their discounted sum; scores are the true ones",
-        "method": "a3c: 64 steps × 8 environments a worker and unroll, discount 0.99, GAE 0.95, "
-        "self-imitation 0.1, 5 epochs of 4 minibatches",
+        "method": "a3c with the clipped surrogate (PPO): 64 steps × 8 environments a worker and unroll, discount 0.99, "
+        "GAE 0.95, self-imitation 0.1, 5 epochs of 4 minibatches",
         "optimizer": "adam, learning rate 0.001 to 0.0001 at step 1,000,000",
     }
 
