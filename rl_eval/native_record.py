@@ -6,7 +6,7 @@ Files of older versions have none of it: their policies take the parts that the 
 
 import math
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
@@ -52,7 +52,9 @@ def native_to_record(space: ObservationSpace) -> NativeRecord | None:
     native = space.native
     if native is None or len(native.leaves) > MOST_LEAVES:
         return None
-    mask = native.mask and MaskRecord(in_info=native.mask.in_info, size=native.mask.size, used=native.mask.used)
+    mask = None
+    if native.mask is not None:
+        mask = MaskRecord(in_info=native.mask.in_info, size=native.mask.size, used=native.mask.used)
     try:
         leaves = tuple(
             msgspec.convert(
@@ -80,10 +82,10 @@ def with_native(spaces: PolicySpaces, record: NativeRecord | None) -> PolicySpac
     if record is None:
         return spaces
     leaves = tuple(_leaf(one) for one in record.leaves)
-    mask = record.mask and NativeMask(record.mask.in_info, record.mask.size, record.mask.used)
+    mask = None if record.mask is None else NativeMask(record.mask.in_info, record.mask.size, record.mask.used)
     observations, vector = spaces.observations, [leaf for leaf in leaves if leaf.channels is None]
     images = [leaf for leaf in leaves if leaf.channels is not None]
-    shown: list[tuple[str, tuple[int, ...], str]] = []
+    shown: list[tuple[Any, tuple[int, ...], str]] = []
     keys = [", ".join(leaf.key for leaf in vector)] if vector else []
     if vector:
         shown.append(("vector", (sum(leaf.array_shape[0] for leaf in vector),), "float32"))

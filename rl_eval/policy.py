@@ -9,6 +9,7 @@ An exported folder needs torch, numpy, safetensors and msgspec alone; no environ
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,29 @@ from ps_common.run_folder.policy_file import MODEL
 from rl_agent.agent import trained_agent
 from rl_agent.algorithms.action_values import ActionValueLearner
 from rl_agent.algorithms.algorithm import Outlook
-from rl_agent.environments.spaces import ActionSpace, ObservationSpace
+from rl_agent.environments.spaces import ActionSpace, BoxActions, ObservationSpace
 from rl_agent.rollouts import State
 from rl_eval.observations import as_seen
 from rl_eval.policy_folder import ExportedPolicy, read_model
 from rl_eval.spaces_record import PolicySpaces
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """
+    How a policy chooses its action, of one observation; arrays have N rows of N.
+
+    Of real numbers it is a Gaussian of each, in the shape of the environment's actions. Its numbers are not yet the
+    environment's: where `is_squashed` (SAC, and box_actions="squashed") a tanh follows, scaled to the bounds; otherwise
+    they are clipped to the bounds. A number that a mask forbids has mean and standard deviation 0.
+    """
+
+    probabilities: NDArray[np.float32] | tuple[NDArray[np.float32], ...] | None = (
+        None  # [A], or of each choice; or None
+    )
+    mean: NDArray[np.float32] | None = None  # of real numbers
+    standard_deviation: NDArray[np.float32] | None = None
+    is_squashed: bool = False
 
 
 class Policy:
@@ -124,6 +143,28 @@ class Policy:
             raise ValueError(f"only single choices have a probability each; the actions are {self.actions}")
         probabilities: NDArray[np.float32] = outlook.probabilities.numpy()
         return probabilities[0] if is_one else probabilities
+
+    def distribution(self, observation: Any, *, action_mask: Any = None) -> Distribution:
+        """
+        How the policy chooses when it is not greedy: probabilities of discrete actions, a Gaussian of real numbers.
+
+        The memory stays as it is. Raises ValueError for a custom algorithm that tells neither.
+        """
+        outlook, is_one = self._outlook(observation, action_mask)
+
+        def shown(tensor: Tensor) -> Any:
+            return tensor.numpy()[0] if is_one else tensor.numpy()
+
+        actions = self.actions
+        if outlook.gaussian is not None and isinstance(actions, BoxActions):
+            shape = actions.shape or actions.low.shape
+            mean, deviation = (shown(part.reshape(len(part), *shape)) for part in outlook.gaussian)
+            return Distribution(None, mean, deviation, outlook.is_squashed or actions.squashed)
+        if outlook.choices:
+            return Distribution(tuple(map(shown, outlook.choices)))
+        if outlook.probabilities is None:
+            raise ValueError(f"{self.run.algorithm_name} does not tell how it chooses among {actions}")
+        return Distribution(shown(outlook.probabilities))
 
     def __repr__(self) -> str:
         run = self.run

@@ -74,6 +74,7 @@ class Sac:
         self._acting_random = torch.Generator(device).manual_seed(seed + 1)
         self._numpy_random = np.random.default_rng(seed)
         self._target = target.requires_grad_(False)
+        self._warms_up = True
         self._target_of = (0, 0)  # epoch and version of the weights that the targets have followed so far
 
     @classmethod
@@ -93,6 +94,10 @@ class Sac:
         assert isinstance(settings, SacSettings), "a run keeps its algorithm"
         self._settings = settings
 
+    def play_with_policy(self) -> None:
+        """Sample the policy from now on, also before learning starts: what is evaluated is not the warm-up."""
+        self._warms_up = False
+
     def begin_unroll(self, global_steps: int) -> None:
         self.replay.global_steps = global_steps
         move_towards(self._acting, self.network.policy)
@@ -111,7 +116,7 @@ class Sac:
     @torch.no_grad()
     def act(self, observations: Tensor, state: State, starts: Tensor, *, greedy: bool = False) -> Decision:
         """Actions sampled from π, or its mean ones if `greedy`; random ones before learning starts."""
-        if not greedy and self.replay.explores_at_random:
+        if not greedy and self._warms_up and self.replay.explores_at_random:
             random = self._actions.sample(self._numpy_random, len(observations))
             return Decision(torch.from_numpy(random), (), {})
         mean, log_deviation, mask = self._acting.distribution(observations.to(self._device))
@@ -120,9 +125,13 @@ class Sac:
 
     @torch.no_grad()
     def outlook(self, observations: Tensor, state: State, starts: Tensor) -> Outlook:
-        """The smallest Q of the mean action."""
+        """The smallest Q of the mean action, and the Gaussian before the tanh."""
         seen = observations.to(self._device)
-        return Outlook(self.network.critics(seen, self.network(seen)).amin(0).cpu(), None)
+        mean, log_deviation, mask = self.network.policy.distribution(seen)
+        allowed = torch.ones_like(mean) if mask is None else mask
+        gaussian = (mean * allowed).cpu(), (log_deviation.exp() * allowed).cpu()
+        values = self.network.critics(seen, mean.tanh() * allowed).amin(0).cpu()
+        return Outlook(values, None, gaussian=gaussian, is_squashed=True)
 
     def batches(self, trajectory: Trajectory) -> Iterator[Drawn]:
         """Remember an unroll; then the batches that are due."""

@@ -163,11 +163,12 @@ class ObservationReader:
             if self._masks != "none":
                 parts.append(("mask", (mask_size(self._codec.actions),), np.uint8, MASK))
             space = packed_space(parts)
-        if not all(isinstance(leaf, Leaf) for leaf in self._leaves):
+        native = tuple(leaf for leaf in self._leaves if isinstance(leaf, Leaf))
+        if len(native) < len(self._leaves):
             return space  # only Gymnasium reads it
         in_info = self._masks == "info"
         mask = None if self._masks == "none" else dataclasses.replace(self._codec.native_mask, in_info=in_info)
-        return dataclasses.replace(space, native=NativeObservations(tuple(self._leaves), mask))
+        return dataclasses.replace(space, native=NativeObservations(native, mask))
 
 
 @dataclass(frozen=True)
