@@ -36,12 +36,16 @@ if TYPE_CHECKING:
     from rl_agent.algorithms.algorithm import Algorithm as Algorithm
     from rl_agent.algorithms.algorithm import Loss as Loss
     from rl_agent.environments.spaces import ObservationSpace as ObservationSpace
+    from rl_agent.environments.spaces import Part as Part
+    from rl_agent.networks.custom_network import part_of as part_of
     from rl_agent.networks.networks import ActionValueNetwork as ActionValueNetwork
     from rl_agent.networks.networks import PolicyValueNetwork as PolicyValueNetwork
+    from rl_agent.networks.parts import Parts as Parts
     from rl_agent.networks.policies import ActionDistribution as ActionDistribution
     from rl_agent.rollouts import Trajectory as Trajectory
     from rl_agent.trial.hooks import Game as Game
     from rl_eval.games import Result as Result
+    from rl_eval.policy import Distribution as Distribution
     from rl_eval.policy import Policy as Policy
     from rl_eval.policy import load_policy as load_policy
 
@@ -57,6 +61,7 @@ TO_TRAIN_AND_PLAY = {
     "Result": "rl_eval.games",
     "load_policy": "rl_eval.policy",
     "Policy": "rl_eval.policy",
+    "Distribution": "rl_eval.policy",
     "make_env": "ps_rl.environment",
     "evaluate": "ps_rl.evaluation",
     "ParameterServerClient": "ps_client.client",
@@ -77,6 +82,9 @@ FOR_CUSTOM_PARTS = {
     "ActionValueNetwork": "rl_agent.networks.networks",
     "NetworkSettings": "ps_common.settings.run_spec",
     "ObservationSpace": "rl_agent.environments.spaces",
+    "Part": "rl_agent.environments.spaces",
+    "Parts": "rl_agent.networks.parts",
+    "part_of": "rl_agent.networks.custom_network",
     "Game": "rl_agent.trial.hooks",
 }
 ERRORS = {

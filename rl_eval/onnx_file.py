@@ -64,7 +64,8 @@ class Means(nn.Module):
         chosen = self.low + self.width * (self.network(observations) + 1) / 2
         if mask is not None and self._masks_result:
             chosen = chosen * mask
-        return chosen.unflatten(-1, self._shape)
+        within: Tensor = chosen.unflatten(-1, self._shape)
+        return within
 
 
 class OneStep(nn.Module):

@@ -49,7 +49,7 @@ class CustomTorso(Protocol):
         [N, ...] → [N, F].
 
         Observations are float32: pixels are divided by 255, or normalised as --normalization says. Packed ones are
-        bytes; `part_of` reads each part.
+        bytes: Parts reads them by their keys, normalised, and `part_of` a part as it is.
         """
 
 

@@ -42,7 +42,7 @@ def _normalization(run: RunSpec, observations: ObservationSpace) -> str:
         case "none":
             return "bytes divided by 255" if observations.pixels else "as they are"
         case "auto" if observations.parts and is_import_path(run.network.name):
-            return "as they are"  # a custom torso reads packed observations itself
+            return "which its torso gets as they are"
     return "bytes divided by 255" if observations.pixels else "numbers normalised by those seen so far"
 
 
@@ -58,7 +58,11 @@ def _actions(actions: ActionSpace) -> str:
 def _network(run: RunSpec, observations: ObservationSpace) -> str:
     settings = run.network
     shapes = [part.shape for part in observations.parts if part.kind != "mask"] or [observations.shape]
-    names = ", ".join(f"{torso_name(settings, shape)} on {'×'.join(map(str, shape))}" for shape in shapes)
+    sizes = ["×".join(map(str, shape)) for shape in shapes]
+    if is_import_path(settings.name):
+        names = f"{settings.name} on {' and '.join(sizes)}"  # one torso, of all parts
+    else:
+        names = ", ".join(f"{torso_name(settings, shape)} on {size}" for shape, size in zip(shapes, sizes, strict=True))
     hidden = f", hidden layers of {' '.join(map(str, settings.hidden))}" if settings.hidden else ""
     memory = f", LSTM of {settings.lstm}" if settings.lstm else ""
     return names + hidden + memory + (", policy and value apart" if settings.separate else "")
