@@ -27,7 +27,7 @@ from rl_agent.environments.spaces import BoxActions, DiscreteActions
 from rl_agent.native_observations import NativeObservations
 from rl_agent.networks.networks import PolicyValueNetwork
 from rl_agent.networks.soft_actor_critic import SoftActorCriticNetwork
-from rl_eval.onnx_inputs import MASK, Inputs
+from rl_eval.native.onnx_inputs import MASK, Inputs
 
 ALE = """\
 gymnasium.register_envs(ale_py)
@@ -199,14 +199,14 @@ def _of_parts(environments: Environments, actions: str, *, has_memory: bool) -> 
     space, inputs = environments.observations, Inputs(environments.observations, environments.actions)
     assert space.native is not None, "else nothing is known of the parts"
     mask = space.native.mask
-    places = ["".join(f"[{key!r}]" for key in leaf.path) for leaf in space.native.leaves]
+    places = ["".join(f"[{_key(key)}]" for key in leaf.path) for leaf in space.native.leaves]
     shown = ["observation" + place for place in places]
     if mask is not None:
-        shown.append(MASK if mask.in_info else f"observation[{MASK!r}]")
+        shown.append(MASK if mask.in_info else f"observation[{_key(MASK)}]")
     zeros = inputs.examples(1)
     dtypes = [str(zero.dtype).removeprefix("torch.") for zero in zeros]
     given = [
-        f"        {name!r}: np.asarray({one}, np.{dtype})[None],"
+        f"        {_key(name)}: np.asarray({one}, np.{dtype})[None],"
         for name, one, dtype in zip(inputs.names, shown, dtypes, strict=True)
     ]
     arrays = [
@@ -238,8 +238,12 @@ def _example(native: NativeObservations, arrays: Sequence[str]) -> str:
     return _expression(example) if example else arrays[0]
 
 
+def _key(key: Any) -> str:
+    return json.dumps(key, ensure_ascii=False) if isinstance(key, str) else repr(key)
+
+
 def _expression(example: Any) -> str:
     """Nested keys as Python has them; places in a Tuple are keys here, too."""
     if isinstance(example, str):
         return example
-    return "{" + ", ".join(f"{key!r}: {_expression(inner)}" for key, inner in example.items()) + "}"
+    return "{" + ", ".join(f"{_key(key)}: {_expression(inner)}" for key, inner in example.items()) + "}"

@@ -22,9 +22,10 @@ from rl_agent.environments.spaces import ActionSpace, BoxActions, ObservationSpa
 from rl_agent.networks.networks import ActionValueNetwork, PolicyValueNetwork
 from rl_agent.networks.policies import FORBIDDEN
 from rl_agent.networks.soft_actor_critic import SoftActorCriticNetwork
-from rl_eval.onnx_inputs import Inputs
+from rl_eval.native.onnx_inputs import Inputs
 
 EXTRA = "in a checkout of ps-rl: pip install -c constraints.txt '.[onnx]'"
+EXPORTERS = ("torch.onnx", "onnx_ir", "onnxscript")  # whose logs tell of their own work
 EXAMPLES = 2  # observations that the network is traced with
 
 
@@ -114,10 +115,10 @@ def write_onnx(
     """`actions`: those of the environment, which SAC needs. Raises SettingsError as `check_onnx`."""
     check_onnx(network)
     module, arguments, names = _traced(network, Inputs(observations, actions), actions)
-    log = logging.getLogger("torch.onnx")
-    level = log.level
+    levels = {name: logging.getLogger(name).level for name in EXPORTERS}
     try:
-        log.setLevel(logging.ERROR)
+        for name in EXPORTERS:
+            logging.getLogger(name).setLevel(logging.ERROR)
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")  # of the exporter, about itself
             exported = torch.onnx.export(
@@ -133,7 +134,8 @@ def write_onnx(
                     value.name = f"computed.{value.name}"
             exported.save(path, external_data=False)
     finally:
-        log.setLevel(level)
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)
 
 
 def _traced(

@@ -27,7 +27,7 @@ from rl_agent.algorithms.action_values import ActionValueLearner
 from rl_agent.algorithms.algorithm import Outlook
 from rl_agent.environments.spaces import ActionSpace, BoxActions, ObservationSpace
 from rl_agent.rollouts import State
-from rl_eval.observations import as_seen
+from rl_eval.native.observations import as_seen
 from rl_eval.policy_folder import ExportedPolicy, read_model
 from rl_eval.spaces_record import PolicySpaces
 
@@ -64,9 +64,10 @@ class Policy:
     so are floats where the policy sees bytes.
     """
 
-    def __init__(self, exported: ExportedPolicy, *, seed: int = 0) -> None:
-        """`seed` is that of sampled actions."""
+    def __init__(self, exported: ExportedPolicy, *, seed: int = 0, modules: Sequence[str] = ()) -> None:
+        """`seed` is that of sampled actions; `modules` may be imported for its parts."""
         self.exported = exported
+        self.modules = tuple(modules)
         self.run = exported.run
         self.global_steps = exported.global_steps
         self.objects = objects_here()  # by name, as they are now: a later run may have others of these names
@@ -211,8 +212,10 @@ def load_policy(
     path = Path(source)
     imports = [imports] if isinstance(imports, str) else imports
     if path.name == MODEL or (path / MODEL).is_file():
-        return Policy(_checked(read_model(path), path, imports), seed=seed)
-    return Policy(_of_a_run(path, str(source), imports, newest, curve_server_key, curve_secret), seed=seed)
+        return Policy(_checked(read_model(path), path, imports), seed=seed, modules=imports)
+    return Policy(
+        _of_a_run(path, str(source), imports, newest, curve_server_key, curve_secret), seed=seed, modules=imports
+    )
 
 
 def _of_a_run(

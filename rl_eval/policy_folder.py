@@ -24,7 +24,7 @@ from ps_common.settings.regular_file import made_anew
 from ps_common.settings.run_settings import run_for_peers, with_settings
 from ps_common.settings.run_spec import RunSpec
 from rl_agent.environments.spaces import Spaces
-from rl_eval.native_record import NativeRecord, native_to_record, with_native
+from rl_eval.native.record import NativeRecord, native_to_record, with_native
 from rl_eval.spaces_record import PolicySpaces, SpacesRecord, from_record, to_record
 
 RETURNS = "returns."  # the network's ReturnNormalization

@@ -17,7 +17,7 @@ from ps_common.settings.run_spec import Environment
 from rl_agent.agent import build_agent
 from rl_agent.environments.gymnasium_spaces import ActionCodec, ObservationReader
 from rl_agent.networks.flat_network import FlatNetwork
-from rl_eval.observations import as_seen
+from rl_eval.native.observations import as_seen
 from rl_eval.policy import load_policy
 from rl_eval.policy_folder import write_model
 from rl_eval.spaces_record import PolicySpaces

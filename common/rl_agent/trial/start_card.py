@@ -42,7 +42,7 @@ def _normalization(run: RunSpec, observations: ObservationSpace) -> str:
         case "none":
             return "bytes divided by 255" if observations.pixels else "as they are"
         case "auto" if observations.parts and is_import_path(run.network.name):
-            return "which its torso gets as they are"
+            return "as they are"  # a custom torso reads packed observations itself
     return "bytes divided by 255" if observations.pixels else "numbers normalised by those seen so far"
 
 
