@@ -92,8 +92,7 @@ def run_of(source: Run | Policy | str | Path | None, settings: dict[str, Any], i
         run, origin = load_config(records_folder(source.folder) / SETTINGS), str(source.folder)
         modules = (*modules, *source.modules)
     elif isinstance(source, Policy):
-        run, origin = source.run, f"the policy of {source.exported.origin}"
-        modules = (*modules, *source.modules)
+        run, origin = source.run, repr(source)
     elif source is not None and source not in presets() and Path(source).exists():
         run, origin = _run_at(Path(source)), str(source)
     else:

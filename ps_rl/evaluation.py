@@ -38,7 +38,8 @@ def evaluate(
         evaluate(policy, make_env(policy, count=8, sticky_actions=0.25), episodes=20)
 
     Without `env` these are the games that `Run.evaluate` and `rl-eval` play with this seed, in the environment of the
-    policy's run. `env` shows what the policy sees, as those of `make_env` do, and is left open; a vector environment
+    policy's run. `env` shows what the environment of the run does, or what the policy sees, as those of `make_env` do, and is left
+    open; a vector environment
     plays as many games side by side, each environment its share.
 
     `epsilon` is the share of random actions of value-based methods, 0.05 where it is None. Games end after

@@ -64,10 +64,9 @@ class Policy:
     so are floats where the policy sees bytes.
     """
 
-    def __init__(self, exported: ExportedPolicy, *, seed: int = 0, modules: Sequence[str] = ()) -> None:
-        """`seed` is that of sampled actions; `modules` may be imported for its parts."""
+    def __init__(self, exported: ExportedPolicy, *, seed: int = 0) -> None:
+        """`seed` is that of sampled actions."""
         self.exported = exported
-        self.modules = tuple(modules)
         self.run = exported.run
         self.global_steps = exported.global_steps
         self.objects = objects_here()  # by name, as they are now: a later run may have others of these names
@@ -212,10 +211,8 @@ def load_policy(
     path = Path(source)
     imports = [imports] if isinstance(imports, str) else imports
     if path.name == MODEL or (path / MODEL).is_file():
-        return Policy(_checked(read_model(path), path, imports), seed=seed, modules=imports)
-    return Policy(
-        _of_a_run(path, str(source), imports, newest, curve_server_key, curve_secret), seed=seed, modules=imports
-    )
+        return Policy(_checked(read_model(path), path, imports), seed=seed)
+    return Policy(_of_a_run(path, str(source), imports, newest, curve_server_key, curve_secret), seed=seed)
 
 
 def _of_a_run(
