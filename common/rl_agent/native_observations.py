@@ -6,7 +6,7 @@ A leaf is a part of an observation that is no Dict or Tuple. Its numbers are tak
 images get their channels first. environments/gymnasium_spaces.py says which leaves a space has.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -115,16 +115,20 @@ class Leaf:
                 f"it is {chosen.dtype} of shape {chosen.shape}, and integers of shape {self.shape} are expected"
             )
         options = chosen.reshape(-1).astype(np.int64) - self._first
-        if ((options < 0) | (options >= self.counts)).any():
+        if (options.astype(np.uint64) >= self._counts).any():  # a negative number becomes a large one
             counts, starts = list(self.counts), self._first.tolist()
             raise ValueError(f"it is {chosen.tolist()}, which is out of bounds: {counts} options, the first {starts}")
-        hot = np.zeros(sum(self.counts), np.float32)
+        hot = np.zeros(self.array_shape, np.float32)
         hot[options + self._offsets] = 1
         return hot
 
     @cached_property
     def _first(self) -> NDArray[np.int64]:
         return np.array(self.starts or (0,) * len(self.counts), np.int64)
+
+    @cached_property
+    def _counts(self) -> NDArray[np.uint64]:
+        return np.array(self.counts, np.uint64)
 
     @cached_property
     def _offsets(self) -> NDArray[np.int64]:
@@ -147,6 +151,11 @@ class NativeObservations:
     leaves: tuple[Leaf, ...]
     mask: NativeMask | None = None
 
+    @cached_property
+    def numbers(self) -> int:
+        """How many of the leaves are of the vector."""
+        return sum(leaf.channels is None for leaf in self.leaves)
+
     def count_in(self, observation: Any) -> int | None:
         """0 of one observation, N of a batch of so many in one structure; None: it is no such observation."""
         try:
@@ -162,22 +171,21 @@ class NativeObservations:
     def rows(self, observation: Any, count: int) -> list[list[Array]]:
         """The arrays of each observation of a batch."""
         values = [leaf.within(observation) for leaf in self.leaves]
-        return [
-            joined([(leaf, leaf.array(value[row])) for leaf, value in zip(self.leaves, values, strict=True)])
-            for row in range(count)
-        ]
+        leaves = zip(self.leaves, values, strict=True)
+        read = [[leaf.array(value[row]) for row in range(count)] for leaf, value in leaves]
+        return [joined([arrays[row] for arrays in read], self.numbers) for row in range(count)]
 
     def one(self, observation: Any) -> list[Array]:
         """The arrays of one observation. Raises ValueError, which names the leaf that does not fit."""
         read = []
         for leaf in self.leaves:
             try:
-                read.append((leaf, leaf.of(observation)))
+                read.append(leaf.of(observation))
             except (KeyError, IndexError) as error:
                 raise ValueError(f"it has no {leaf.key}") from error
             except (ValueError, TypeError) as error:
                 raise ValueError(f"{leaf.key}: {error}" if leaf.path else str(error)) from error
-        return joined(read)
+        return joined(read, self.numbers)
 
 
 def within(observation: Any, path: tuple[Any, ...]) -> Any:
@@ -187,13 +195,9 @@ def within(observation: Any, path: tuple[Any, ...]) -> Any:
     return observation
 
 
-def joined(read: Sequence[tuple[Any, Array]]) -> list[Array]:
-    """The numbers of all leaves as one vector, if there are any, then the images. `read`: leaves and their arrays."""
-    numbers = [array for leaf, array in read if leaf.channels is None]
-    images = [array for leaf, array in read if leaf.channels is not None]
-    if len(numbers) > 1:
-        numbers = [np.concatenate(numbers)]
-    return [*numbers, *images]
+def joined(arrays: list[Array], numbers: int) -> list[Array]:
+    """The arrays of all leaves, of which the first `numbers` become one vector."""
+    return arrays if numbers < 2 else [np.concatenate(arrays[:numbers]), *arrays[numbers:]]
 
 
 def mask_row(masks: Any, row: int) -> Any:

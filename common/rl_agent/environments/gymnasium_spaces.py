@@ -96,6 +96,7 @@ class ObservationReader:
         self._leaves = sorted(
             filter(lambda leaf: math.prod(leaf.array_shape), read), key=lambda leaf: leaf.channels is not None
         )
+        self._numbers = sum(leaf.channels is None for leaf in self._leaves)
         if not self._leaves:
             raise SettingsError(
                 f"--environment {codec.environment}: its observation space {space} has no numbers in it; "
@@ -111,7 +112,7 @@ class ObservationReader:
         The last observation of a game needs no mask. Raises SettingsError for what is not of the space.
         """
         try:
-            arrays: list[Array] = joined([(leaf, leaf.of(observation)) for leaf in self._leaves])
+            arrays: list[Array] = joined([leaf.of(observation) for leaf in self._leaves], self._numbers)
             if not self.array_space.parts:
                 return arrays[0]
             if self._masks != "none":
