@@ -1,10 +1,13 @@
 """What `policy.act` is shown by the environment itself: the same as the environment's own reader makes of it."""
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Text, Tuple
 from gymnasium.vector.utils import concatenate, create_empty_array
@@ -18,9 +21,11 @@ from rl_agent.agent import build_agent
 from rl_agent.environments.gymnasium_spaces import ActionCodec, ObservationReader
 from rl_agent.networks.flat_network import FlatNetwork
 from rl_eval.native.observations import as_seen
+from rl_eval.native.record import NativeRecord, native_to_record, with_native
 from rl_eval.policy import load_policy
 from rl_eval.policy_folder import write_model
 from rl_eval.spaces_record import PolicySpaces
+from tests.nested import places_in, values, with_value
 from tests.upgrade.test_crafted_files import tensors_and_metadata
 
 SIDES = st.integers(1, 9)
@@ -148,8 +153,6 @@ def test_what_only_gymnasium_reads_is_taken_in_parts(tmp_path: Path) -> None:
 
 
 def test_a_policy_of_an_earlier_release_takes_the_parts(tmp_path: Path) -> None:
-    import safetensors.torch
-
     space = Dict(camera=Box(0, 255, (8, 9, 3), np.uint8), joints=Box(-1, 1, (2,)))
     reader = ObservationReader(space, codec := ActionCodec(Environment(), Discrete(2)), masks="none")
     path = written(tmp_path, PolicySpaces(reader.array_space, codec.actions))
@@ -164,3 +167,29 @@ def test_a_policy_of_an_earlier_release_takes_the_parts(tmp_path: Path) -> None:
     )
     with pytest.raises(ValueError, match="is a list of its parts"):
         policy.act(shown)
+
+
+RECORDED = Dict(
+    arm=Dict(joints=Box(-1, 1, (2,)), tool=MultiDiscrete([2, 3])), camera=Box(0, 255, (8, 9, 3), np.uint8),
+    action_mask=MultiBinary(3),
+)  # fmt: skip
+
+
+def recorded() -> tuple[Any, ObservationReader, ActionCodec]:
+    """The record of what the environment shows, as plain values."""
+    reader = ObservationReader(RECORDED, codec := ActionCodec(Environment(actions=(2, 0)), Discrete(3)), masks="key")
+    return msgspec.to_builtins(native_to_record(reader.array_space)), reader, codec
+
+
+@given(st.sampled_from(list(places_in(recorded()[0]))), values)
+def test_a_changed_record_is_refused_or_is_one(place: Any, value: Any) -> None:
+    plain, reader, codec = recorded()
+    spaces = PolicySpaces(reader.array_space, codec.actions)
+    text = msgspec.json.encode(with_value(plain, place, value))
+    try:
+        changed = with_native(spaces, msgspec.json.decode(text, type=NativeRecord | None))
+    except ValueError:
+        return
+    with contextlib.suppress(ValueError):  # another key, or another place in it
+        seen, _ = as_seen(changed.observations, codec.actions, RECORDED.sample())
+        assert seen.shape == (1, *reader.array_space.shape)
