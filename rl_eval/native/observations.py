@@ -44,8 +44,11 @@ def _native_count(
     space: ObservationSpace, native: NativeObservations, observation: Any, action_mask: Any
 ) -> int | None:
     """0 of one observation of the environment, N of a batch; None: it is of the parts that the network sees."""
-    if action_mask is None and native.mask and native.mask.in_info and isinstance(observation, list | tuple):
+    is_sequence = isinstance(observation, list | tuple)
+    if action_mask is None and native.mask and native.mask.in_info and is_sequence:
         return None  # the parts, of which the mask is one
+    if native.leaves[0].path and not is_sequence and not isinstance(observation, Mapping):
+        return None  # an array, of what is a Dict or Tuple in the environment
     found = native.count_in(observation)
     if found is None:
         return 0 if isinstance(observation, Mapping) else None  # what does not fit is named where it is read

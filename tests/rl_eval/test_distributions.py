@@ -109,6 +109,11 @@ def test_evaluated_sac_plays_with_its_policy_however_few_its_steps_are() -> None
                 taken = agent.act(seen, (), starts).actions
                 np.testing.assert_allclose(taken, np.tanh(0.5), atol=0.01)
                 agent.begin_unroll(steps)
+    parts = packed_space([("vector", (2,), np.float32), ("mask", (1,), np.uint8)])
+    masked = build_agent(run, PolicySpaces(parts, spaces.actions), device=torch.device("cpu"), seed=0)
+    masked.begin_unroll(0)
+    forbidden = torch.zeros(200, *parts.shape, dtype=torch.uint8)
+    assert (masked.act(forbidden, (), starts).actions == 0).all(), "warm-up heeds a mask, too"
     in_training = build_agent(run, spaces, device=torch.device("cpu"), seed=0)
     in_training.begin_unroll(0)
     assert in_training.act(seen, (), starts).actions.std() > 0.4

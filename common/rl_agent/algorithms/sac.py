@@ -117,11 +117,13 @@ class Sac:
     def act(self, observations: Tensor, state: State, starts: Tensor, *, greedy: bool = False) -> Decision:
         """Actions sampled from π, or its mean ones if `greedy`; random ones before learning starts."""
         if not greedy and self._warms_up and self.replay.explores_at_random:
-            random = self._actions.sample(self._numpy_random, len(observations))
+            part = self._acting.mask
+            mask = None if part is None else part.of(observations.numpy()).astype(np.bool_)
+            random = self._actions.sample(self._numpy_random, len(observations), mask)
             return Decision(torch.from_numpy(random), (), {})
-        mean, log_deviation, mask = self._acting.distribution(observations.to(self._device))
+        mean, log_deviation, allowed = self._acting.distribution(observations.to(self._device))
         before = mean if greedy else mean + log_deviation.exp() * self._noise(mean, self._acting_random)
-        return Decision(self._chosen(before, mask), (), {})
+        return Decision(self._chosen(before, allowed), (), {})
 
     @torch.no_grad()
     def outlook(self, observations: Tensor, state: State, starts: Tensor) -> Outlook:
