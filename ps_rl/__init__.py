@@ -45,10 +45,13 @@ if TYPE_CHECKING:
     from rl_agent.environments.spaces import BoxActions as BoxActions
     from rl_agent.environments.spaces import DiscreteActions as DiscreteActions
     from rl_agent.environments.spaces import ObservationSpace as ObservationSpace
+    from rl_agent.environments.spaces import Part as Part
     from rl_agent.environments.spaces import Spaces as Spaces
+    from rl_agent.networks.custom_network import part_of as part_of
     from rl_agent.networks.flat_network import Block as Block
     from rl_agent.networks.networks import ActionValueNetwork as ActionValueNetwork
     from rl_agent.networks.networks import PolicyValueNetwork as PolicyValueNetwork
+    from rl_agent.networks.parts import Parts as Parts
     from rl_agent.networks.policies import ActionDistribution as ActionDistribution
     from rl_agent.replay.replay_memory import Drawn as Drawn
     from rl_agent.replay.replay_memory import ReplayMemory as ReplayMemory
@@ -58,6 +61,7 @@ if TYPE_CHECKING:
     from rl_agent.rollouts import Trajectory as Trajectory
     from rl_agent.trial.hooks import Game as Game
     from rl_eval.games import Result as Result
+    from rl_eval.policy import Distribution as Distribution
     from rl_eval.policy import Policy as Policy
     from rl_eval.policy import load_policy as load_policy
 
@@ -73,6 +77,7 @@ TO_TRAIN_AND_PLAY = {
     "Result": "rl_eval.games",
     "load_policy": "rl_eval.policy",
     "Policy": "rl_eval.policy",
+    "Distribution": "rl_eval.policy",
     "make_env": "ps_rl.environment",
     "evaluate": "ps_rl.evaluation",
     "ParameterServerClient": "ps_client.client",
@@ -109,6 +114,9 @@ FOR_CUSTOM_PARTS = {
     "ActionValueNetwork": "rl_agent.networks.networks",
     "NetworkSettings": "ps_common.settings.run_spec",
     "ObservationSpace": "rl_agent.environments.spaces",
+    "Part": "rl_agent.environments.spaces",
+    "Parts": "rl_agent.networks.parts",
+    "part_of": "rl_agent.networks.custom_network",
     "Game": "rl_agent.trial.hooks",
 }
 ERRORS = {

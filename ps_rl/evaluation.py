@@ -11,7 +11,7 @@ from gymnasium.wrappers import TimeLimit
 
 from ps_common.errors import SettingsError
 from ps_common.settings.run_spec import Environment
-from ps_rl.environment import run_of
+from ps_rl.environment import MASK, run_of
 from rl_agent.environments.custom_environment import SAME_STEP
 from rl_agent.environments.interface import DEFAULT_STEPS_PER_SECOND, Environments, Stepped, checked
 from rl_agent.environments.make import closing, make_environments, with_time_limit
@@ -38,8 +38,8 @@ def evaluate(
         evaluate(policy, make_env(policy, count=8, sticky_actions=0.25), episodes=20)
 
     Without `env` these are the games that `Run.evaluate` and `rl-eval` play with this seed, in the environment of the
-    policy's run. `env` shows what the policy sees, as those of `make_env` do, and is left open; a vector environment
-    plays as many games side by side, each environment its share.
+    policy's run. `env` shows what the environment of the run does, or what the policy sees, as those of `make_env` do,
+    and is left open; a vector environment plays as many games side by side, each environment its share.
 
     `epsilon` is the share of random actions of value-based methods, 0.05 where it is None. Games end after
     `max_episode_steps`, else at the limit of the run or of the environment, else after 27,000 steps. Raises
@@ -97,12 +97,12 @@ class GivenEnvironments:
         self.description = {"environment": named.spec.id if named.spec else type(named.unwrapped).__name__}
 
     def reset(self, seed: int) -> Observations:
-        return self._seen(self._vector.reset(seed=seed)[0])
+        return self._seen(*self._vector.reset(seed=seed))
 
     def step(self, actions: Actions) -> Stepped:
-        seen, rewards, terminated, truncated, _ = self._vector.step(self.actions.native(actions))
+        seen, rewards, terminated, truncated, info = self._vector.step(self.actions.native(actions))
         rewards = np.asarray(rewards, np.float32)  # a copy, or of a type that the environment does not write into
-        stepped = Stepped(self._seen(seen), rewards, np.array(terminated), np.array(truncated), None)
+        stepped = Stepped(self._seen(seen, info), rewards, np.array(terminated), np.array(truncated), None)
         return checked(stepped, self.observations)
 
     def screen(self) -> Any:
@@ -111,5 +111,9 @@ class GivenEnvironments:
     def close(self) -> None:
         """It is the user's."""
 
-    def _seen(self, observations: Any) -> Observations:
-        return self._policy.seen(observations)[0].numpy()
+    def _seen(self, observations: Any, info: dict[str, Any]) -> Observations:
+        native = self._policy.observations.native
+        in_info = native is not None and native.mask is not None and native.mask.in_info
+        # make_env shows a tuple of the parts, of which the mask is one.
+        mask = info.get(MASK) if in_info and not isinstance(observations, tuple) else None
+        return self._policy.seen(observations, mask)[0].numpy()

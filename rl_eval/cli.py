@@ -97,7 +97,7 @@ def _play(trained: Trained, played: Trained, most_steps: int, settings: Evaluati
     with closing(make_environments(environment, count=count)) as environments:
         agent, epsilon = agent_of(played, environments, epsilon=settings.epsilon, greedy=settings.greedy, seed=seed)
         if settings.onnx:
-            check_onnx(agent.network, environments.observations)  # before the games, which an error would lose
+            check_onnx(agent.network)  # before the games, which an error would lose
         games = _games(agent, environments, most_steps, settings)
     result = summary(games, environment=environment.id, greedy=settings.greedy, epsilon=epsilon)
     if settings.baselines:

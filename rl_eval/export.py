@@ -21,6 +21,7 @@ from ps_common.run_folder.policy_file import MODEL
 from ps_common.run_folder.trained import Trained
 from ps_common.settings.run_settings import shown_run
 from rl_agent.environments.interface import Environments
+from rl_agent.environments.spaces import ObservationSpace
 from rl_eval.card_program import onnx_program, program
 from rl_eval.games import Result
 from rl_eval.onnx_file import write_onnx
@@ -65,13 +66,13 @@ This program, run in this folder, plays a game and shows the policy what it saw 
 ```python
 {program}
 ```
-{onnx}
+{raw}{onnx}
 {evaluate} plays full games with it. `settings.toml` has every setting of the run: {train} trains it again.
 
 The weights are those of the checkpoint with SHA-256 `{sha256}`. ps-rl {release} exported them.
 """
 ONNX_USE = """
-`model.onnx` plays without ps-rl. This program takes the most probable action of each step:
+`model.onnx` plays without ps-rl. This program takes the most probable action of each step, of real numbers the mean:
 
 ```python
 {program}
@@ -107,7 +108,7 @@ def write_policy(
             (folder / CARD).write_text(card, encoding="utf-8")
             write_receipt(folder / RECEIPT, receipt)
             if has_onnx:
-                write_onnx(folder / ONNX, network, environments.observations)
+                write_onnx(folder / ONNX, network, environments.observations, environments.actions)
     except OSError as error:
         raise SettingsError(f"--export {path}: cannot be written: {error.strerror or error}") from error
 
@@ -136,10 +137,23 @@ def model_card(trained: Trained, environments: Environments, result: Result, net
         baselines=_baselines(result),
         protocol="\n".join(f"| {name} | {in_markdown(str(one))} |" for name, one in environments.description.items()),
         observations=in_markdown(str(environments.observations)),
+        raw=_raw(environments.observations),
         program=program(run, environments, is_greedy=result.greedy),
         onnx=ONNX_USE.format(program=onnx) if onnx else "",
         sha256=trained.sha256,
         release=release(),
+    )
+
+
+def _raw(space: ObservationSpace) -> str:
+    """A paragraph about observations of several keys as the environment shows them; "" of others."""
+    native = space.native
+    if native is None or not native.leaves[0].path:
+        return ""
+    shown = ", ".join(f"{as_code(leaf.key)} {list(leaf.shape)}" for leaf in native.leaves)
+    mask = "; its `action_mask` is the one of `info`" if native.mask is not None and native.mask.in_info else ""
+    return (
+        f"\nElsewhere, as on a robot, `policy.act` takes what the environment shows, or a batch of it: {shown}{mask}.\n"
     )
 
 

@@ -9,6 +9,7 @@ An exported folder needs torch, numpy, safetensors and msgspec alone; no environ
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,22 +23,45 @@ from ps_common.program.objects import check_is_here, objects_here
 from ps_common.protocol.names import module_of
 from ps_common.run_folder.policy_file import MODEL
 from rl_agent.agent import trained_agent
-from rl_agent.algorithms.action_values import ActionValueLearner
+from rl_agent.algorithms.action_values import EpsilonGreedy
 from rl_agent.algorithms.algorithm import Prediction
-from rl_agent.environments.spaces import ActionSpace, ObservationSpace, fitted, packed
+from rl_agent.environments.spaces import ActionSpace, BoxActions, ObservationSpace
 from rl_agent.rollouts import State
+from rl_eval.native.observations import as_seen
 from rl_eval.policy_folder import ExportedPolicy, read_model
 from rl_eval.spaces_record import PolicySpaces
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """
+    How a policy chooses its action, of one observation; arrays have N rows of N.
+
+    Of real numbers it is a Gaussian of each, in the shape of the environment's actions. Its numbers are not yet the
+    environment's: where `is_squashed` (SAC, and box_actions="squashed") a tanh follows, scaled to the bounds; otherwise
+    they are clipped to the bounds. A number that a mask forbids has mean and standard deviation 0.
+    """
+
+    probabilities: NDArray[np.float32] | tuple[NDArray[np.float32], ...] | None = (
+        None  # [A], or of each choice; or None
+    )
+    mean: NDArray[np.float32] | None = None  # of real numbers
+    standard_deviation: NDArray[np.float32] | None = None
+    is_squashed: bool = False
 
 
 class Policy:
     """
     A trained policy, for one game or for many that are played side by side.
 
-    Methods take one observation, of shape `observations.shape`, or [N, ...] of N games. An observation of several parts
-    (of a Dict, or with a mask) is a list or tuple of arrays, one for each of `observations.parts` in their order: all
-    numbers as one vector, images with their channels first, the mask. Other shapes are a ValueError, and so are floats
-    where the policy sees bytes.
+    Methods take an observation as the environment of the run shows it: a Dict with its keys, a Tuple, an image, the
+    number of a Discrete; or a batch of N, whose arrays are [N, ...], as vector environments show it. A mask that the
+    environment gives in `info` is the argument `action_mask`.
+
+    They also take what the network sees: an array of shape `observations.shape`, or [N, ...], or of several parts (of a
+    Dict, or with a mask) a list or tuple of arrays, one for each of `observations.parts` in their order: all numbers as
+    one vector, images with their channels first, the mask. `make_env` shows this. Other shapes are a ValueError, and
+    so are floats where the policy sees bytes.
     """
 
     def __init__(self, exported: ExportedPolicy, *, seed: int = 0) -> None:
@@ -55,7 +79,7 @@ class Policy:
             seed=seed,
             origin=exported.origin,
         )
-        self.learns_values = isinstance(self._agent, ActionValueLearner)  # it takes some actions at random
+        self.learns_values = isinstance(self._agent, EpsilonGreedy)  # it takes some actions at random
         self.reset()
 
     @property
@@ -85,47 +109,70 @@ class Policy:
             )
         self._starts = self._starts | torch.from_numpy(np.array(ended, np.bool_))
 
-    def act(self, observation: Any, *, greedy: bool = False) -> Any:
+    def act(self, observation: Any, *, greedy: bool = False, action_mask: Any = None) -> Any:
         """
         The action for an observation, as `step` of the run's environment takes it; [N, ...] for N observations.
 
         It is a numpy number or array, by the environment's own numbers, and within its bounds, shape and type. The
-        action is sampled from the policy, or the most probable one if `greedy`. A method of action values takes the
-        best one, and a random one with probability 0.05 unless `greedy`.
+        action is sampled from the policy, or the most probable one if `greedy`: of real numbers the mean, that of SAC
+        before its tanh. A method of action values takes the best one, and a random one with probability 0.05 unless
+        `greedy`.
         """
-        seen, is_one = self.seen(observation)
+        seen, is_one = self.seen(observation, action_mask)
         decision = self._agent.act(*self._grounds(seen), greedy=greedy)
         self._state, self._starts = decision.state, torch.zeros(len(seen), dtype=torch.bool)
         actions = self.actions.native(decision.actions.numpy())
         return actions[0] if is_one else actions
 
-    def value(self, observation: Any) -> Any:
+    def value(self, observation: Any, *, action_mask: Any = None) -> Any:
         """
         The return that the policy expects from here on, in the units that it learned from: discounted, and of clipped
         or normalised rewards where the run has these. float32 [N] for N observations. The memory stays as it is.
         """
-        values, is_one = self._prediction(observation)
+        values, is_one = self._prediction(observation, action_mask)
         return values.values.numpy()[0] if is_one else values.values.numpy()
 
-    def probabilities(self, observation: Any) -> NDArray[np.float32]:
+    def probabilities(self, observation: Any, *, action_mask: Any = None) -> NDArray[np.float32]:
         """
         The probability of each action, [A]; [N, A] for N observations. `actions.native(range(A))` are the actions.
 
         The memory stays as it is. Raises ValueError for actions of real numbers, and of several choices at once.
         """
-        prediction, is_one = self._prediction(observation)
+        prediction, is_one = self._prediction(observation, action_mask)
         if prediction.probabilities is None:
             raise ValueError(f"only single choices have a probability each; the actions are {self.actions}")
         probabilities: NDArray[np.float32] = prediction.probabilities.numpy()
         return probabilities[0] if is_one else probabilities
+
+    def distribution(self, observation: Any, *, action_mask: Any = None) -> Distribution:
+        """
+        How the policy chooses when it is not greedy: probabilities of discrete actions, a Gaussian of real numbers.
+
+        The memory stays as it is. Raises ValueError for a custom algorithm that tells neither.
+        """
+        prediction, is_one = self._prediction(observation, action_mask)
+
+        def shown(tensor: Tensor) -> Any:
+            return tensor.numpy()[0] if is_one else tensor.numpy()
+
+        actions = self.actions
+        if prediction.gaussian is not None and isinstance(actions, BoxActions):
+            shape = actions.shape or actions.low.shape
+            mean, deviation = (shown(part.reshape(len(part), *shape)) for part in prediction.gaussian)
+            return Distribution(None, mean, deviation, prediction.is_squashed or actions.squashed)
+        if prediction.choices:
+            return Distribution(tuple(map(shown, prediction.choices)))
+        if prediction.probabilities is None:
+            raise ValueError(f"{self.run.algorithm_name} does not tell how it chooses among {actions}")
+        return Distribution(shown(prediction.probabilities))
 
     def __repr__(self) -> str:
         run = self.run
         trained = f"{run.environment.id} ({run.algorithm_name}, {self.global_steps:,} steps)"
         return f"<Policy of {trained}: {self.observations} -> {self.actions}>"
 
-    def _prediction(self, observation: Any) -> tuple[Prediction, bool]:
-        seen, is_one = self.seen(observation)
+    def _prediction(self, observation: Any, action_mask: Any) -> tuple[Prediction, bool]:
+        seen, is_one = self.seen(observation, action_mask)
         return self._agent.predict(*self._grounds(seen)), is_one
 
     def _grounds(self, seen: Tensor) -> tuple[Tensor, State, Tensor]:
@@ -137,35 +184,10 @@ class Policy:
             raise ValueError(f"the policy remembers {len(self._starts)} games, and here are {len(seen)}; reset() it")
         return seen, self._state, self._starts
 
-    def seen(self, observation: Any) -> tuple[Tensor, bool]:
+    def seen(self, observation: Any, action_mask: Any = None) -> tuple[Tensor, bool]:
         """[N, ...] as the network sees it, and whether it is of one observation. Raises ValueError."""
-        space, parts = self.observations, self.observations.parts
-        if not parts or (not isinstance(observation, list | tuple) and np.shape(observation)[-1:] == space.shape):
-            seen, is_one = _rows(observation, space.shape, space.dtype, "an observation")
-        elif not isinstance(observation, list | tuple) or len(observation) != len(parts):
-            raise ValueError(f"an observation is a list of its parts: {space}")
-        else:
-            # A mask of any numbers allows what is not 0.
-            given = (
-                np.not_equal(one, 0) if part.kind == "mask" else one
-                for one, part in zip(observation, parts, strict=True)
-            )
-            pairs = zip(given, parts, strict=True)
-            rows = [_rows(one, part.shape, part.dtype, f"the {part.kind}") for one, part in pairs]
-            if len({len(arrays) for arrays, _ in rows}) > 1:
-                raise ValueError(f"the parts are of {', '.join(str(len(arrays)) for arrays, _ in rows)} observations")
-            seen, is_one = packed(space, [arrays for arrays, _ in rows]), all(one for _, one in rows)
-        return torch.from_numpy(np.array(seen)), is_one
-
-
-def _rows(seen: Any, shape: tuple[int, ...], dtype: np.dtype[Any], what: str) -> tuple[NDArray[Any], bool]:
-    """[N, *shape], and whether it was one observation of this shape. Raises ValueError."""
-    found = np.shape(seen)
-    is_one = not (len(found) == len(shape) + 1 and found[1:] == shape)
-    try:
-        return (fitted(seen, shape, dtype)[None] if is_one else fitted(seen, found, dtype)), is_one
-    except ValueError as error:
-        raise ValueError(f"{what} does not fit this policy: {error}") from error
+        rows, is_one = as_seen(self.observations, self.actions, observation, action_mask)
+        return torch.from_numpy(np.array(rows)), is_one
 
 
 def load_policy(

@@ -19,11 +19,12 @@ from torch import Tensor
 from ps_common.errors import CheckpointError
 from ps_common.protocol.tensors import Schema
 from ps_common.release import release
-from ps_common.run_folder.policy_file import FORMAT, KIND, MODEL, PolicyRecord, read_policy
+from ps_common.run_folder.policy_file import FORMAT, KIND, MODEL, NATIVE, PolicyRecord, read_policy
 from ps_common.settings.regular_file import made_anew
 from ps_common.settings.run_settings import run_for_peers, with_settings
 from ps_common.settings.run_spec import RunSpec
 from rl_agent.environments.spaces import Spaces
+from rl_eval.native.record import NativeRecord, native_to_record, with_native
 from rl_eval.spaces_record import PolicySpaces, SpacesRecord, from_record, to_record
 
 RETURNS = "returns."  # the network's ReturnNormalization
@@ -70,6 +71,8 @@ def write_model(
     )
     text = msgspec.json.encode(record).decode()
     metadata = {"format": f"ps-rl {KIND} {FORMAT}", "release": release(), "record": text}
+    if (native := native_to_record(spaces.observations)) is not None:
+        metadata[NATIVE] = msgspec.json.encode(native).decode()
     mode = made_anew(path)
     safetensors.torch.save_file(tensors, path, metadata)
     path.chmod(mode)
@@ -81,6 +84,7 @@ def read_model(path: Path) -> ExportedPolicy:
     record, run, schema, weights = read_policy(path)
     try:
         spaces = from_record(msgspec.json.decode(record.spaces, type=SpacesRecord), run.environment)
+        spaces = with_native(spaces, msgspec.json.decode(record.native, type=NativeRecord | None))
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: is damaged, because it cannot be read: {error}") from error
     return ExportedPolicy(run, schema, weights, spaces, record.global_steps, record.minutes, str(path))

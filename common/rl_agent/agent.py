@@ -109,7 +109,8 @@ def trained_agent(
     """
     The agent on the CPU with these weights [P], as after `global_steps`. Methods of action values play with
     EVALUATION_EPSILON, not with training's ε: there each environment draws its own, and some play half of their actions
-    at random. Raises CheckpointError, which names `origin`, for weights of another network.
+    at random. SAC samples its policy, also below `learning_starts`. Raises CheckpointError, which names `origin`, for
+    weights of another network.
     """
     with drawing(seed):  # the caller's generators do not move
         agent = build_agent(run, spaces, device=torch.device("cpu"), seed=seed)
@@ -120,6 +121,8 @@ def trained_agent(
     agent.begin_unroll(global_steps)
     if isinstance(agent, EpsilonGreedy):
         agent.play_with(EVALUATION_EPSILON)
+    if isinstance(agent, Sac):
+        agent.play_with_policy()
     return agent
 
 

@@ -20,7 +20,6 @@ from ps_common.settings.run_spec import Environment, RunSpec
 from rl_agent.agent import build_agent
 from rl_agent.environments.make import make_environments
 from rl_agent.environments.spaces import (
-    ActionSpace,
     BoxActions,
     DiscreteActions,
     MultiDiscreteActions,
@@ -378,14 +377,6 @@ def test_the_network_as_onnx_computes_the_same(tmp_path_factory: pytest.TempPath
             outputs = session.run(None, given)
             for output, tensor in zip(outputs, expected, strict=True):
                 np.testing.assert_allclose(output, tensor.numpy(), atol=1e-5)
-
-
-def test_packed_observations_have_no_onnx(tmp_path: Path) -> None:
-    space: ObservationSpace = packed_space([("vector", (3,), np.float32), ("mask", (2,), np.uint8)])
-    actions: ActionSpace = DiscreteActions(2)
-    agent = build_agent(a_run(), PolicySpaces(space, actions), device=torch.device("cpu"), seed=0)
-    with pytest.raises(SettingsError, match="--onnx: ONNX has no way to read packed"):
-        write_onnx(tmp_path / "model.onnx", agent.network, space)
 
 
 def test_a_network_that_cannot_become_onnx_is_refused_before_the_games(

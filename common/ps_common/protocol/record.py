@@ -97,7 +97,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         self.own_schema()
         if self.target_version > self.version:
             raise ValueError(f"its target is of version {self.target_version}, and its weights of {self.version}")
-        most = self.progress.updates * MOST_STEPS * max(1, len(self.ledger))
+        # Before learning starts, steps are counted without an update.
+        most = max(1, self.progress.updates) * MOST_STEPS * max(1, len(self.ledger))
         if self.progress.global_steps > most:
             raise ValueError(f"{self.progress.updates} updates cannot count {self.progress.global_steps} steps")
 

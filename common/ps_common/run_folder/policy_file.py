@@ -22,9 +22,10 @@ from ps_common.settings.run_spec import RunSpec
 
 KIND, FORMAT = "policy", 1
 MODEL = "model.safetensors"
+NATIVE = "native"  # the key of its metadata
 
 
-class PolicyRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PolicyRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """What stands beside the tensors, as JSON. `run` is checked by run_from_dict, `spaces` by who builds an agent."""
 
     run: Run
@@ -32,6 +33,8 @@ class PolicyRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     spaces: msgspec.Raw
     global_steps: Count
     minutes: Minutes
+    # What the environment shows. It stands in metadata of its own, where earlier releases do not look.
+    native: msgspec.Raw = msgspec.Raw(b"null")
 
 
 def read_policy(path: Path) -> tuple[PolicyRecord, RunSpec, Schema, Tensor]:
@@ -43,6 +46,8 @@ def read_policy(path: Path) -> tuple[PolicyRecord, RunSpec, Schema, Tensor]:
             written_by = as_text(metadata.get("release", ""))
             check_format(metadata.get("format", ""), KIND, newest=FORMAT, oldest=FORMAT, release=written_by)
             record = msgspec.json.decode(metadata.get("record", ""), type=PolicyRecord)
+            native = msgspec.Raw(metadata.get(NATIVE, "null").encode())
+            record = msgspec.structs.replace(record, native=native)
             schema = Schema(record.schema)
             weights = torch.cat([_tensor(file, spec).reshape(-1) for spec in schema.specs])
         if not is_finite(weights):

@@ -128,8 +128,7 @@ class A3C:
     def predict(self, observations: Tensor, state: State, starts: Tensor) -> Prediction:
         """V(s) and π(·|s)."""
         parameters, values, _ = self._forward(observations.unsqueeze(0), state, starts.unsqueeze(0))
-        probabilities = self._policy.probabilities(parameters)
-        return Prediction(values[0].cpu(), None if probabilities is None else probabilities[0].cpu())
+        return Prediction(values[0].cpu(), *self._policy.chances(parameters[0].cpu()))
 
     def batches(self, trajectory: Trajectory) -> Iterator[PolicyBatch]:
         """The whole unroll, or shuffled minibatches of it, for each epoch."""

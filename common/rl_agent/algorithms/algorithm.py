@@ -40,6 +40,10 @@ class Prediction:
 
     values: Tensor  # [B] the expected return
     probabilities: Tensor | None  # [B, A] of the actions when it explores; None for actions of real numbers
+    choices: tuple[Tensor, ...] = ()  # [B, options] of each choice, where an action is several
+    # Of actions of real numbers the mean and the standard deviation of a Gaussian [B, A], 0 where a mask forbids them.
+    gaussian: tuple[Tensor, Tensor] | None = None
+    is_squashed: bool = False  # a tanh follows the Gaussian, whatever the environment does with the actions
 
 
 class Algorithm(Protocol):

@@ -76,6 +76,7 @@ class Sac:
         self._acting_random = torch.Generator(device).manual_seed(seed + 1)
         self._numpy_random = np.random.default_rng(seed)
         self._target = target.requires_grad_(False)
+        self._warms_up = True
         self._followed: int | None = None  # the version of the weights that the targets have followed so far
         self._updates = 0
         self._of_policy: dict[str, Tensor] = {}  # meters of its last update
@@ -109,6 +110,10 @@ class Sac:
         assert isinstance(settings, SacSettings), "a run keeps its algorithm"
         self._settings = settings
 
+    def play_with_policy(self) -> None:
+        """Sample the policy from now on, also before learning starts: what is evaluated is not the warm-up."""
+        self._warms_up = False
+
     def begin_unroll(self, global_steps: int) -> None:
         self.replay.global_steps = global_steps
         move_towards(self._acting, self.network.policy)
@@ -126,18 +131,24 @@ class Sac:
     @torch.no_grad()
     def act(self, observations: Tensor, state: State, starts: Tensor, *, greedy: bool = False) -> Decision:
         """Actions sampled from π, or its mean ones if `greedy`; random ones before learning starts."""
-        if not greedy and self.replay.explores_at_random:
-            random = self._actions.sample(self._numpy_random, len(observations))
+        if not greedy and self._warms_up and self.replay.explores_at_random:
+            part = self._acting.mask
+            mask = None if part is None else part.of(observations.numpy()).astype(np.bool_)
+            random = self._actions.sample(self._numpy_random, len(observations), mask)
             return Decision(torch.from_numpy(random), (), {})
-        mean, log_deviation, mask = self._acting.distribution(observations.to(self._device))
+        mean, log_deviation, allowed = self._acting.distribution(observations.to(self._device))
         before = mean if greedy else mean + log_deviation.exp() * self._noise(mean, self._acting_random)
-        return Decision(self._chosen(before, mask), (), {})
+        return Decision(self._chosen(before, allowed), (), {})
 
     @torch.no_grad()
     def predict(self, observations: Tensor, state: State, starts: Tensor) -> Prediction:
-        """The smallest Q of the mean action."""
+        """The smallest Q of the mean action, and the Gaussian before the tanh."""
         seen = observations.to(self._device)
-        return Prediction(self.network.critics(seen, self.network(seen)).amin(0).cpu(), None)
+        mean, log_deviation, mask = self.network.policy.distribution(seen)
+        allowed = torch.ones_like(mean) if mask is None else mask
+        gaussian = (mean * allowed).cpu(), (log_deviation.exp() * allowed).cpu()
+        values = self.network.critics(seen, mean.tanh() * allowed).amin(0).cpu()
+        return Prediction(values, None, gaussian=gaussian, is_squashed=True)
 
     def batches(self, trajectory: Trajectory) -> Iterator[Drawn]:
         """Remember an unroll; then the batches that are due."""

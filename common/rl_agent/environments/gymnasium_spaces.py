@@ -12,7 +12,9 @@ A mask is a key `action_mask` of a Dict observation or of `info`: 1 marks what i
 Gymnasium's Taxi).
 """
 
-from collections.abc import Callable
+import dataclasses
+import math
+from dataclasses import dataclass
 from typing import Any, Literal, TypeGuard
 
 import gymnasium
@@ -31,16 +33,15 @@ from rl_agent.environments.spaces import (
     DiscreteActions,
     MultiDiscreteActions,
     ObservationSpace,
-    fitted,
+    agents_mask,
     mask_size,
     packed,
     packed_space,
-    usable_mask,
 )
+from rl_agent.native_observations import FLOAT32, Channels, Leaf, NativeMask, NativeObservations, fitted, joined, within
 
 MASK = "action_mask"
 BYTES = (np.uint8, np.bool_)
-FLOAT = np.dtype(np.float32)
 REMEDY = "return what the space says, or declare the space of what is returned"
 MISFITS = (ValueError, TypeError, LookupError, RuntimeError)  # what numpy and torch raise for what is not of a space
 FEWEST_ROWS = 8  # of an image of bytes of rank 2; smaller arrays are numbers
@@ -49,7 +50,6 @@ MOST_BOUND = float(np.finfo(np.float32).max) / 2  # of an action: a float32 hold
 MOST_CHANNELS = 4  # in the last of four axes: gray, RGB, RGBA
 
 Array = NDArray[Any]
-Read = Callable[[Any], Any]  # of a part, from the whole observation
 
 
 class ActionCodec:
@@ -58,32 +58,27 @@ class ActionCodec:
     def __init__(self, settings: Environment, space: Space[Any]) -> None:
         """Raises SettingsError if the space is not supported."""
         self.environment = settings.id
-        self._options = 0  # of a Discrete space
-        self._table: NDArray[np.int64] | None = None  # which of them each action is
         if isinstance(space, Discrete):
-            self._options = int(space.n)
-            self._table = action_table(settings, self._options)
-            self.actions: ActionSpace = DiscreteActions(len(self._table), numbers=self._table + int(space.start))
+            options = int(space.n)
+            table = action_table(settings, options)
+            self.actions: ActionSpace = DiscreteActions(len(table), numbers=table + int(space.start))
+            self.native_mask = NativeMask(in_info=False, size=options, used=tuple(table.tolist()))
             return
         if settings.actions:
             raise SettingsError(f"--actions: {settings.id} has the action space {space}; leave --actions out")
         self.actions = _several(space) or _real(settings, space)
+        self.native_mask = NativeMask(in_info=False, size=mask_size(self.actions))
 
     def mask(self, given: Any) -> NDArray[np.uint8]:
         """[M]: the environment's mask for the agent's actions; None allows all."""
-        size = mask_size(self.actions) if self._table is None else self._options
-        if given is None:
-            given = np.ones(size)
-        parts = given if isinstance(given, tuple | list) else (given,)  # Gymnasium's MultiDiscrete has a tuple of masks
-        mask = np.concatenate([np.asarray(part).ravel() for part in parts]).astype(np.bool_)
-        if len(mask) != size:
-            raise SettingsError(
-                f"--environment {self.environment}: its action mask has {len(mask)} elements, and its actions {size}; "
-                "with --action-mask none it is ignored"
+        try:
+            return agents_mask(
+                self.actions, self.native_mask, np.ones(self.native_mask.size) if given is None else given
             )
-        if self._table is not None:
-            mask = mask[self._table]
-        return usable_mask(self.actions, mask).astype(np.uint8)
+        except ValueError as error:
+            raise SettingsError(
+                f"--environment {self.environment}: {error}; with --action-mask none it is ignored"
+            ) from error
 
 
 class ObservationReader:
@@ -93,25 +88,22 @@ class ObservationReader:
         """`masks`: the place of action masks. Raises SettingsError if the observation space is not supported."""
         if not space.is_np_flattenable:
             raise SettingsError(f"--environment {codec.environment}: its observation space {space} fits no array")
-        has_key, seen = False, leaves(space)
-        if isinstance(space, Dict):
-            has_key = MASK in space.spaces
-            named = [(name, part) for name, part in space.spaces.items() if name != MASK]
-            seen = [(_then(name, read), leaf) for name, part in named for read, leaf in leaves(part)]
         self._codec, self._space = codec, space
+        has_key = isinstance(space, Dict) and MASK in space.spaces
         self._masks = masks if masks != "key" or has_key else "none"
-        vectors = [(read, leaf) for read, leaf in seen if not _is_image(leaf)]
-        images = [(read, leaf, *_image(leaf)) for read, leaf in seen if _is_image(leaf)]
-        numbers = sum(spaces.flatdim(leaf) for _, leaf in vectors)
-        if not numbers and not images:
+        read = [_leaf(path, leaf) for path, leaf in leaves(space) if not (has_key and path[0] == MASK)]
+        # Those of the vector come first.
+        self._leaves = sorted(
+            filter(lambda leaf: math.prod(leaf.array_shape), read), key=lambda leaf: leaf.channels is not None
+        )
+        self._numbers = sum(leaf.channels is None for leaf in self._leaves)
+        if not self._leaves:
             raise SettingsError(
                 f"--environment {codec.environment}: its observation space {space} has no numbers in it; "
                 "show one at least, such as a constant 0"
             )
-        self.array_space = self._described(numbers, [(shape, kept_type(leaf)) for _, leaf, _, shape in images])
-        self._is_vector = isinstance(space, Box) and space.shape == self.array_space.shape == (numbers,)
-        self._reads = [_concatenated([_vector(read, leaf) for read, leaf in vectors])] if numbers else []
-        self._reads += [_picture(read, leaf, turned) for read, leaf, turned, _ in images]
+        self.array_space = self._described()
+        self._is_vector = isinstance(space, Box) and space.shape == self.array_space.shape and len(space.shape) == 1
 
     def array(self, observation: Any, info: Any, *, is_last: bool = False) -> Array:
         """
@@ -120,7 +112,7 @@ class ObservationReader:
         The last observation of a game needs no mask. Raises SettingsError for what is not of the space.
         """
         try:
-            arrays: list[Array] = [read(observation) for read in self._reads]
+            arrays: list[Array] = joined([leaf.of(observation) for leaf in self._leaves], self._numbers)
             if not self.array_space.parts:
                 return arrays[0]
             if self._masks != "none":
@@ -158,24 +150,57 @@ class ObservationReader:
             f"{REMEDY}"
         )
 
-    def _described(self, numbers: int, images: list[tuple[tuple[int, ...], np.dtype[Any]]]) -> ObservationSpace:
-        if self._masks == "none" and not (images and (numbers or len(images) > 1)):
-            return ObservationSpace(*(images[0] if images else ((numbers,), FLOAT)))
-        parts: list[tuple[Literal["image", "vector", "mask"], tuple[int, ...], Any]] = []
-        if numbers:
-            parts.append(("vector", (numbers,), np.float32))
-        parts += [("image", shape, dtype) for shape, dtype in images]
-        if self._masks != "none":
-            parts.append(("mask", (mask_size(self._codec.actions),), np.uint8))
-        return packed_space(parts)
+    def _described(self) -> ObservationSpace:
+        vector = [leaf for leaf in self._leaves if leaf.channels is None]
+        images = [leaf for leaf in self._leaves if leaf.channels is not None]
+        parts: list[tuple[Literal["image", "vector", "mask"], tuple[int, ...], Any, str]] = []
+        if vector:
+            numbers = sum(leaf.array_shape[0] for leaf in vector)
+            parts.append(("vector", (numbers,), FLOAT32, ", ".join(leaf.key for leaf in vector)))
+        parts += [("image", leaf.array_shape, leaf.dtype, leaf.key) for leaf in images]
+        if self._masks == "none" and len(parts) == 1:
+            space = ObservationSpace(*parts[0][1:3])
+        else:
+            if self._masks != "none":
+                parts.append(("mask", (mask_size(self._codec.actions),), np.uint8, MASK))
+            space = packed_space(parts)
+        native = tuple(leaf for leaf in self._leaves if isinstance(leaf, Leaf))
+        if len(native) < len(self._leaves):
+            return space  # only Gymnasium reads it
+        in_info = self._masks == "info"
+        mask = None if self._masks == "none" else dataclasses.replace(self._codec.native_mask, in_info=in_info)
+        return dataclasses.replace(space, native=NativeObservations(native, mask))
 
 
-def leaves(space: Space[Any]) -> list[tuple[Read, Space[Any]]]:
-    """The parts of a space that are no Dict or Tuple, each with how it is read from the whole observation."""
+@dataclass(frozen=True)
+class Flattened:
+    """A leaf that Gymnasium alone makes numbers of, such as a text."""
+
+    path: tuple[Any, ...]
+    space: Space[Any]
+    channels: None = None
+
+    @property
+    def key(self) -> str:
+        """The path in one word."""
+        return ".".join(map(str, self.path))
+
+    @property
+    def array_shape(self) -> tuple[int, ...]:
+        """The shape of its array."""
+        return (spaces.flatdim(self.space),)
+
+    def of(self, observation: Any) -> Array:
+        """The array of the leaf of one observation."""
+        return np.asarray(spaces.flatten(self.space, within(observation, self.path)), np.float32)
+
+
+def leaves(space: Space[Any], path: tuple[Any, ...] = ()) -> list[tuple[tuple[Any, ...], Space[Any]]]:
+    """The parts of a space that are no Dict or Tuple, each with its path in the whole observation."""
     if not isinstance(space, Dict | Tuple):
-        return [(lambda observation: observation, space)]
+        return [(path, space)]
     named = space.spaces.items() if isinstance(space, Dict) else enumerate(space.spaces)
-    return [(_then(name, read), leaf) for name, part in named for read, leaf in leaves(part)]
+    return [leaf for name, part in named for leaf in leaves(part, (*path, name))]
 
 
 def shows_masks(environment: gymnasium.Env[Any, Any]) -> bool:
@@ -209,33 +234,23 @@ def _real(settings: Environment, space: Space[Any]) -> BoxActions:
     return BoxActions(low.ravel(), high.ravel(), squashed=squashed, shape=space.shape)
 
 
-def _then(name: Any, read: Read) -> Read:
-    return lambda observation: read(observation[name])
-
-
-def _vector(read: Read, space: Space[Any]) -> Read:
-    """How a part becomes a vector of float32."""
-    if isinstance(space, Box):
-        shape, dtype = space.shape, kept_type(space)
-        return lambda observation: fitted(read(observation), shape, dtype).ravel().astype(np.float32, copy=False)
-    return lambda observation: np.asarray(spaces.flatten(space, read(observation)), np.float32)
-
-
-def _concatenated(vectors: list[Read]) -> Read:
-    if len(vectors) == 1:
-        return vectors[0]
-    return lambda observation: np.concatenate([read(observation) for read in vectors])
-
-
-def _picture(read: Read, space: Box[Any], turned: Callable[[Array], Array]) -> Read:
-    """How a part becomes an image with its channels first."""
-    shape, dtype = space.shape, kept_type(space)
-    return lambda observation: turned(fitted(read(observation), shape, dtype))
+def _leaf(path: tuple[Any, ...], space: Space[Any]) -> Leaf | Flattened:
+    match space:
+        case Box():
+            return Leaf(path, space.shape, kept_type(space), _channels(space) if _is_image(space) else None)
+        case Discrete():
+            return Leaf(path, (), counts=(int(space.n),), starts=(int(space.start),))
+        case MultiDiscrete():
+            counts, starts = (tuple(map(int, numbers.ravel())) for numbers in (space.nvec, space.start))
+            return Leaf(path, space.nvec.shape, counts=counts, starts=starts)
+        case MultiBinary():
+            return Leaf(path, space.shape)
+    return Flattened(path, space)
 
 
 def kept_type(space: Box[Any]) -> np.dtype[Any]:
     """Bytes stay bytes, in an image to the network; everything else is float32."""
-    return np.dtype(np.uint8) if space.dtype == np.uint8 else FLOAT
+    return np.dtype(np.uint8) if space.dtype == np.uint8 else FLOAT32
 
 
 def _is_image(space: Space[Any]) -> TypeGuard[Box[Any]]:
@@ -250,18 +265,13 @@ def _is_image(space: Space[Any]) -> TypeGuard[Box[Any]]:
             return rank == 3
 
 
-def _image(space: Box[Any]) -> tuple[Callable[[Array], Array], tuple[int, ...]]:
-    """How an image gets its channels first, and its shape then."""
-    shape = space.shape
-    if len(shape) == 2:
-        return (lambda image: image[None]), (1, *shape)
-    if len(shape) == 4:
-        frames, rows, columns, channels = shape
-        turned = (frames * channels, rows, columns)
-        return (lambda image: image.transpose(0, 3, 1, 2).reshape(turned)), turned
-    if _has_channels_first(*shape):
-        return (lambda image: image), shape
-    return (lambda image: image.transpose(2, 0, 1)), (shape[2], shape[0], shape[1])
+def _channels(space: Box[Any]) -> Channels:
+    """The place of an image's channels."""
+    if len(space.shape) == 2:
+        return "none"
+    if len(space.shape) == 4:
+        return "of each frame"
+    return "first" if _has_channels_first(*space.shape) else "last"
 
 
 def _has_channels_first(first: int, middle: int, last: int) -> bool:

@@ -19,6 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ps_common.errors import SettingsError
+from rl_agent.native_observations import NativeMask, NativeObservations
+from rl_agent.native_observations import fitted as fitted
 
 Observations = NDArray[Any]  # [B, ...] uint8 or float32; packed ones [B, bytes] uint8
 Actions = NDArray[Any]  # int64 [B] of DiscreteActions, [B, K] of MultiDiscreteActions; float32 [B, A] of BoxActions
@@ -39,6 +41,7 @@ class Part:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]  # uint8 or float32
     offset: int  # bytes
+    key: str = field(default="", compare=False)  # the path in the Dict, such as arm.camera; of a vector all, "a, b"
 
     @property
     def end(self) -> int:
@@ -60,6 +63,7 @@ class ObservationSpace:
     parts: tuple[Part, ...] = ()  # of a packed observation; () of a plain one
     # Of an image along its first axis, the oldest first: the next observation of a game repeats all but the oldest.
     frames: int = field(default=1, compare=False)
+    native: NativeObservations | None = field(default=None, compare=False, repr=False)  # the environment's; None: these
 
     @property
     def pixels(self) -> bool:
@@ -83,12 +87,17 @@ class ObservationSpace:
         return ", ".join(f"{part.kind} {part.dtype} {list(part.shape)}" for part in self.parts)
 
 
-def packed_space(parts: Sequence[tuple[Literal["image", "vector", "mask"], tuple[int, ...], Any]]) -> ObservationSpace:
-    """The space of packed observations with parts of these kinds, shapes and dtypes."""
+def packed_space(
+    parts: Sequence[
+        tuple[Literal["image", "vector", "mask"], tuple[int, ...], Any]
+        | tuple[Literal["image", "vector", "mask"], tuple[int, ...], Any, str]
+    ],
+) -> ObservationSpace:
+    """The space of packed observations with parts of these kinds, shapes, dtypes, and keys where there are some."""
     placed: list[Part] = []
     offset = 0
-    for kind, shape, dtype in parts:
-        placed.append(Part(kind, shape, np.dtype(dtype), offset))
+    for kind, shape, dtype, *key in parts:
+        placed.append(Part(kind, shape, np.dtype(dtype), offset, *key))
         offset = -(-placed[-1].end // ALIGNMENT) * ALIGNMENT
     return ObservationSpace((offset,), np.dtype(np.uint8), tuple(placed))
 
@@ -100,31 +109,6 @@ def packed(space: ObservationSpace, arrays: Sequence[NDArray[Any]]) -> NDArray[n
     for part, array in zip(space.parts, arrays, strict=True):
         part.of(rows)[...] = array
     return rows
-
-
-def fitted(seen: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """
-    What is shown, as an array of this shape and type, uint8 or float32. It may be the same array.
-
-    Axes of length 1 may differ. Raises ValueError for another shape, and for values that are no numbers, or no bytes
-    where dtype is uint8.
-    """
-    array = np.asarray(seen)
-    if array.dtype == dtype and array.shape == shape:
-        return array
-    if [size for size in array.shape if size != 1] != [size for size in shape if size != 1]:
-        raise ValueError(f"it has shape {array.shape}, and {shape} is expected")
-    is_bytes = dtype == np.uint8
-    if array.dtype.kind not in ("bui" if is_bytes else "buif") or (is_bytes and ((array < 0) | (array > 255)).any()):
-        has_bounds = array.dtype.kind in "buif" and array.size > 0
-        seen_bounds = f" from {array.min():g} to {array.max():g}" if has_bounds else ""
-        wanted = "bytes from 0 to 255 (uint8)" if is_bytes else "numbers"
-        remedy = ""
-        if is_bytes and array.dtype.kind == "f":
-            is_unit = has_bounds and array.max() <= 1
-            remedy = f", as {'(255 * x)' if is_unit else 'x'}.astype(numpy.uint8)"
-        raise ValueError(f"it is {array.dtype}{seen_bounds}, and {wanted} are expected{remedy}")
-    return array.reshape(shape).astype(dtype, copy=False)
 
 
 @dataclass(frozen=True)
@@ -275,6 +259,17 @@ def mask_size(actions: ActionSpace) -> int:
             return sum(actions.counts)
         case BoxActions():
             return len(actions.low)
+
+
+def agents_mask(actions: ActionSpace, native: NativeMask, given: Any) -> NDArray[np.uint8]:
+    """[M]: a mask that the environment gives, for the agent's actions. Raises ValueError for one of another size."""
+    parts = given if isinstance(given, tuple | list) else (given,)  # Gymnasium's MultiDiscrete has a tuple of masks
+    mask = np.concatenate([np.asarray(part).ravel() for part in parts]).astype(np.bool_)
+    if len(mask) != native.size:
+        raise ValueError(f"its action mask has {len(mask)} elements, and its actions {native.size}")
+    if native.used is not None:
+        mask = mask[list(native.used)]
+    return usable_mask(actions, mask).astype(np.uint8)
 
 
 def usable_mask(actions: ActionSpace, mask: Mask) -> Mask:

@@ -124,8 +124,6 @@ def check_network(settings: NetworkSettings, observations: ObservationSpace) -> 
     shapes = [part.shape for part in observations.parts if part.kind == "image"] if kinds else [observations.shape]
     if is_import_path(settings.name):
         shapes = []  # a custom torso says itself what it takes
-        if kinds and settings.normalization not in ("none", "auto"):
-            raise SettingsError(f"--normalization {settings.normalization}: {settings.name} reads packed observations")
     for shape in shapes:
         name = torso_name(settings, shape)
         fits = shape[1:] == FRAMES[name] if name in FRAMES else name == "mlp" or len(shape) == 3

@@ -1,5 +1,6 @@
 """A custom torso, `--network my_pkg:MyTorso`: what it must be, how it reads packed observations, and how it is made."""
 
+import math
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -48,12 +49,17 @@ class CustomTorso(Protocol):
         [N, ...] → [N, F].
 
         Observations are float32: pixels are divided by 255, or normalised as --normalization says. Packed ones are
-        bytes; `part_of` reads each part.
+        bytes: Parts reads them by their keys, normalised, and `part_of` a part as it is.
         """
 
 
 def part_of(packed: Tensor, part: Part) -> Tensor:
     """A part of packed observations, a view of the rows: [..., bytes] → [..., *part.shape] of the part's dtype."""
+    if packed.dtype == torch.float32:  # of an ONNX, which reads no bytes: elements lie behind the part's first byte
+        rows = packed[..., part.offset : part.offset + math.prod(part.shape)]
+        return rows.reshape(*rows.shape[:-1], *part.shape).to(
+            torch.float32 if part.dtype == np.float32 else torch.uint8
+        )
     rows = packed[..., part.offset : part.end]
     if part.dtype == np.float32:
         rows = rows.view(torch.float32)

@@ -8,6 +8,7 @@ same methods, which Categorical explains.
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,6 +18,14 @@ from rl_agent.environments.spaces import ActionSpace, BoxActions, DiscreteAction
 
 FORBIDDEN = -1e9  # logit of an action that a mask does not allow; finite, so that no NaN arises
 SMALLEST_VARIANCE = 1e-4  # keeps the density of a nearly deterministic policy finite
+
+
+class Chances(NamedTuple):
+    """How a policy chooses, as one of these."""
+
+    probabilities: Tensor | None = None  # [..., A]
+    choices: tuple[Tensor, ...] = ()  # [..., counts[k]] of each choice
+    gaussian: tuple[Tensor, Tensor] | None = None  # mean and standard deviation [..., A], 0 for masked elements
 
 
 class Categorical:
@@ -37,8 +46,12 @@ class Categorical:
         return _logits(parameters, masked=self._masked).argmax(-1)
 
     def probabilities(self, parameters: Tensor) -> Tensor:
-        """π(·|s) [..., A]; None of the other policies, whose actions are too many, or have densities."""
+        """π(·|s) [..., A]"""
         return _logits(parameters, masked=self._masked).softmax(-1)
+
+    def chances(self, parameters: Tensor) -> Chances:
+        """How it chooses."""
+        return Chances(probabilities=self.probabilities(parameters))
 
     def log_probability(self, parameters: Tensor, actions: Tensor) -> Tensor:
         """log π(a|s) [...]; a log density for continuous actions."""
@@ -66,8 +79,8 @@ class Categoricals:
     def mode(self, parameters: Tensor) -> Tensor:
         return torch.stack([choice.mode(part) for choice, part in self._split(parameters)], dim=-1)
 
-    def probabilities(self, parameters: Tensor) -> None:
-        return None
+    def chances(self, parameters: Tensor) -> Chances:
+        return Chances(choices=tuple(choice.probabilities(part) for choice, part in self._split(parameters)))
 
     def log_probability(self, parameters: Tensor, actions: Tensor) -> Tensor:
         choices = zip(self._split(parameters), actions.unbind(-1), strict=True)
@@ -111,8 +124,9 @@ class Gaussian:
         mean, _, mask = self._split(parameters)
         return mean * mask
 
-    def probabilities(self, parameters: Tensor) -> None:
-        return None
+    def chances(self, parameters: Tensor) -> Chances:
+        mean, variance, mask = self._split(parameters)
+        return Chances(gaussian=(mean * mask, variance.sqrt() * mask))
 
     def log_probability(self, parameters: Tensor, actions: Tensor) -> Tensor:
         mean, variance, mask = self._split(parameters)

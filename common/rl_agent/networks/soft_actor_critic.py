@@ -72,7 +72,7 @@ class SquashedPolicy(nn.Module):
     def __init__(self, settings: NetworkSettings, observations: ObservationSpace, size: int) -> None:
         """`size`: the number of an action's elements."""
         super().__init__()
-        self._mask = observations.mask
+        self.mask = observations.mask
         self.torso, features = _encoder(settings, observations)
         layers: list[nn.Module] = []
         for width in settings.hidden or HIDDEN:
@@ -84,7 +84,7 @@ class SquashedPolicy(nn.Module):
     def distribution(self, observations: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """[B, ...] → mean and logarithm of the standard deviation [B, A], both before the tanh, and the action mask."""
         mean, log_deviation = self.head(self.torso(observations)).chunk(2, dim=-1)
-        mask = None if self._mask is None else part_of(observations, self._mask).to(mean.dtype)
+        mask = None if self.mask is None else part_of(observations, self.mask).to(mean.dtype)
         return mean, log_deviation.clamp(LOWEST_LOG, HIGHEST_LOG), mask
 
     def forward(self, observations: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
+from ps_common.errors import SettingsError
 from ps_common.protocol.names import is_import_path
 from ps_common.settings.run_spec import NetworkSettings
 from rl_agent.environments.spaces import ObservationSpace
@@ -53,7 +54,13 @@ def torso_for(
     check_network(settings, observations)
     if is_import_path(settings.name):
         torso, features = custom_torso(settings, observations)
-        return nn.Sequential(*([] if observations.parts else _normalization(settings, observations)), torso), features
+        is_read = any(isinstance(module, RunningNormalization) for module in torso.modules())
+        if observations.parts and settings.normalization == "running" and not is_read:
+            raise SettingsError(
+                f"--normalization running: {settings.name} reads packed observations as they are; let it read them by "
+                "ps_rl.Parts, which normalizes"
+            )
+        return nn.Sequential(*([] if observations.parts else normalization_of(settings, observations)), torso), features
     layers, size, name = encoder_for(settings, observations)
     for width in tuple(hidden) or (DENSE_HIDDEN if name == "mlp" else CONVOLUTIONS[name][1]):
         layers.append(initialized(nn.Linear(size, width), settings, gain=math.sqrt(2)))
@@ -101,7 +108,7 @@ class PartsEncoder(nn.Module):
 def _plain(settings: NetworkSettings, observations: ObservationSpace, name: str) -> tuple[list[nn.Module], int]:
     """The layers before the hidden ones for observations of one array, and the number of features after them."""
     shape = observations.shape
-    layers = _normalization(settings, observations)
+    layers = normalization_of(settings, observations)
     if name == "mlp":
         return [*layers, nn.Flatten()], math.prod(shape)
     channels, height, width = shape
@@ -153,7 +160,8 @@ def initialized(layer: nn.Linear | nn.Conv2d, settings: NetworkSettings, *, gain
     return layer
 
 
-def _normalization(settings: NetworkSettings, observations: ObservationSpace) -> list[nn.Module]:
+def normalization_of(settings: NetworkSettings, observations: ObservationSpace) -> list[nn.Module]:
+    """The modules that scale observations of one array, if the settings ask for any."""
     if settings.normalization == "random_play":
         return [RandomPlayNormalization(*observations.shape[1:])]
     if observations.pixels:

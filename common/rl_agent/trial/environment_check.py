@@ -25,6 +25,7 @@ from rl_agent.environments.gymnasium_spaces import MASK, REMEDY, ActionCodec, ke
 from rl_agent.environments.imports import tried
 from rl_agent.environments.interface import MOST_OBSERVATION, Environments, close_logged, first_unsound, random_play
 from rl_agent.environments.spaces import fitted
+from rl_agent.native_observations import within
 
 SEED = 0
 MOST_STEPS = 1000  # a game that is tried ends after so many steps
@@ -102,12 +103,13 @@ class _Trial:
             return
         returned = f"{self._flag}: its {method} returned an observation"
         misfit = f"{returned} that does not fit its space {self._environment.observation_space}"
-        for read, part in leaves(self._environment.observation_space):
+        for path, part in leaves(self._environment.observation_space):
+            shown = within(seen, path)
             if not isinstance(part, Box):
-                if not _is_of(part, read(seen)):
-                    raise SettingsError(f"{misfit}: {read(seen)!r} is not in {part}; {REMEDY}")
+                if not _is_of(part, shown):
+                    raise SettingsError(f"{misfit}: {shown!r} is not in {part}; {REMEDY}")
                 continue
-            values = np.asarray(read(seen))
+            values = np.asarray(shown)
             try:
                 kept = fitted(values, part.shape, kept_type(part))
             except ValueError as error:

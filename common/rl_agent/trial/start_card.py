@@ -59,7 +59,11 @@ def _actions(actions: ActionSpace) -> str:
 def _network(run: RunSpec, observations: ObservationSpace) -> str:
     settings = run.network
     shapes = [part.shape for part in observations.parts if part.kind != "mask"] or [observations.shape]
-    names = ", ".join(f"{torso_name(settings, shape)} on {'×'.join(map(str, shape))}" for shape in shapes)
+    sizes = ["×".join(map(str, shape)) for shape in shapes]
+    if is_import_path(settings.name):
+        names = f"{settings.name} on {' and '.join(sizes)}"  # one torso, of all parts
+    else:
+        names = ", ".join(f"{torso_name(settings, shape)} on {size}" for shape, size in zip(shapes, sizes, strict=True))
     hidden = f", hidden layers of {' '.join(map(str, settings.hidden))}" if settings.hidden else ""
     memory = f", LSTM of {settings.lstm}" if settings.lstm else ""
     return names + hidden + memory + (", policy and value apart" if settings.separate else "")

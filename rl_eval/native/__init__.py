@@ -1,0 +1,1 @@
+"""What the environment of a policy shows, without the environment."""
