@@ -25,6 +25,7 @@ from ps_common.errors import PsRlError
 from ps_common.protocol.names import Count
 from rl_agent.environments.interface import Environments, Stepped, unsound_observation
 from rl_agent.environments.spaces import Actions, ActionSpace, BoxActions, DiscreteActions, MultiDiscreteActions
+from rl_agent.games import Metrics
 from rl_agent.rollouts import Actor, Decision, State
 
 LEAST_GAMES = 5  # for an interval: of fewer games nobody can tell how far their mean lies from the true one
@@ -58,6 +59,24 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     distinct: Count  # games that are no copies of others
 
 
+class Beside:
+    """What is told of games beside their scores: the numbers of their environment, and how many games failed."""
+
+    def __init__(self) -> None:
+        self.failed = 0
+        self._metrics: dict[str, list[float]] = {}
+
+    def ended(self, metrics: Metrics) -> None:
+        """A game has ended, with these numbers."""
+        for name, value in metrics.items():
+            self._metrics.setdefault(name, []).append(value)
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The mean of each number over the games that have it."""
+        return {name: float(np.mean(values)) for name, values in self._metrics.items()}
+
+
 class Result(msgspec.Struct, frozen=True, kw_only=True):
     """
     Scores of the games. `low` and `high` bound the mean of all games that might be played, with 95 % confidence, by
@@ -78,6 +97,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     distinct: int
     scores: list[float]
     baselines: list[Baseline] = []
+    metrics: dict[str, float] = {}  # means over the games of the numbers that the environment gives with each
+    failed: int = 0  # games that an exception of the environment cut off, which were played again
 
     @property
     def draws_actions(self) -> bool:
@@ -89,9 +110,16 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
         return f"<Result in {self.environment}: mean {self.mean:.2f}{within} of {self.episodes} games>"
 
 
-def summary(games: Sequence[Game], *, environment: str, greedy: bool, epsilon: float | None = None) -> Result:
-    """Mean, standard deviation and confidence interval of the games' scores."""
-    scores = [game.score for game in games]
+def summary(
+    games: Sequence[Game],
+    *,
+    environment: str,
+    greedy: bool,
+    epsilon: float | None = None,
+    beside: Beside | None = None,
+) -> Result:
+    """Mean, standard deviation and confidence interval of the games' scores, with what is told beside them."""
+    scores, beside = [game.score for game in games], beside or Beside()
     result = Result(
         environment=environment,
         episodes=len(scores),
@@ -103,6 +131,8 @@ def summary(games: Sequence[Game], *, environment: str, greedy: bool, epsilon: f
         high=None,
         distinct=len({game.trace for game in games}),
         scores=scores,
+        metrics=beside.metrics,
+        failed=beside.failed,
     )
     counted = result.episodes if result.draws_actions else result.distinct
     if counted < LEAST_GAMES or min(scores) == max(scores):
@@ -180,14 +210,17 @@ def play(
     seed: int,
     most_steps: int = MOST_GAME_STEPS,
     keeps_actions: bool = True,
+    beside: Beside | None = None,
 ) -> Iterator[Game]:
     """
-    `episodes` full games, as they end. Each environment plays its share of them.
+    `episodes` full games, as they end. Each environment plays its share of them; a game that an exception has cut off
+    is played again. `beside` gets what is told of games beside their scores.
 
     Raises PsRlError when an environment goes on with a game after `most_steps`, which is the limit that it has itself
     wherever it can be given one. Without `keeps_actions` games have none, and memory is the same however long they are.
     """
     share, patience = shares(episodes, environments.count), _Patience(most_steps)
+    beside = beside or Beside()
     returns = np.zeros(environments.count)
     actions: list[list[Action]] = [[] for _ in range(environments.count)]
     traces = [xxhash.xxh3_64() for _ in range(environments.count)]
@@ -204,9 +237,12 @@ def play(
         returns += stepped.rewards
         patience.check(np.where(share, player.steps, 0), environments)
         for row in np.flatnonzero(stepped.terminated | stepped.truncated):
-            if share[row]:
+            if share[row] and stepped.failed is not None and stepped.failed[row]:
+                beside.failed += 1
+            elif share[row]:
                 share[row] -= 1
                 patience.ended(lengths[row])
+                beside.ended(stepped.metrics.get(int(row), {}))
                 trace = traces[row].hexdigest()
                 yield Game(environment=int(row), score=float(returns[row]), actions=actions[row], trace=trace)
             returns[row], actions[row], traces[row] = 0.0, [], xxhash.xxh3_64()

@@ -60,7 +60,8 @@ def trained_at(server: str, keys: ClientKeys | None) -> Trained:
     weights, version, steps = torch.cat([one[0] for one in pulled]), *pulled[0][1:]
     run = run_from_dict(status.run, source=server)
     origin = f"{server}, version {version}"
-    return Trained(run, schema, weights, steps, status.status.minutes, origin, sha256_of(weights))
+    of_run = status.status.run_id, version
+    return Trained(run, schema, weights, steps, status.status.minutes, origin, sha256_of(weights), *of_run)
 
 
 def _pulled(server: str, schema: Schema, keys: ClientKeys | None) -> tuple[Tensor, int, int]:

@@ -33,7 +33,7 @@ from ps_server.shell.send_queue import SendQueue
 from ps_server.shell.server_sockets import OtherServers, router_socket
 from ps_server.standby.standby import Standby
 from ps_server.state import effects
-from ps_server.state.effects import Effect, PeerId, RecordEvent, RecordReport, Send
+from ps_server.state.effects import Effect, PeerId, Recorded, RecordEvaluation, RecordEvent, RecordReport, Send
 from ps_server.storage.checkpoint_writer import CheckpointWriter, Written
 
 TICK_SECONDS = 0.25
@@ -85,7 +85,7 @@ class ZmqServer:
         self._replies = SendQueue(self._socket, place=self._segments.write_reply, renewed=self._renewed)
         self._exit, self.broken = False, ""  # what is wrong with the machine's state, for which the server ends
         self._check_due = 0.0
-        self._on_record: Callable[[RecordReport | RecordEvent], None] | None = None
+        self._on_record: Callable[[Recorded], None] | None = None
         self._poller = zmq.Poller()
         self._poller.register(self._socket, zmq.POLLIN)
         self._others = OtherServers(self._context, self._poller, access_control.server_keys if access_control else None)
@@ -101,7 +101,7 @@ class ZmqServer:
         *,
         leaving: Callable[[], bool],
         on_tick: Callable[[Status], None],
-        on_record: Callable[[RecordReport | RecordEvent], None],
+        on_record: Callable[[Recorded], None],
     ) -> None:
         """Serve until the run ends or `leaving`. `on_tick` gets each status, `on_record` reports and events."""
         self._on_record = on_record
@@ -248,7 +248,10 @@ class ZmqServer:
                         self._writer.write(effect)
                 case effects.Recall():
                     self._do(self._recall())
-                case RecordReport() | RecordEvent():
+                case effects.KeepCandidate():
+                    assert self.served is not None, "a standby writes no checkpoints"
+                    self._writer.keep_candidate(self.served.lineage)
+                case RecordReport() | RecordEvent() | RecordEvaluation():
                     if self._on_record is not None:
                         self._on_record(effect)
                 case effects.LogLine():

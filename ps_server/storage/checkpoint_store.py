@@ -83,6 +83,10 @@ class CheckpointStore:
         self._remove_older(objects, keep=keep)
         return f"{self.url}/{stored.name}"
 
+    def put_best(self, path: Path, lineage: Lineage) -> None:
+        """Upload the best checkpoint of this life. Raises StoreError."""
+        self._store.upload(path, Stored(lineage.life, BEST).name)
+
     def fetch_newest(self, folder: Path, *, is_ours: bool) -> None:
         """
         Bring the newest sound checkpoint into a folder, and move aside what is newer there.

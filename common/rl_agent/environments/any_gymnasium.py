@@ -24,6 +24,7 @@ from rl_agent.environments.interface import DEFAULT_STEPS_PER_SECOND, Screen, St
 from rl_agent.environments.process_guard import guard_children
 from rl_agent.environments.spaces import Actions, Observations
 from rl_agent.environments.step_loop import StepLoop
+from rl_agent.environments.true_return import TrueReturn
 
 WITHOUT_CHILDREN = ("gymnasium.", "minatar.")  # entry points of environments that start no processes
 SMALLEST_SCREEN = 200  # rows; smaller screens, such as MinAtar's 10, are enlarged
@@ -108,7 +109,7 @@ def wrapped_environment(settings: Environment, *, with_screen: bool = False) -> 
     """One environment of the id, with the wrappers of the settings. Raises SettingsError."""
     made = made_environment(settings, with_screen=with_screen)
     with closed_if_refused(made):
-        environment: gymnasium.Env[Any, Any] = wrapped(made, settings.wrapper)
+        environment: gymnasium.Env[Any, Any] = wrapped(TrueReturn(made), settings.wrapper) if settings.wrapper else made
     return environment
 
 
