@@ -65,6 +65,7 @@ def _evaluate(settings: EvaluationSettings) -> None:
         return
     if settings.follow is not None:
         _follow(settings.follow, settings)
+        say("over", "")
         return
     trained = _trained(settings)
     log.info("%s from %s", trained.run.environment.id, trained.origin)

@@ -88,7 +88,7 @@ class Progress:
 
     def judge(self, budget: Budget, *, now: float) -> None:
         """Remember the minute in which the target is first reached."""
-        best = self.best_evaluation if self.evaluate_every else self.best_mean
+        best = self.judged
         if budget.until_return is None or best is None or self.minutes_to_target is not None:
             return
         if best >= budget.until_return:
@@ -148,6 +148,16 @@ class Progress:
     def follow_minutes(self, minutes: float) -> None:
         """The minutes that the primary has counted, at its standby, which counts none."""
         self._minutes_before = minutes
+
+    @property
+    def judged(self) -> float | None:
+        """What is compared with the target: the highest mean of an evaluation, or of a whole 100 games of training."""
+        return self.best_evaluation if self.evaluate_every else self.best_mean
+
+    @property
+    def reached(self) -> float | None:
+        """What a target has to be above: the same, and before the first whole 100 games their mean so far."""
+        return self.mean_return if self.judged is None and not self.evaluate_every else self.judged
 
     @property
     def mean_return(self) -> float | None:

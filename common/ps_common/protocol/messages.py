@@ -609,8 +609,8 @@ class HandedOver(Struct, frozen=True, kw_only=True, tag="HANDED_OVER"):
 
 class Update(Struct, frozen=True, kw_only=True, tag="UPDATE"):
     """
-    One change of the run: OPENED, a worker's PUSH (with its vector) or REPORT, ADJUSTED, EVALUATION, RUN (at a shard that
-    has it from shard 1), or HANDED_OVER.
+    One change of the run: OPENED, a worker's PUSH (with its vector) or REPORT, ADJUSTED, EVALUATION, RUN (at a shard
+    that has it from shard 1), or HANDED_OVER.
 
     Answered by FOLLOWED.
     """

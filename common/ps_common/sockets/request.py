@@ -128,7 +128,8 @@ def _result(reply: Answer | PsRlError) -> Answer:
 
 def ask_run(server: str, message: ToServer, *, timeout_seconds: float, keys: ClientKeys | None = None) -> Answer:
     """
-    As `ask`. In a run with shards shard 1 alone is adjusted, takes evaluations and ends the run; a checkpoint is one of every shard.
+    As `ask`. In a run with shards shard 1 alone is adjusted, counts evaluations, and ends the run; a checkpoint is one
+    of every shard.
 
     The reply is that of shard 1 then. Raises ServerUnreachable, which names the shards that have saved nothing.
     """

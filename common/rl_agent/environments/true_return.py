@@ -24,7 +24,7 @@ class TrueReturn(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         seen, reward, terminated, truncated, info = self.env.step(action)
-        self._sum += float(np.sum(reward))
+        self._sum += float(np.asarray(reward, np.float64).sum())
         given = info.get(METRICS)
         metrics = {**given, TRUE_RETURN: self._sum} if isinstance(given, dict) else {TRUE_RETURN: self._sum}
         return seen, reward, terminated, truncated, {**info, METRICS: metrics}
