@@ -229,8 +229,9 @@ def plot_runs(paths: Sequence[Path], out: Path) -> Path:
         _draw(by_minutes, [run.by_minutes for run in group.runs], *look)
         _draw(by_episode, [run.by_episode for run in group.runs], *look)
         for axes, curves in zip(panels, zip(*(run.evaluations for run in group.runs), strict=True), strict=True):
-            for curve in curves:  # points: few and far between, beside the games of training
-                axes.plot(curve.x, curve.y, look[1], marker="o", markersize=3, linestyle=":", linewidth=0.7)
+            for curve in curves:  # of points, which are few beside the games of training
+                if len(curve.x):
+                    axes.plot(curve.x, curve.y, color=look[1], marker="o", markersize=3, linestyle=":", linewidth=0.7)
     by_steps.set(xlabel="environment steps of all workers", ylabel="mean return of the last 100 episodes")
     by_minutes.set(xlabel="minutes")
     by_episode.set(xlabel="episodes")

@@ -58,14 +58,9 @@ def evaluate(
         opened.enter_context(torch.random.fork_rng(devices=[]))
         torch.manual_seed(seed)
         agent, share = agent_of(policy.exported, policy.exported.spaces, epsilon=epsilon, greedy=greedy, seed=seed)
-        how: dict[str, Any] = {
-            "episodes": episodes,
-            "seed": seed,
-            "most_steps": most_steps,
-            "keeps_actions": False,
-            "beside": (beside := Beside()),
-        }
-        games = play(agent, environments, greedy=greedy, **how)
+        beside = Beside()
+        how: dict[str, Any] = {"most_steps": most_steps, "keeps_actions": False, "beside": beside}
+        games = play(agent, environments, episodes=episodes, greedy=greedy, seed=seed, **how)
         return summary(list(games), environment=name, greedy=greedy, epsilon=share, beside=beside)
 
 

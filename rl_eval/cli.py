@@ -29,14 +29,13 @@ from rl_agent.environments.make import closing, make_environments, with_time_lim
 from rl_agent.random_numbers import drawing, drawing_apart
 from rl_eval.export import write_policy
 from rl_eval.film import write_contact_sheet, write_film
-from rl_eval.follow import new_weights, report
 from rl_eval.games import MOST_ENVIRONMENTS, MOST_GAME_STEPS, Beside, Game, Result, play, summary
 from rl_eval.onnx_file import check_onnx
 from rl_eval.receipt import read_receipt, receipt_of, verify, write_receipt
 from rl_eval.recording import record
 from rl_eval.scores import measure_baselines, print_result
 from rl_eval.settings import EvaluationSettings
-from rl_eval.trained import agent_of, trained_at
+from rl_eval.trained import agent_of, new_weights, report, trained_at
 
 PROGRAM = "rl-eval"
 

@@ -25,7 +25,6 @@ from ps_common.errors import PsRlError
 from ps_common.protocol.names import Count
 from rl_agent.environments.interface import Environments, Stepped, unsound_observation
 from rl_agent.environments.spaces import Actions, ActionSpace, BoxActions, DiscreteActions, MultiDiscreteActions
-from rl_agent.games import Metrics
 from rl_agent.rollouts import Actor, Decision, State
 
 LEAST_GAMES = 5  # for an interval: of fewer games nobody can tell how far their mean lies from the true one
@@ -66,10 +65,14 @@ class Beside:
         self.failed = 0
         self._metrics: dict[str, list[float]] = {}
 
-    def ended(self, metrics: Metrics) -> None:
-        """A game has ended, with these numbers."""
-        for name, value in metrics.items():
+    def ended(self, stepped: Stepped, row: int) -> bool:
+        """The game of this row has ended; whether it counts."""
+        if stepped.failed is not None and stepped.failed[row]:
+            self.failed += 1
+            return False
+        for name, value in stepped.metrics.get(row, {}).items():
             self._metrics.setdefault(name, []).append(value)
+        return True
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -219,8 +222,7 @@ def play(
     Raises PsRlError when an environment goes on with a game after `most_steps`, which is the limit that it has itself
     wherever it can be given one. Without `keeps_actions` games have none, and memory is the same however long they are.
     """
-    share, patience = shares(episodes, environments.count), _Patience(most_steps)
-    beside = beside or Beside()
+    share, patience, beside = shares(episodes, environments.count), _Patience(most_steps), beside or Beside()
     returns = np.zeros(environments.count)
     actions: list[list[Action]] = [[] for _ in range(environments.count)]
     traces = [xxhash.xxh3_64() for _ in range(environments.count)]
@@ -237,12 +239,9 @@ def play(
         returns += stepped.rewards
         patience.check(np.where(share, player.steps, 0), environments)
         for row in np.flatnonzero(stepped.terminated | stepped.truncated):
-            if share[row] and stepped.failed is not None and stepped.failed[row]:
-                beside.failed += 1
-            elif share[row]:
+            if share[row] and beside.ended(stepped, int(row)):
                 share[row] -= 1
                 patience.ended(lengths[row])
-                beside.ended(stepped.metrics.get(int(row), {}))
                 trace = traces[row].hexdigest()
                 yield Game(environment=int(row), score=float(returns[row]), actions=actions[row], trace=trace)
             returns[row], actions[row], traces[row] = 0.0, [], xxhash.xxh3_64()

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from ps_common.settings.run_spec import Environment
+from rl_agent.environments.any_gymnasium import TRUE_RETURN
 from rl_agent.environments.make import closing, make_environments
-from rl_agent.environments.true_return import TRUE_RETURN
 
 LIMIT = 7
 
