@@ -112,7 +112,7 @@ class LocalServer:
                 case effects.Recall():
                     self._do(self._recall())
                 case effects.KeepCandidate():
-                    self._writer.keep_candidate(self.machine.lineage)
+                    self._writer.keep_candidate()
                 case RecordReport() | RecordEvent() | RecordEvaluation():
                     self._records.add(effect)
                 case effects.LogLine():

@@ -37,23 +37,14 @@ from ps_common.run_folder.paths import (
     METRICS,
     SHARD_NAME,
 )
-from ps_common.run_folder.run_rows import EvaluationRow, EventRow, LoggedRow, MetricsRow, R, RowsTail, last_row
+from ps_common.run_folder.run_rows import EvaluationRow, EventRow, LoggedRow, MetricsRow, RowsTail, last_row
 from ps_common.settings.run_files import SETTINGS, settings_as_written
 from ps_common.sockets.curve import ClientKeys
-from ps_web.history import (
-    MOST_SENT,
-    EpisodePoint,
-    MetricsPoint,
-    StalenessHistogram,
-    Table,
-    ending_of,
-    newest_events,
-)
+from ps_web.history import MOST_SENT, EpisodePoint, MetricsPoint, StalenessHistogram, Table, ending_of, newest_events
 from ps_web.link import ServerLink
 from ps_web.viewers import Viewers
 
 EVERY_SECONDS = 1.0  # between two looks at a folder
-Read = tuple[list[R], bool]  # what a RowsTail returns
 
 STILL_SECONDS = 6.0  # a server adds a row to its folder every two
 MOST_READ = 12_000  # rows of a long file: a table has room for fewer
@@ -237,7 +228,11 @@ class WatchedRun:
         if self.folder is None:
             return
         async with self._reading:
-            (points, anew), games, evaluations, logged, events = await asyncio.to_thread(self._read_files)
+            points, anew = await asyncio.to_thread(self._metrics_file.read)  # files of a first look may be long
+            games = await asyncio.to_thread(self._episodes_file.read)
+            evaluations = await asyncio.to_thread(self._evaluations_file.read)
+            logged = await asyncio.to_thread(self._logged_file.read)
+            events = await asyncio.to_thread(self._events_file.read)
             self._take(self._points, [point.drawn() for point in points], anew, "points")
             if points:
                 self._grown = time.monotonic()
@@ -248,13 +243,6 @@ class WatchedRun:
             self._take(self._evaluations, [row.drawn() for row in evaluations[0]], evaluations[1], "evaluations")
             self._take(self._logged, [row.drawn() for row in logged[0]], logged[1], "logged")
             self._add_events(events[0])
-
-    def _read_files(
-        self,
-    ) -> tuple[Read[MetricsPoint], Read[EpisodePoint], Read[EvaluationRow], Read[LoggedRow], Read[EventRow]]:
-        """In a thread: files of a first look may be long. A look at a time, which `_reading` sees to."""
-        episodes, evaluations = self._episodes_file.read(), self._evaluations_file.read()
-        return self._metrics_file.read(), episodes, evaluations, self._logged_file.read(), self._events_file.read()
 
     def _take(self, table: Table, rows: list[dict[str, Any]], anew: bool, kind: str) -> None:
         if anew:

@@ -1,5 +1,5 @@
 """
-Full games: how an agent plays them, their scores, and how their actions are replayed without the agent.
+Full games: how an agent plays them, and their scores.
 
 Each environment draws its random numbers from its own seed, so one environment's games can be replayed alone. A game is
 a copy of another if every observation, action and reward is the same. Where actions are drawn at random, a copy is a
@@ -24,7 +24,6 @@ from torch import Tensor
 from ps_common.errors import PsRlError
 from ps_common.protocol.names import Count
 from rl_agent.environments.interface import Environments, Stepped, unsound_observation
-from rl_agent.environments.spaces import Actions, ActionSpace, BoxActions, DiscreteActions, MultiDiscreteActions
 from rl_agent.rollouts import Actor, Decision, State
 
 LEAST_GAMES = 5  # for an interval: of fewer games nobody can tell how far their mean lies from the true one
@@ -287,48 +286,3 @@ def add_to(traces: Sequence[xxhash.xxh3_64], *arrays: NDArray[Any]) -> None:
     for array in arrays:
         for trace, row in zip(traces, np.ascontiguousarray(array), strict=True):
             trace.update(row.data if row.ndim else row.tobytes())
-
-
-class Replay:
-    """Games of one environment, played again by their actions, in their order."""
-
-    def __init__(self, environments: Environments, *, seed: int) -> None:
-        """`seed` is that of the one environment."""
-        assert environments.count == 1, "environments are replayed one by one"
-        self.environments = environments
-        environments.reset(seed)
-
-    def steps(self, actions: Sequence[Action]) -> Iterator[tuple[float, bool]]:
-        """Take the actions of one game; the score after each, and whether the game has ended, which is the last."""
-        score, ended = 0.0, False
-        for action in actions:
-            stepped = self.environments.step(self._array(action))
-            score += float(stepped.rewards[0])
-            ended = bool(stepped.terminated[0] or stepped.truncated[0])
-            yield score, ended
-            if ended:
-                return
-
-    def refusal(self, actions: Sequence[Action]) -> str:
-        """A sentence that names the first action that the environment does not have; otherwise ""."""
-        space = self.environments.actions
-        for number, action in enumerate(actions, start=1):
-            if not _is_in(space, action):
-                return f"its action {number} is {action}, which this environment does not have"
-        return ""
-
-    def _array(self, action: Action) -> Actions:
-        return np.array([action], np.float32 if isinstance(self.environments.actions, BoxActions) else np.int64)
-
-
-def _is_in(space: ActionSpace, action: Action) -> bool:
-    match space:
-        case DiscreteActions():
-            return isinstance(action, int) and 0 <= action < space.count
-        case MultiDiscreteActions():
-            if not isinstance(action, list) or len(action) != len(space.counts):
-                return False
-            pairs = zip(action, space.counts, strict=True)
-            return all(isinstance(choice, int) and 0 <= choice < count for choice, count in pairs)
-        case BoxActions():
-            return isinstance(action, list) and len(action) == len(space.low)

@@ -255,22 +255,14 @@ class Saving:
         candidate = progress.save_as_candidate(run.store.version)
         run.was_followed = bool(self._replication.address)
         record = replace(run.record(now=now), is_last=is_last, is_followed=run.was_followed)
-        content = Content(
+        saved = Content(
             record.version, record.ledger, record.progress.episodes, record.adjustments.version, number, is_last
         )
         self._soundness.checkpoint_begun(run.store.version)
-        self._schedule.started(content, now=now)
-        return [
-            SaveCheckpoint(
-                run.store.vectors(),
-                record,
-                progress.global_steps,
-                best=best,
-                keep=run.spec.records.keep_checkpoints,
-                milestone=milestone,
-                candidate=candidate,
-            )
-        ]
+        self._schedule.started(saved, now=now)
+        content = run.store.vectors(), record, progress.global_steps
+        keep = run.spec.records.keep_checkpoints
+        return [SaveCheckpoint(*content, best=best, keep=keep, milestone=milestone, candidate=candidate)]
 
     def completed(self, run: TrainingRun, path: str) -> list[Effect]:
         """The checkpoint is on disk."""

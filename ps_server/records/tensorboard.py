@@ -270,9 +270,8 @@ class Summaries:
         self._histograms = SummaryHistograms()
         self._gifs = GameGifs(folder) if spec.records.gif_every_episodes else None
         self._returns = STYLES[spec.records.summaries].names["episode_return"]
+        self._folder, self._file = folder, EventFile(folder)
         self._evaluations: EventFile | None = None  # beside the other, as a curve of its own in the same charts
-        self._folder = folder
-        self._file = EventFile(folder)
         if global_steps is not None:
             self._file.begin_session(global_steps + 1)
         self._global_steps = 0  # at the last report
@@ -284,7 +283,7 @@ class Summaries:
         self._write(scalars, self._histograms.add(report), gifs)
 
     def add_evaluation(self, row: EvaluationRow) -> None:
-        """A point at the T of the weights. A folder that cannot be made now is tried again with the next."""
+        """A point at the T of the weights."""
         with contextlib.suppress(OSError):
             self._evaluations = self._evaluations or EventFile(self._folder, "evaluation")
             point = row.metrics | {self._returns: row.mean_return}

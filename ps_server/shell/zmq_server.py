@@ -249,8 +249,7 @@ class ZmqServer:
                 case effects.Recall():
                     self._do(self._recall())
                 case effects.KeepCandidate():
-                    assert self.served is not None, "a standby writes no checkpoints"
-                    self._writer.keep_candidate(self.served.lineage)
+                    self._writer.keep_candidate()
                 case RecordReport() | RecordEvent() | RecordEvaluation():
                     if self._on_record is not None:
                         self._on_record(effect)

@@ -83,9 +83,10 @@ class CheckpointStore:
         self._remove_older(objects, keep=keep)
         return f"{self.url}/{stored.name}"
 
-    def put_best(self, path: Path, lineage: Lineage) -> None:
-        """Upload the best checkpoint of this life. Raises StoreError."""
-        self._store.upload(path, Stored(lineage.life, BEST).name)
+    def put_best(self, path: Path) -> None:
+        """Upload the best checkpoint of the life that was claimed. Raises StoreError."""
+        assert self._claimed is not None, "an older checkpoint is there"
+        self._store.upload(path, Stored(self._claimed.life, BEST).name)
 
     def fetch_newest(self, folder: Path, *, is_ours: bool) -> None:
         """

@@ -22,7 +22,6 @@ from torch import Tensor
 
 from ps_common.errors import CheckpointError, DamagedCheckpoint, Replaced, StoreError
 from ps_common.program.output import WriterThread
-from ps_common.protocol.lineage import Lineage
 from ps_common.protocol.record import Record, RecordWriter
 from ps_common.run_folder.checkpoint_file import read_checkpoint, remove_unfinished, write_checkpoint
 from ps_common.run_folder.checkpoint_folder import older_than
@@ -77,9 +76,9 @@ class CheckpointWriter:
         if not self._writer.do(partial(self._write_and_report, path, checkpoint)):
             self.results.put(Written(str(path), error="earlier checkpoints are not written yet"))
 
-    def keep_candidate(self, lineage: Lineage) -> None:
+    def keep_candidate(self) -> None:
         """The candidate that was handed over last is the best checkpoint; returns at once."""
-        self._writer.do(partial(self._keep_candidate, lineage))
+        self._writer.do(self._keep_candidate)
 
     def newest(self) -> tuple[Path, dict[str, Tensor], Record]:
         """The newest sound checkpoint in the folder. Raises CheckpointError."""
@@ -119,12 +118,12 @@ class CheckpointWriter:
             self._sound.add(milestone)
             self._remove_older(milestone, MILESTONES, keep=checkpoint.keep)
 
-    def _keep_candidate(self, lineage: Lineage) -> None:
+    def _keep_candidate(self) -> None:
         best = self._folder / BEST
         try:
             (self._folder / CANDIDATE).rename(best)
             if self._store is not None:
-                self._store.put_best(best, lineage)
+                self._store.put_best(best)
         except (OSError, StoreError) as error:
             log.warning("%s: the best checkpoint could not be kept: %s", best, error)
 
