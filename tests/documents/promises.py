@@ -23,6 +23,7 @@ from ps_common.errors import ServerUnreachable
 from ps_common.program.resources import usable_cores
 from ps_common.protocol.status import Status
 from ps_common.run_folder.paths import EPISODES, METRICS, records_folder, tracker_position
+from ps_common.run_folder.run_rows import read_evaluations
 from ps_common.sockets.curve import ClientKeys, read_pair
 from tests.integration.processes import Program, status_of, wait_for
 
@@ -133,6 +134,11 @@ def a_run_is_trained(sight: Sight) -> None:
 def a_run_is_named(sight: Sight) -> None:
     a_run_is_trained(sight)
     assert run_folder(sight).parent == sight.folder / "runs" / sight.value("--experiment")
+
+
+def a_run_is_evaluated(sight: Sight) -> None:
+    a_run_is_trained(sight)
+    assert {row.games for row in read_evaluations(run_folder(sight))} == {int(sight.value("--evaluate-games"))}
 
 
 def a_run_is_tracked(sight: Sight) -> None:
@@ -255,6 +261,12 @@ def games_are_scored(sight: Sight) -> None:
     sight.says(rf"mean [-\d.]+ \(95 % .*of {sight.value('--episodes')} full games, {how} actions")
 
 
+def a_run_is_followed(sight: Sight) -> None:
+    """To the end: that of the page is over, and its newest checkpoint is scored."""
+    games_are_scored(sight)
+    sight.says(r"step [\d,]+: ")
+
+
 def scores_are_written(sight: Sight) -> None:
     games_are_scored(sight)
     assert len(json.loads(sight.path("--json").read_text())["scores"]) == int(sight.value("--episodes"))
@@ -319,6 +331,7 @@ SEEN: Mapping[tuple[str, ...], Callable[[Sight], None]] = {
     ("rl-cluster", "--track"): a_run_is_tracked,
     ("rl-cluster", "--hook"): games_are_noted,
     ("rl-cluster", "--experiment"): a_run_is_named,
+    ("rl-cluster", "--evaluate-every"): a_run_is_evaluated,
     ("rl-cluster",): a_run_is_trained,
     ("ps-ctl", "status"): the_status_is_shown,
     ("ps-ctl", "events"): events_are_shown,
@@ -331,6 +344,7 @@ SEEN: Mapping[tuple[str, ...], Callable[[Sight], None]] = {
     ("ps-ctl", "keygen"): keys_are_made,
     ("ps-ctl", "plot"): a_curve_is_drawn,
     ("ps-ctl", "export"): a_policy_is_taken_away,
+    ("rl-eval", "--follow"): a_run_is_followed,
     ("rl-eval", "--verify"): a_receipt_is_verified,
     ("rl-eval", "--json"): scores_are_written,
     ("rl-eval", "--gif"): a_game_is_seen,

@@ -149,14 +149,14 @@ def test_a_stream_is_the_same_packed_or_not_and_much_shorter(folder: Path) -> No
 
 def test_a_long_first_look_at_a_folder_holds_up_nothing_else(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, may_end = threading.Event(), threading.Event()
-    read = WatchedRun._read_files
+    read = RowsTail.read
 
-    def slow_read(run: WatchedRun) -> Any:
+    def slow_read(rows: RowsTail[Any]) -> Any:
         begun.set()
         assert may_end.wait(20), "the page serves others meanwhile"
-        return read(run)
+        return read(rows)
 
-    monkeypatch.setattr(WatchedRun, "_read_files", slow_read)
+    monkeypatch.setattr(RowsTail, "read", slow_read)
 
     async def check(client: TestClient) -> None:  # type: ignore[type-arg]
         opened = asyncio.create_task(streamed_run(client))
