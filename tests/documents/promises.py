@@ -23,7 +23,6 @@ from ps_common.errors import ServerUnreachable
 from ps_common.program.resources import usable_cores
 from ps_common.protocol.status import Status
 from ps_common.run_folder.paths import EPISODES, METRICS, records_folder, tracker_position
-from ps_common.run_folder.run_rows import read_evaluations
 from ps_common.sockets.curve import ClientKeys, read_pair
 from tests.integration.processes import Program, status_of, wait_for
 
@@ -134,11 +133,6 @@ def a_run_is_trained(sight: Sight) -> None:
 def a_run_is_named(sight: Sight) -> None:
     a_run_is_trained(sight)
     assert run_folder(sight).parent == sight.folder / "runs" / sight.value("--experiment")
-
-
-def a_run_is_evaluated(sight: Sight) -> None:
-    a_run_is_trained(sight)
-    assert {row.games for row in read_evaluations(run_folder(sight))} == {int(sight.value("--evaluate-games"))}
 
 
 def a_run_is_tracked(sight: Sight) -> None:
@@ -331,7 +325,6 @@ SEEN: Mapping[tuple[str, ...], Callable[[Sight], None]] = {
     ("rl-cluster", "--track"): a_run_is_tracked,
     ("rl-cluster", "--hook"): games_are_noted,
     ("rl-cluster", "--experiment"): a_run_is_named,
-    ("rl-cluster", "--evaluate-every"): a_run_is_evaluated,
     ("rl-cluster",): a_run_is_trained,
     ("ps-ctl", "status"): the_status_is_shown,
     ("ps-ctl", "events"): events_are_shown,

@@ -22,6 +22,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from ps_common.protocol.messages import Adjust, StatusReply, StatusRequest, StopRequest, Subscribe, ToServer
 from ps_common.protocol.wire import PROTOCOL_TAG, Buffer, to_frames
+from ps_common.run_folder.run_rows import RowsTail
 from ps_common.settings.hidden import HIDDEN
 from ps_common.settings.run_settings import with_settings
 from ps_common.settings.run_spec import RunSpec
