@@ -12,7 +12,7 @@ from typing import Self
 from ps_common.errors import PsRlError
 from ps_common.program.child_processes import Child
 from ps_common.program.supervision import SupervisedProcess
-from ps_common.settings.run_spec import RunSpec, SacSettings
+from ps_common.settings.run_spec import RunSpec
 
 LOG = "evaluation.log"
 LEAVE_SECONDS = 1.0  # for the evaluator to leave
@@ -24,7 +24,7 @@ class Evaluator:
     def __init__(self, run_folder: Path, run: RunSpec, modules: Sequence[str]) -> None:
         """`modules` are those that rl-eval may import."""
         flags = ["--follow", str(run_folder), "--episodes", str(run.records.evaluate_games)]
-        flags += ["--greedy"] if run.records.evaluate_greedy or isinstance(run.algorithm, SacSettings) else []
+        flags += ["--greedy"] if run.records.evaluate_greedy else []
         flags += ["--import", *modules] if modules else []
         self._start = partial(Child, "rl_eval", flags, run_folder / LOG)
         self._is_wanted = run.records.evaluate_every > 0

@@ -22,6 +22,7 @@ from ps_common.run_folder.output_files import write_output
 from ps_common.run_folder.paths import gif_name
 from ps_common.run_folder.policy_file import MODEL
 from ps_common.run_folder.trained import Trained, trained_in
+from ps_common.settings.run_spec import SacSettings
 from rl_agent.algorithms.algorithm import Algorithm
 from rl_agent.environments.imports import import_modules
 from rl_agent.environments.interface import Environments
@@ -93,6 +94,8 @@ def _follow(place: str, settings: EvaluationSettings) -> None:
         environments: Environments | None = None
         for trained in new_weights(place, keys):
             played, most_steps = _playable(trained, settings)
+            if isinstance(played.run.algorithm, SacSettings):  # whose policy is judged by its mean action
+                settings = dataclasses.replace(settings, greedy=True)
             if environments is None:
                 made = make_environments(played.run.environment, count=count, forgives=True)
                 environments = opened.enter_context(closing(made))
