@@ -45,7 +45,6 @@ from ps_web.link import ServerLink
 from ps_web.viewers import Viewers
 
 EVERY_SECONDS = 1.0  # between two looks at a folder
-
 STILL_SECONDS = 6.0  # a server adds a row to its folder every two
 MOST_READ = 12_000  # rows of a long file: a table has room for fewer
 
@@ -98,8 +97,7 @@ class WatchedRun:
     def _begin(self) -> None:
         """Nothing is known of the run."""
         self._points, self._episodes, self._logged = Table("global_steps"), Table("episode"), Table("global_steps")
-        self._evaluations = Table("global_steps")
-        self._staleness = StalenessHistogram()
+        self._evaluations, self._staleness = Table("global_steps"), StalenessHistogram()
         self._events: list[EventRow] = []
         self._newest_event = (0, 0)  # epoch and number
         self._saved = 0  # checkpoints
@@ -228,11 +226,10 @@ class WatchedRun:
         if self.folder is None:
             return
         async with self._reading:
-            points, anew = await asyncio.to_thread(self._metrics_file.read)  # files of a first look may be long
-            games = await asyncio.to_thread(self._episodes_file.read)
-            evaluations = await asyncio.to_thread(self._evaluations_file.read)
-            logged = await asyncio.to_thread(self._logged_file.read)
-            events = await asyncio.to_thread(self._events_file.read)
+            read = asyncio.to_thread  # files of a first look may be long
+            points, anew = await read(self._metrics_file.read)
+            games, scores = await read(self._episodes_file.read), await read(self._evaluations_file.read)
+            logged, events = await read(self._logged_file.read), await read(self._events_file.read)
             self._take(self._points, [point.drawn() for point in points], anew, "points")
             if points:
                 self._grown = time.monotonic()
@@ -240,7 +237,7 @@ class WatchedRun:
                 if self.status is None:
                     self._staleness.add(points[-1].staleness_counts)
             self._take(self._episodes, [msgspec.structs.asdict(game) for game in games[0]], games[1], "episodes")
-            self._take(self._evaluations, [row.drawn() for row in evaluations[0]], evaluations[1], "evaluations")
+            self._take(self._evaluations, [row.drawn() for row in scores[0]], scores[1], "evaluations")
             self._take(self._logged, [row.drawn() for row in logged[0]], logged[1], "logged")
             self._add_events(events[0])
 

@@ -215,17 +215,15 @@ def play(
     beside: Beside | None = None,
 ) -> Iterator[Game]:
     """
-    `episodes` full games, as they end. Each environment plays its share of them; a game that an exception has cut off
-    is played again. `beside` gets what is told of games beside their scores.
+    `episodes` full games, as they end, a share in each environment. One that an exception cuts off is played again.
 
     Raises PsRlError when an environment goes on with a game after `most_steps`, which is the limit that it has itself
     wherever it can be given one. Without `keeps_actions` games have none, and memory is the same however long they are.
     """
     share, patience, beside = shares(episodes, environments.count), _Patience(most_steps), beside or Beside()
-    returns = np.zeros(environments.count)
     actions: list[list[Action]] = [[] for _ in range(environments.count)]
     traces = [xxhash.xxh3_64() for _ in range(environments.count)]
-    player = Player(actor, environments, greedy=greedy, seed=seed)
+    player, returns = Player(actor, environments, greedy=greedy, seed=seed), np.zeros(environments.count)
     while share.any():
         seen, decision = player.grounds[0].numpy(), player.decide()
         for taken, action in zip(actions, decision.actions.tolist() if keeps_actions else (), strict=keeps_actions):

@@ -262,14 +262,12 @@ class Summaries:
 
     def __init__(self, folder: Path, spec: RunSpec, *, global_steps: int | None = None) -> None:
         """`global_steps`: the T that the run goes on from, if that is known. Raises OSError."""
-        self._points = SummaryPoints(
-            STYLES[spec.records.summaries],
-            every_updates=spec.records.summary_every_updates,
-            frames_per_step=spec.environment.frames_per_step,
-        )
+        style = STYLES[spec.records.summaries]
+        self._returns = style.names["episode_return"]
+        every, frames = spec.records.summary_every_updates, spec.environment.frames_per_step
+        self._points = SummaryPoints(style, every_updates=every, frames_per_step=frames)
         self._histograms = SummaryHistograms()
         self._gifs = GameGifs(folder) if spec.records.gif_every_episodes else None
-        self._returns = STYLES[spec.records.summaries].names["episode_return"]
         self._folder, self._file = folder, EventFile(folder)
         self._evaluations: EventFile | None = None  # beside the other, as a curve of its own in the same charts
         if global_steps is not None:
@@ -284,9 +282,9 @@ class Summaries:
 
     def add_evaluation(self, row: EvaluationRow) -> None:
         """A point at the T of the weights."""
+        point = row.metrics | {self._returns: row.mean_return}
         with contextlib.suppress(OSError):
             self._evaluations = self._evaluations or EventFile(self._folder, "evaluation")
-            point = row.metrics | {self._returns: row.mean_return}
             self._evaluations.add(point.items(), global_steps=row.global_steps)
 
     def close(self) -> None:
