@@ -23,7 +23,7 @@ from ps_common.protocol.names import Count, printable
 from ps_common.protocol.record import EPISODES_IN_MEAN
 from ps_common.run_folder.output_files import write_output
 from ps_common.run_folder.paths import METRICS, records_folder, run_folders_below, run_name
-from ps_common.run_folder.run_rows import EpisodeRow, read_episodes, rows_in, scored_rows
+from ps_common.run_folder.run_rows import EpisodeRow, read_episodes, read_evaluations, rows_in, scored_rows
 from ps_common.settings.run_files import SETTINGS, settings_as_written
 from ps_common.settings.run_settings import flag_of, flat_settings
 from ps_common.settings.table import kinds_of
@@ -75,6 +75,7 @@ class RunCurves:
     by_minutes: Curve
     by_episode: Curve
     episodes: Curve  # the return of each, over its number; empty without episodes.jsonl
+    evaluations: tuple[Curve, Curve, Curve]  # their mean returns, over the same three; empty without evaluations
 
 
 def run_folders(paths: Sequence[Path]) -> list[Path]:
@@ -111,6 +112,8 @@ def read_run(folder: Path) -> RunCurves:
         steps = Curve(_numbers(row.global_steps for row in rows), returns)
         minutes = Curve(_numbers(row.minutes for row in rows), returns)
         by_episode = Curve(_numbers(row.episodes for row in rows), returns)
+    evaluations = read_evaluations(folder)
+    means = _numbers(row.mean_return for row in evaluations)
     return RunCurves(
         folder=run_name(folder),
         preset=rows[-1].preset,
@@ -121,6 +124,11 @@ def read_run(folder: Path) -> RunCurves:
         by_minutes=minutes,
         by_episode=by_episode,
         episodes=Curve(_numbers(row.episode for row in episodes), _numbers(row.episode_return for row in episodes)),
+        evaluations=(
+            Curve(_numbers(row.global_steps for row in evaluations), means),
+            Curve(_numbers(row.minutes for row in evaluations), means),
+            Curve(_numbers(row.episodes for row in evaluations), means),
+        ),
     )
 
 
@@ -220,6 +228,10 @@ def plot_runs(paths: Sequence[Path], out: Path) -> Path:
         _draw(by_steps, [run.by_steps for run in group.runs], *look)
         _draw(by_minutes, [run.by_minutes for run in group.runs], *look)
         _draw(by_episode, [run.by_episode for run in group.runs], *look)
+        for axes, curves in zip(panels, zip(*(run.evaluations for run in group.runs), strict=True), strict=True):
+            for curve in curves:  # of points, which are few beside the games of training
+                if len(curve.x):
+                    axes.plot(curve.x, curve.y, color=look[1], marker="o", markersize=3, linestyle=":", linewidth=0.7)
     by_steps.set(xlabel="environment steps of all workers", ylabel="mean return of the last 100 episodes")
     by_minutes.set(xlabel="minutes")
     by_episode.set(xlabel="episodes")

@@ -30,6 +30,9 @@ def _text_of(status: Status) -> Text:
     scores = (status.mean_return_100, status.best_mean_return_100, status.until_return)
     memory, peak = (f"{size / 2**20:.0f} MiB" for size in (status.memory_bytes, status.memory_peak_bytes))
     returns, best, target = ("-" if score is None else f"{score:.2f}" for score in scores)
+    evaluated = ""
+    if status.evaluation is not None and status.best_evaluation is not None:
+        evaluated = f"evaluation {status.evaluation:.2f}   best evaluation {status.best_evaluation:.2f}\n"
     text = Text(status.preset or "undecided", style="bold")
     phase = "failed" if status.failed else "drained" if status.drained else "paused" if status.paused else status.phase
     text.append(
@@ -38,6 +41,7 @@ def _text_of(status: Status) -> Text:
         f"T {status.global_steps}   {status.steps_per_second:.0f} steps/s   "
         f"{status.updates_per_second:.1f} updates/s   learning rate {status.learning_rate:.3g}\n"
         f"{status.episodes} episodes   mean return of the last 100: {returns}   best: {best}   target: {target}\n"
+        f"{evaluated}"
         f"staleness {status.staleness_recent:.2f} now, {status.staleness_mean:.2f} over the run   "
         f"gradient norm {status.gradient_norm:.3g}\n"
         f"server memory {memory}, so far at most {peak}   {status.connections} connections\n"

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ps_common.errors import SettingsError as SettingsError
     from ps_common.protocol.messages import Settlement as Settlement
     from ps_common.run_folder.run_rows import EpisodeRow as EpisodeRow
+    from ps_common.run_folder.run_rows import EvaluationRow as EvaluationRow
     from ps_common.run_folder.run_rows import MetricsRow as MetricsRow
     from ps_common.settings.run_spec import A3CSettings as A3CSettings
     from ps_common.settings.run_spec import ActionValuesSettings as ActionValuesSettings
@@ -72,6 +73,7 @@ TO_TRAIN_AND_PLAY = {
     "Run": "ps_rl.run",
     "Update": "ps_rl.updates",
     "MetricsRow": "ps_common.run_folder.run_rows",
+    "EvaluationRow": "ps_common.run_folder.run_rows",
     "EpisodeRow": "ps_common.run_folder.run_rows",
     "Curve": "ps_rl.updates",
     "Result": "rl_eval.games",

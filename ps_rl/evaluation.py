@@ -17,7 +17,7 @@ from rl_agent.environments.interface import DEFAULT_STEPS_PER_SECOND, Environmen
 from rl_agent.environments.make import closing, make_environments, with_time_limit
 from rl_agent.environments.process_guard import leave_children_alone
 from rl_agent.environments.spaces import Actions, Observations
-from rl_eval.games import MOST_ENVIRONMENTS, MOST_GAME_STEPS, Result, play, summary
+from rl_eval.games import MOST_ENVIRONMENTS, MOST_GAME_STEPS, Beside, Result, play, summary
 from rl_eval.policy import Policy
 from rl_eval.trained import agent_of
 
@@ -50,7 +50,7 @@ def evaluate(
     with ExitStack() as opened:
         if env is None:
             settings, most_steps = _of_the_run(policy, max_episode_steps)
-            environments = make_environments(settings, count=min(episodes, MOST_ENVIRONMENTS))
+            environments = make_environments(settings, count=min(episodes, MOST_ENVIRONMENTS), forgives=True)
             opened.enter_context(closing(environments))
         else:
             environments, most_steps = _given(policy, env, max_episode_steps)
@@ -58,9 +58,10 @@ def evaluate(
         opened.enter_context(torch.random.fork_rng(devices=[]))
         torch.manual_seed(seed)
         agent, share = agent_of(policy.exported, policy.exported.spaces, epsilon=epsilon, greedy=greedy, seed=seed)
-        how: dict[str, Any] = {"episodes": episodes, "seed": seed, "most_steps": most_steps, "keeps_actions": False}
-        games = play(agent, environments, greedy=greedy, **how)
-        return summary(list(games), environment=name, greedy=greedy, epsilon=share)
+        beside = Beside()
+        how: dict[str, Any] = {"most_steps": most_steps, "keeps_actions": False, "beside": beside}
+        games = play(agent, environments, episodes=episodes, greedy=greedy, seed=seed, **how)
+        return summary(list(games), environment=name, greedy=greedy, epsilon=share, beside=beside)
 
 
 def _of_the_run(policy: Policy, max_episode_steps: int | None) -> tuple[Environment, int]:

@@ -35,7 +35,7 @@ from ps_server.serving import check_saved, storage_for
 from ps_server.settings import ServerSettings
 from ps_server.starting import machine_for
 from ps_server.state import effects
-from ps_server.state.effects import Effect, RecordEvent, RecordReport, Send
+from ps_server.state.effects import Effect, RecordEvaluation, RecordEvent, RecordReport, Send
 from ps_server.storage.checkpoint_writer import CheckpointWriter
 from ps_server.storage.run_storage import RunStorage
 from rl_agent.environments.process_guard import leave_children_alone
@@ -111,7 +111,9 @@ class LocalServer:
                     self._do(self._saved(effect))
                 case effects.Recall():
                     self._do(self._recall())
-                case RecordReport() | RecordEvent():
+                case effects.KeepCandidate():
+                    self._writer.keep_candidate()
+                case RecordReport() | RecordEvent() | RecordEvaluation():
                     self._records.add(effect)
                 case effects.LogLine():
                     log.log(logging.WARNING if effect.warning else logging.INFO, "%s", effect.text)

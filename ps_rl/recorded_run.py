@@ -11,7 +11,15 @@ from ps_common.program.objects import have, pickled
 from ps_common.run_folder.checkpoint_folder import checkpoints_of
 from ps_common.run_folder.endpoint_file import read_endpoint
 from ps_common.run_folder.paths import ENDPOINT, EPISODES, METRICS, records_folder
-from ps_common.run_folder.run_rows import EpisodeRow, MetricsRow, last_row, read_episodes, rows_in
+from ps_common.run_folder.run_rows import (
+    EpisodeRow,
+    EvaluationRow,
+    MetricsRow,
+    last_row,
+    read_episodes,
+    read_evaluations,
+    rows_in,
+)
 from ps_common.settings.run_files import SETTINGS, load_config
 from ps_common.settings.run_settings import keywords_of
 from ps_rl.cluster_process import run_rl_eval
@@ -66,6 +74,10 @@ class RecordedRun:
         """The games that workers have played, in order; of long runs the older ones as means of several."""
         folder = records_folder(self.folder)
         return read_episodes(folder) if (folder / EPISODES).is_file() else []
+
+    def evaluations(self) -> list[EvaluationRow]:
+        """The scores of games that were played apart from training while it went on, in order; [] without any."""
+        return read_evaluations(records_folder(self.folder))
 
     def evaluate(
         self,

@@ -35,7 +35,7 @@ from rl_cluster.settings import ClusterSettings
 
 OF_THE_TERMINAL = {"list", "json", "web", "web_port"}  # flags of rl-cluster that train does not take
 FLAGS = get_type_hints(ClusterSettings, include_extras=True)  # of rl-cluster by name, with the kinds of their values
-NEEDS_PROCESSES = {"gang", "host", "port", "shards", "stall_seconds", "track"}
+NEEDS_PROCESSES = {"evaluate_every", "gang", "host", "port", "shards", "stall_seconds", "track"}
 OF_THE_START = ("preset", "config")
 SEVERAL = {"wrappers": "wrapper", "hooks": "hook"}  # keywords for flags that take several
 PARTS = ("environment", "wrapper", "network", "algorithm", "hook")  # which may be Python objects

@@ -1,9 +1,9 @@
 """
 The input of a tracker: points of numbers over T, and events, from the files of a run folder.
 
-A point is a row of metrics.jsonl, with the means of the workers' meters, a game of episodes.jsonl, or a row of
-logged.jsonl. What was sent is remembered beside them, so that a resumed run goes on where the tracker is. No tracker is
-known here.
+A point is a row of metrics.jsonl, with the means of the workers' meters, a game of episodes.jsonl, an evaluation of
+evaluations.jsonl, or a row of logged.jsonl. What was sent is remembered beside them, so that a resumed run goes on
+where the tracker is. No tracker is known here.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,11 +14,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from ps_common.protocol.names import Count
-from ps_common.run_folder.paths import EPISODES, EVENTS, LOGGED, METRICS, write_whole
-from ps_common.run_folder.run_rows import EpisodeRow, EventRow, LoggedRow, MetricsRow, RowsTail
+from ps_common.run_folder.paths import EPISODES, EVALUATIONS, EVENTS, LOGGED, METRICS, write_whole
+from ps_common.run_folder.run_rows import EpisodeRow, EvaluationRow, EventRow, LoggedRow, MetricsRow, RowsTail
 from ps_common.settings.regular_file import content_of
 
-R = TypeVar("R", MetricsRow, LoggedRow)
+R = TypeVar("R", MetricsRow, EvaluationRow, LoggedRow)
 
 NUMBERS = (
     "version", "updates", "minutes", "steps_per_second", "updates_per_second", "learning_rate", "episodes",
@@ -27,7 +27,15 @@ NUMBERS = (
 )  # fmt: skip
 UNTRACKED_METERS = {"steps_per_second", "gradient_norm"}  # of one worker; the run has its own
 MOST_GAMES = 200  # points of one batch; of more games there are means
-SUMMARY = ("global_steps", "updates", "minutes", "episodes", "mean_return_100", "best_mean_return_100")
+SUMMARY = (
+    "global_steps",
+    "updates",
+    "minutes",
+    "episodes",
+    "mean_return_100",
+    "best_mean_return_100",
+    "best_evaluation",
+)
 SUMMARY_TEXTS = ("ending", "environment", "preset")
 
 
@@ -36,6 +44,7 @@ class Position(msgspec.Struct, kw_only=True):
 
     points: Count = 0
     time: float = 0.0  # of a row of metrics, in seconds since 1970
+    evaluated_time: float = 0.0  # of an evaluation, in seconds since 1970
     logged_time: float = 0.0  # of the curves that a program has added, in seconds since 1970
     episode: Count = 0
     epoch: int = 0
@@ -66,6 +75,7 @@ class Feed:
         self._file = position
         self.position = _read(position)
         self._metrics = RowsTail(folder / METRICS, MetricsRow)
+        self._evaluations = RowsTail(folder / EVALUATIONS, EvaluationRow)
         self._logged = RowsTail(folder / LOGGED, LoggedRow)
         self._episodes = RowsTail(folder / EPISODES, EpisodeRow)
         self._events = RowsTail(folder / EVENTS, EventRow)
@@ -80,11 +90,14 @@ class Feed:
         if self.newest is None:
             return Batch((), ())
         metrics = _unsent(metrics, anew, at.time)
+        evaluations = _unsent(*self._evaluations.read(), at.evaluated_time)
         logged = _unsent(*self._logged.read(), at.logged_time)
         games = [row for row in self._episodes.read()[0] if row.episode > at.episode]
         events = [row for row in self._events.read()[0] if (row.epoch, row.number) > (at.epoch, at.event)]
         if metrics:
             at.time = max(at.time, metrics[-1].time)
+        if evaluations:
+            at.evaluated_time = max(at.evaluated_time, evaluations[-1].time)
         if logged:
             at.logged_time = max(at.logged_time, logged[-1].time)
         if games:
@@ -93,7 +106,9 @@ class Feed:
             at.epoch, at.event = events[-1].epoch, events[-1].number
         points = [*map(_of_run, metrics)]
         of_program = [Point({row.name: row.value}, row.global_steps, row.time) for row in logged]
-        return Batch([*points, *_of_games(games, points, fallback=at.time), *of_program], events)
+        of_evaluations = [Point(row.values(), row.global_steps, row.time) for row in evaluations]
+        of_games = _of_games(games, points, fallback=at.time)
+        return Batch([*points, *of_games, *of_evaluations, *of_program], events)
 
     def save_position(self) -> None:
         """All that was read was sent. Raises OSError."""

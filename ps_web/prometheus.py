@@ -39,6 +39,8 @@ GAUGES: dict[str, tuple[str, Value]] = {
     "ps_rl_training_seconds": ("Time of training.", lambda status: 60 * status.minutes),
     "ps_rl_mean_return": ("Mean return of the last 100 episodes.", lambda status: status.mean_return_100),
     "ps_rl_best_mean_return": ("Highest mean return of 100 episodes.", lambda status: status.best_mean_return_100),
+    "ps_rl_evaluation_return": ("Mean return of the newest evaluation.", lambda status: status.evaluation),
+    "ps_rl_best_evaluation_return": ("Highest mean return of an evaluation.", lambda status: status.best_evaluation),
     "ps_rl_target_return": ("Mean return at which the run ends.", lambda status: status.until_return),
     "ps_rl_steps_per_second": ("Environment steps a second, recent.", lambda status: status.steps_per_second),
     "ps_rl_updates_per_second": ("Updates a second, recent.", lambda status: status.updates_per_second),

@@ -26,25 +26,25 @@ from ps_common.protocol.status import Status
 from ps_common.run_folder.checkpoint_folder import checkpoints_of
 from ps_common.run_folder.commands import command_of_run, what_next, whose_code
 from ps_common.run_folder.endpoint_file import read_endpoint
-from ps_common.run_folder.paths import BEST, CHECKPOINTS, ENDPOINT, EPISODES, EVENTS, LOGGED, METRICS, SHARD_NAME
-from ps_common.run_folder.run_rows import EventRow, LoggedRow, MetricsRow, R, RowsTail, last_row
+from ps_common.run_folder.paths import (
+    BEST,
+    CHECKPOINTS,
+    ENDPOINT,
+    EPISODES,
+    EVALUATIONS,
+    EVENTS,
+    LOGGED,
+    METRICS,
+    SHARD_NAME,
+)
+from ps_common.run_folder.run_rows import EvaluationRow, EventRow, LoggedRow, MetricsRow, RowsTail, last_row
 from ps_common.settings.run_files import SETTINGS, settings_as_written
 from ps_common.sockets.curve import ClientKeys
-from ps_web.history import (
-    MOST_SENT,
-    EpisodePoint,
-    MetricsPoint,
-    StalenessHistogram,
-    Table,
-    ending_of,
-    newest_events,
-)
+from ps_web.history import MOST_SENT, EpisodePoint, MetricsPoint, StalenessHistogram, Table, ending_of, newest_events
 from ps_web.link import ServerLink
 from ps_web.viewers import Viewers
 
 EVERY_SECONDS = 1.0  # between two looks at a folder
-Read = tuple[list[R], bool]  # what a RowsTail returns
-
 STILL_SECONDS = 6.0  # a server adds a row to its folder every two
 MOST_READ = 12_000  # rows of a long file: a table has room for fewer
 
@@ -90,13 +90,14 @@ class WatchedRun:
         if folder is not None:
             self._metrics_file = RowsTail(folder / METRICS, MetricsPoint, most_rows=MOST_READ)
             self._episodes_file = RowsTail(folder / EPISODES, EpisodePoint, most_rows=MOST_READ)
+            self._evaluations_file = RowsTail(folder / EVALUATIONS, EvaluationRow, most_rows=MOST_READ)
             self._logged_file = RowsTail(folder / LOGGED, LoggedRow, most_rows=MOST_READ)
             self._events_file = RowsTail(folder / EVENTS, EventRow)
 
     def _begin(self) -> None:
         """Nothing is known of the run."""
         self._points, self._episodes, self._logged = Table("global_steps"), Table("episode"), Table("global_steps")
-        self._staleness = StalenessHistogram()
+        self._evaluations, self._staleness = Table("global_steps"), StalenessHistogram()
         self._events: list[EventRow] = []
         self._newest_event = (0, 0)  # epoch and number
         self._saved = 0  # checkpoints
@@ -120,6 +121,7 @@ class WatchedRun:
             **self._past(),
             "points": self._points.columns(most),
             "episodes": self._episodes.columns(most),
+            "evaluations": self._evaluations.columns(most),
             "logged": self._logged.columns(most),
             "events": self._events,
             "saved": self._saved,
@@ -224,7 +226,10 @@ class WatchedRun:
         if self.folder is None:
             return
         async with self._reading:
-            (points, anew), games, logged, events = await asyncio.to_thread(self._read_files)
+            read = asyncio.to_thread  # files of a first look may be long
+            points, anew = await read(self._metrics_file.read)
+            games, scores = await read(self._episodes_file.read), await read(self._evaluations_file.read)
+            logged, events = await read(self._logged_file.read), await read(self._events_file.read)
             self._take(self._points, [point.drawn() for point in points], anew, "points")
             if points:
                 self._grown = time.monotonic()
@@ -232,12 +237,9 @@ class WatchedRun:
                 if self.status is None:
                     self._staleness.add(points[-1].staleness_counts)
             self._take(self._episodes, [msgspec.structs.asdict(game) for game in games[0]], games[1], "episodes")
+            self._take(self._evaluations, [row.drawn() for row in scores[0]], scores[1], "evaluations")
             self._take(self._logged, [row.drawn() for row in logged[0]], logged[1], "logged")
             self._add_events(events[0])
-
-    def _read_files(self) -> tuple[Read[MetricsPoint], Read[EpisodePoint], Read[LoggedRow], Read[EventRow]]:
-        """In a thread: files of a first look may be long. A look at a time, which `_reading` sees to."""
-        return self._metrics_file.read(), self._episodes_file.read(), self._logged_file.read(), self._events_file.read()
 
     def _take(self, table: Table, rows: list[dict[str, Any]], anew: bool, kind: str) -> None:
         if anew:

@@ -44,6 +44,7 @@ from ps_common.settings.run_settings import flags_for
 from ps_common.settings.run_spec import RunSpec
 from rl_agent.environments.imports import check_modules
 from rl_agent.trial.run_check import check_apart, check_listening, custom_settings, shard_addresses
+from rl_cluster.evaluator import Evaluator
 from rl_cluster.game_gifs import GameGifs
 from rl_cluster.hooks.cli import checkpoint_hooks
 from rl_cluster.local_cluster import LocalCluster
@@ -53,6 +54,7 @@ from rl_cluster.workers import counted, work_elsewhere
 PROGRAM = "rl-cluster"
 SUMMARY = (
     "global_steps", "updates", "minutes", "episodes", "mean_return_100", "best_mean_return_100", "minutes_to_target",
+    "best_evaluation",
     "ending", "staleness_mean",
 )  # fmt: skip
 NO_RUN_NAMED = f"this is --preset {DEFAULT_PRESET}, since none is named; {PROGRAM} --list shows what else there is"
@@ -85,12 +87,16 @@ def _train(flags: Parsed[ClusterSettings]) -> int:
     if flags.program.resume is None:
         keep_command(shown, PROGRAM)
     every, modules = flags.run.records.gif_every_episodes, flags.modules
-    with _followers(flags, shown) as followers, GameGifs(folder, every, shards, modules, stop.is_set) as gifs:
+    with (
+        _followers(flags, shown) as followers,
+        GameGifs(folder, every, shards, modules, stop.is_set) as gifs,
+        Evaluator(folder, flags.run, modules) as evaluator,
+    ):
         cluster = _start(flags, folder, server_flags, shards, stop.is_set)
         try:
             followers.announce_page(leaving=stop.is_set)
             with ProgressDisplay() as display:
-                deaths = _watch(cluster, lambda: [*followers.look(), *gifs.look()], display, stop)
+                deaths = _watch(cluster, lambda: [*followers.look(), *gifs.look(), *evaluator.look()], display, stop)
                 status = _last_status(shown)
                 display.finish(status)
             followers.ask_to_leave()

@@ -6,7 +6,9 @@ The environment and the agent are built as in training, so that evaluation measu
 
 import dataclasses
 import logging
+import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
@@ -20,20 +22,21 @@ from ps_common.run_folder.output_files import write_output
 from ps_common.run_folder.paths import gif_name
 from ps_common.run_folder.policy_file import MODEL
 from ps_common.run_folder.trained import Trained, trained_in
+from ps_common.settings.run_spec import SacSettings
 from rl_agent.algorithms.algorithm import Algorithm
 from rl_agent.environments.imports import import_modules
 from rl_agent.environments.interface import Environments
 from rl_agent.environments.make import closing, make_environments, with_time_limit
-from rl_agent.random_numbers import drawing_apart
+from rl_agent.random_numbers import drawing, drawing_apart
 from rl_eval.export import write_policy
 from rl_eval.film import write_contact_sheet, write_film
-from rl_eval.games import MOST_ENVIRONMENTS, MOST_GAME_STEPS, Game, Result, play, summary
+from rl_eval.games import MOST_ENVIRONMENTS, MOST_GAME_STEPS, Beside, Game, Result, play, summary
 from rl_eval.onnx_file import check_onnx
 from rl_eval.receipt import read_receipt, receipt_of, verify, write_receipt
 from rl_eval.recording import record
 from rl_eval.scores import measure_baselines, print_result
 from rl_eval.settings import EvaluationSettings
-from rl_eval.trained import agent_of, trained_at
+from rl_eval.trained import agent_of, new_weights, report, trained_at
 
 PROGRAM = "rl-eval"
 
@@ -60,17 +63,48 @@ def _evaluate(settings: EvaluationSettings) -> None:
         games = write_film(settings.film, Path(settings.checkpoint), settings)
         print(f"film: {settings.film}, {games} games")
         return
+    if settings.follow is not None:
+        _follow(settings.follow, settings)
+        say("over", "")
+        return
     trained = _trained(settings)
     log.info("%s from %s", trained.run.environment.id, trained.origin)
+    played, most_steps = _playable(trained, settings)
+    agent = _play(trained, played, most_steps, settings)
+    _record(agent, played, settings)
+    say("over", "")
+
+
+def _playable(trained: Trained, settings: EvaluationSettings) -> tuple[Trained, int]:
+    """The same, trained in games that all end, and after how many steps; its modules are imported."""
     is_trusted = settings.curve_server_key is not None
     import_modules(settings.imports, trained.run, source=trained.origin, is_trusted=is_trusted)
     environment, most_steps = with_time_limit(
         trained.run.environment, at_least=MOST_GAME_STEPS, given=settings.max_episode_steps
     )
-    played = dataclasses.replace(trained, run=msgspec.structs.replace(trained.run, environment=environment))
-    agent = _play(trained, played, most_steps, settings)
-    _record(agent, played, settings)
-    say("over", "")
+    run = msgspec.structs.replace(trained.run, environment=environment)
+    return dataclasses.replace(trained, run=run), most_steps
+
+
+def _follow(place: str, settings: EvaluationSettings) -> None:
+    """Play games with each new checkpoint of the run at this place, in the same environments, until it is over."""
+    keys = settings.client_keys()
+    count = min(settings.episodes, MOST_ENVIRONMENTS)
+    with ExitStack() as opened:
+        environments: Environments | None = None
+        for trained in new_weights(place, keys):
+            played, most_steps = _playable(trained, settings)
+            if isinstance(played.run.algorithm, SacSettings):  # whose policy is judged by its mean action
+                settings = dataclasses.replace(settings, greedy=True)
+            if environments is None:
+                made = make_environments(played.run.environment, count=count, forgives=True)
+                environments = opened.enter_context(closing(made))
+            with drawing(settings.seed):  # scores differ by the weights alone
+                _, result, _ = _scored(played, environments, most_steps, settings)
+            outcome = report(place, trained, result, keys)
+            print(f"step {trained.global_steps:,}: {f'{outcome}: ' if outcome else ''}", end="")
+            print_result(result)
+            sys.stdout.flush()
 
 
 def _trained(settings: EvaluationSettings) -> Trained:
@@ -94,34 +128,41 @@ def _play(trained: Trained, played: Trained, most_steps: int, settings: Evaluati
     """Play the games, print and write their scores; returns the agent. `played` is trained in games that all end."""
     environment, seed = played.run.environment, settings.seed
     count = min(settings.episodes, MOST_ENVIRONMENTS)
-    with closing(make_environments(environment, count=count)) as environments:
-        agent, epsilon = agent_of(played, environments, epsilon=settings.epsilon, greedy=settings.greedy, seed=seed)
-        if settings.onnx:
-            check_onnx(agent.network)  # before the games, which an error would lose
-        games = _games(agent, environments, most_steps, settings)
-    result = summary(games, environment=environment.id, greedy=settings.greedy, epsilon=epsilon)
+    # A receipt replays all games of an environment: none may have been cut off between them.
+    forgives = settings.receipt is None and settings.export is None
+    with closing(make_environments(environment, count=count, forgives=forgives)) as environments:
+        agent, result, games = _scored(played, environments, most_steps, settings)
     if settings.baselines:
-        baselines = measure_baselines(environment, epsilon=epsilon or 0.0, seed=seed, most_steps=most_steps)
+        baselines = measure_baselines(environment, epsilon=result.epsilon or 0.0, seed=seed, most_steps=most_steps)
         result = msgspec.structs.replace(result, baselines=baselines)
     print_result(result)
     _write_files(games, result, trained, played, environments, agent, settings)
     return agent
 
 
-def _games(agent: Algorithm, environments: Environments, most_steps: int, settings: EvaluationSettings) -> list[Game]:
-    """The games, played beside a progress bar; with their actions only where a file needs them."""
-    played = play(
+def _scored(
+    played: Trained, environments: Environments, most_steps: int, settings: EvaluationSettings
+) -> tuple[Algorithm, Result, list[Game]]:
+    """The agent, and its games, played beside a progress bar; with their actions only where a file needs them."""
+    seed, greedy, beside = settings.seed, settings.greedy, Beside()
+    agent, epsilon = agent_of(played, environments, epsilon=settings.epsilon, greedy=greedy, seed=seed)
+    if settings.onnx:
+        check_onnx(agent.network)  # before the games, which an error would lose
+    playing = play(
         agent,
         environments,
         episodes=settings.episodes,
-        greedy=settings.greedy,
-        seed=settings.seed,
+        greedy=greedy,
+        seed=seed,
         most_steps=most_steps,
         keeps_actions=any((settings.receipt, settings.contact_sheet, settings.export)),
+        beside=beside,
     )
     console = Console(stderr=True)
     is_silent = not console.is_terminal
-    return list(track(played, "games", settings.episodes, console=console, transient=True, disable=is_silent))
+    games = list(track(playing, "games", settings.episodes, console=console, transient=True, disable=is_silent))
+    id = played.run.environment.id
+    return agent, summary(games, environment=id, greedy=greedy, epsilon=epsilon, beside=beside), games
 
 
 def _write_files(

@@ -25,7 +25,8 @@ from ps_common.settings.run_spec import Environment
 from rl_agent.environments.imports import import_modules
 from rl_agent.environments.interface import Screen
 from rl_agent.environments.make import closing, make_environments
-from rl_eval.games import Game, Replay
+from rl_eval.games import Game
+from rl_eval.receipt import Replay
 from rl_eval.recording import MOST_SECONDS, PAPER, Timed, captioned, game_screens, screens_of_gif, write_screens
 from rl_eval.settings import EvaluationSettings
 from rl_eval.trained import agent_of

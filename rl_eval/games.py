@@ -1,5 +1,5 @@
 """
-Full games: how an agent plays them, their scores, and how their actions are replayed without the agent.
+Full games: how an agent plays them, and their scores.
 
 Each environment draws its random numbers from its own seed, so one environment's games can be replayed alone. A game is
 a copy of another if every observation, action and reward is the same. Where actions are drawn at random, a copy is a
@@ -24,7 +24,6 @@ from torch import Tensor
 from ps_common.errors import PsRlError
 from ps_common.protocol.names import Count
 from rl_agent.environments.interface import Environments, Stepped, unsound_observation
-from rl_agent.environments.spaces import Actions, ActionSpace, BoxActions, DiscreteActions, MultiDiscreteActions
 from rl_agent.rollouts import Actor, Decision, State
 
 LEAST_GAMES = 5  # for an interval: of fewer games nobody can tell how far their mean lies from the true one
@@ -58,6 +57,28 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     distinct: Count  # games that are no copies of others
 
 
+class Beside:
+    """What is told of games beside their scores: the numbers of their environment, and how many games failed."""
+
+    def __init__(self) -> None:
+        self.failed = 0
+        self._metrics: dict[str, list[float]] = {}
+
+    def ended(self, stepped: Stepped, row: int) -> bool:
+        """The game of this row has ended; whether it counts."""
+        if stepped.failed is not None and stepped.failed[row]:
+            self.failed += 1
+            return False
+        for name, value in stepped.metrics.get(row, {}).items():
+            self._metrics.setdefault(name, []).append(value)
+        return True
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The mean of each number over the games that have it."""
+        return {name: float(np.mean(values)) for name, values in self._metrics.items()}
+
+
 class Result(msgspec.Struct, frozen=True, kw_only=True):
     """
     Scores of the games. `low` and `high` bound the mean of all games that might be played, with 95 % confidence, by
@@ -78,6 +99,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     distinct: int
     scores: list[float]
     baselines: list[Baseline] = []
+    metrics: dict[str, float] = {}  # means over the games of the numbers that the environment gives with each
+    failed: int = 0  # games that an exception of the environment cut off, which were played again
 
     @property
     def draws_actions(self) -> bool:
@@ -89,9 +112,16 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
         return f"<Result in {self.environment}: mean {self.mean:.2f}{within} of {self.episodes} games>"
 
 
-def summary(games: Sequence[Game], *, environment: str, greedy: bool, epsilon: float | None = None) -> Result:
-    """Mean, standard deviation and confidence interval of the games' scores."""
-    scores = [game.score for game in games]
+def summary(
+    games: Sequence[Game],
+    *,
+    environment: str,
+    greedy: bool,
+    epsilon: float | None = None,
+    beside: Beside | None = None,
+) -> Result:
+    """Mean, standard deviation and confidence interval of the games' scores, with what is told beside them."""
+    scores, beside = [game.score for game in games], beside or Beside()
     result = Result(
         environment=environment,
         episodes=len(scores),
@@ -103,6 +133,8 @@ def summary(games: Sequence[Game], *, environment: str, greedy: bool, epsilon: f
         high=None,
         distinct=len({game.trace for game in games}),
         scores=scores,
+        metrics=beside.metrics,
+        failed=beside.failed,
     )
     counted = result.episodes if result.draws_actions else result.distinct
     if counted < LEAST_GAMES or min(scores) == max(scores):
@@ -180,18 +212,18 @@ def play(
     seed: int,
     most_steps: int = MOST_GAME_STEPS,
     keeps_actions: bool = True,
+    beside: Beside | None = None,
 ) -> Iterator[Game]:
     """
-    `episodes` full games, as they end. Each environment plays its share of them.
+    `episodes` full games, as they end, a share in each environment. One that an exception cuts off is played again.
 
     Raises PsRlError when an environment goes on with a game after `most_steps`, which is the limit that it has itself
     wherever it can be given one. Without `keeps_actions` games have none, and memory is the same however long they are.
     """
-    share, patience = shares(episodes, environments.count), _Patience(most_steps)
-    returns = np.zeros(environments.count)
+    share, patience, beside = shares(episodes, environments.count), _Patience(most_steps), beside or Beside()
     actions: list[list[Action]] = [[] for _ in range(environments.count)]
     traces = [xxhash.xxh3_64() for _ in range(environments.count)]
-    player = Player(actor, environments, greedy=greedy, seed=seed)
+    player, returns = Player(actor, environments, greedy=greedy, seed=seed), np.zeros(environments.count)
     while share.any():
         seen, decision = player.grounds[0].numpy(), player.decide()
         for taken, action in zip(actions, decision.actions.tolist() if keeps_actions else (), strict=keeps_actions):
@@ -204,7 +236,7 @@ def play(
         returns += stepped.rewards
         patience.check(np.where(share, player.steps, 0), environments)
         for row in np.flatnonzero(stepped.terminated | stepped.truncated):
-            if share[row]:
+            if share[row] and beside.ended(stepped, int(row)):
                 share[row] -= 1
                 patience.ended(lengths[row])
                 trace = traces[row].hexdigest()
@@ -252,48 +284,3 @@ def add_to(traces: Sequence[xxhash.xxh3_64], *arrays: NDArray[Any]) -> None:
     for array in arrays:
         for trace, row in zip(traces, np.ascontiguousarray(array), strict=True):
             trace.update(row.data if row.ndim else row.tobytes())
-
-
-class Replay:
-    """Games of one environment, played again by their actions, in their order."""
-
-    def __init__(self, environments: Environments, *, seed: int) -> None:
-        """`seed` is that of the one environment."""
-        assert environments.count == 1, "environments are replayed one by one"
-        self.environments = environments
-        environments.reset(seed)
-
-    def steps(self, actions: Sequence[Action]) -> Iterator[tuple[float, bool]]:
-        """Take the actions of one game; the score after each, and whether the game has ended, which is the last."""
-        score, ended = 0.0, False
-        for action in actions:
-            stepped = self.environments.step(self._array(action))
-            score += float(stepped.rewards[0])
-            ended = bool(stepped.terminated[0] or stepped.truncated[0])
-            yield score, ended
-            if ended:
-                return
-
-    def refusal(self, actions: Sequence[Action]) -> str:
-        """A sentence that names the first action that the environment does not have; otherwise ""."""
-        space = self.environments.actions
-        for number, action in enumerate(actions, start=1):
-            if not _is_in(space, action):
-                return f"its action {number} is {action}, which this environment does not have"
-        return ""
-
-    def _array(self, action: Action) -> Actions:
-        return np.array([action], np.float32 if isinstance(self.environments.actions, BoxActions) else np.int64)
-
-
-def _is_in(space: ActionSpace, action: Action) -> bool:
-    match space:
-        case DiscreteActions():
-            return isinstance(action, int) and 0 <= action < space.count
-        case MultiDiscreteActions():
-            if not isinstance(action, list) or len(action) != len(space.counts):
-                return False
-            pairs = zip(action, space.counts, strict=True)
-            return all(isinstance(choice, int) and 0 <= choice < count for choice, count in pairs)
-        case BoxActions():
-            return isinstance(action, list) and len(action) == len(space.low)

@@ -6,12 +6,13 @@ protection against forgery, but a forger has to find actions that reach the scor
 stand in the file, so that a receipt is sound whatever settings later versions add.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
+import numpy as np
 import xxhash
 
 from ps_common.errors import CheckpointError, ReceiptError
@@ -25,7 +26,8 @@ from ps_common.settings.run_settings import run_for_peers, shown_run
 from ps_common.settings.run_spec import Environment, RunSpec
 from rl_agent.environments.interface import Environments
 from rl_agent.environments.make import closing, make_environments
-from rl_eval.games import MOST_ENVIRONMENTS, Baseline, Game, Replay, Result, shares
+from rl_agent.environments.spaces import Actions, ActionSpace, BoxActions, DiscreteActions, MultiDiscreteActions
+from rl_eval.games import MOST_ENVIRONMENTS, Action, Baseline, Game, Result, shares
 from rl_eval.scores import measure_baselines
 from rl_eval.settings import MOST_EPISODES, MOST_SEED
 
@@ -157,7 +159,7 @@ def _other_baseline(receipt: Receipt) -> str:
     return f"the baseline {next(iter(measured))}: is missing" if measured else ""
 
 
-def _difference(game: Game, replay: Replay) -> str:
+def _difference(game: Game, replay: "Replay") -> str:
     """Play the game again; a sentence if it differs from what is written, otherwise ""."""
     if refusal := replay.refusal(game.actions):
         return refusal
@@ -209,3 +211,48 @@ def checksums(content: dict[str, Any]) -> dict[str, str]:
     parts = {name: part for name, part in content.items() if name not in ("games", "checksums")}
     parts |= {f"game {number}": game for number, game in enumerate(content["games"], start=1)}
     return {name: xxhash.xxh3_64_hexdigest(msgspec.json.encode(part)) for name, part in parts.items()}
+
+
+class Replay:
+    """Games of one environment, played again by their actions, in their order."""
+
+    def __init__(self, environments: Environments, *, seed: int) -> None:
+        """`seed` is that of the one environment."""
+        assert environments.count == 1, "environments are replayed one by one"
+        self.environments = environments
+        environments.reset(seed)
+
+    def steps(self, actions: Sequence[Action]) -> Iterator[tuple[float, bool]]:
+        """Take the actions of one game; the score after each, and whether the game has ended, which is the last."""
+        score, ended = 0.0, False
+        for action in actions:
+            stepped = self.environments.step(self._array(action))
+            score += float(stepped.rewards[0])
+            ended = bool(stepped.terminated[0] or stepped.truncated[0])
+            yield score, ended
+            if ended:
+                return
+
+    def refusal(self, actions: Sequence[Action]) -> str:
+        """A sentence that names the first action that the environment does not have; otherwise ""."""
+        space = self.environments.actions
+        for number, action in enumerate(actions, start=1):
+            if not _is_in(space, action):
+                return f"its action {number} is {action}, which this environment does not have"
+        return ""
+
+    def _array(self, action: Action) -> Actions:
+        return np.array([action], np.float32 if isinstance(self.environments.actions, BoxActions) else np.int64)
+
+
+def _is_in(space: ActionSpace, action: Action) -> bool:
+    match space:
+        case DiscreteActions():
+            return isinstance(action, int) and 0 <= action < space.count
+        case MultiDiscreteActions():
+            if not isinstance(action, list) or len(action) != len(space.counts):
+                return False
+            pairs = zip(action, space.counts, strict=True)
+            return all(isinstance(choice, int) and 0 <= choice < count for choice, count in pairs)
+        case BoxActions():
+            return isinstance(action, list) and len(action) == len(space.low)

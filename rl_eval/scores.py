@@ -107,6 +107,11 @@ def print_result(result: Result) -> None:
         f"{result.environment}: mean {result.mean:.2f}{_interval(result)}, std {result.std:.2f}, "
         f"of {result.episodes} full games, {actions_of(result)}{copies_in(result)}"
     )
+    for name, value in result.metrics.items():
+        print(f"  {name}: mean {value:.2f}")
+    if result.failed:
+        times = "a game" if result.failed == 1 else f"{result.failed} games"
+        print(f"  {times} of an environment that raised an exception did not count, and another was played for each")
     if not result.baselines:
         return
     table = Table("", "mean", "95 %", "games", "distinct", box=SIMPLE_HEAD, pad_edge=False)

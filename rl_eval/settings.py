@@ -24,10 +24,12 @@ MOST_SEED = 10**9  # as in training; seed plus environment number must fit into 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationSettings(CurveFlags):
     """
-    Play full games with trained weights and print their true scores. Give --checkpoint, --server or --verify.
+    Play full games with trained weights and print their true scores. Give --checkpoint, --server, --follow
+    or --verify.
 
       rl-eval --checkpoint RUN_DIR                               the score of a run's best weights
       rl-eval --checkpoint RUN_DIR --episodes 1 --gif game.gif   see it play
+      rl-eval --follow RUN_DIR                               its score again and again, while it trains
       rl-eval --checkpoint RUN_DIR --receipt receipt.json        a proof, for rl-eval --verify receipt.json
 
     The flags that matter first:
@@ -48,6 +50,9 @@ class EvaluationSettings(CurveFlags):
     one if there is no sound best"""
     server: str | None = None
     """HOST:PORT of a running ps-server"""
+    follow: str | None = None
+    """a run folder, or HOST:PORT of its server: play the games with each new checkpoint until the run is over, and
+    report each score to the server, whose page and records show it"""
     verify: Path | None = None
     """a receipt: replay its actions without any weights; the exit status is 1 unless each score comes out again"""
     imports: Annotated[tuple[str, ...], arg(name="import")] = ()
@@ -90,10 +95,16 @@ class EvaluationSettings(CurveFlags):
 
     def __post_init__(self) -> None:
         check_numbers(self)
-        given = [source for source in (self.checkpoint, self.server, self.verify) if source is not None]
-        if len(given) != 1:
-            raise SettingsError("give one of --checkpoint PATH, --server HOST:PORT and --verify RECEIPT")
+        sources = (self.checkpoint, self.server, self.follow, self.verify)
+        if len([source for source in sources if source is not None]) != 1:
+            raise SettingsError(
+                "give one of --checkpoint PATH, --server HOST:PORT, --follow RUN_DIR and --verify RECEIPT"
+            )
         of_games = any((self.receipt, self.video, self.gif, self.contact_sheet, self.export, self.json))
+        if self.follow is not None and (of_games or self.film is not None or self.baselines):
+            raise SettingsError(
+                "--follow: prints and reports scores alone; leave --baselines and the flags of files out"
+            )
         if self.epsilon is not None and self.greedy:
             raise SettingsError(f"--epsilon {self.epsilon:g}: --greedy has no random actions; leave one of them out")
         if self.baselines and (self.verify is not None or self.film is not None):

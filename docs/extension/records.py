@@ -9,7 +9,7 @@ import msgspec
 from docs.extension.attributes import attributes_of, default_in_words, in_words, plain, table
 from ps_common.protocol import messages as protocol
 from ps_common.protocol.status import StandbyStatus, WorkerStatus
-from ps_common.run_folder.run_rows import EpisodeRow, EventRow, MetricsRow
+from ps_common.run_folder.run_rows import EpisodeRow, EvaluationRow, EventRow, MetricsRow
 from ps_web.prometheus import COUNTERS, GAUGES, STALENESS
 
 FIELDS = ("field", "type", "default", "meaning")
@@ -18,6 +18,7 @@ FILES: dict[str, tuple[type, ...]] = {
     "metrics.jsonl": (MetricsRow, StandbyStatus),
     "workers.jsonl": (WorkerStatus,),
     "episodes.jsonl": (EpisodeRow,),
+    "evaluations.jsonl": (EvaluationRow,),
     "events.jsonl": (EventRow,),
 }
 LEFT_OUT = {MetricsRow: {"workers", "adjustments", "shard"}}

@@ -216,7 +216,8 @@ class Saving:
         self._schedule, self._soundness = schedule, soundness
         self._replication = replication
         self._refusals = refusals
-        self._best_before: float | None = None  # mean return of the best checkpoint before the newest was begun
+        # The mean return of the best checkpoint, and the candidate with its T, before the newest was begun.
+        self._before: tuple[float | None, int, int] = (None, 0, 0)
         self._unsound = 0  # the newest version that could not be saved
 
     def tick(self, run: TrainingRun, *, now: float) -> list[Effect]:
@@ -225,7 +226,8 @@ class Saving:
             return []
         if self._schedule.stalls(now=now):
             return self._failure_replies(STALLED, self._schedule.stalled())
-        best, milestone = run.progress.is_better_than_saved, self._milestone(run) is not None
+        best = run.progress.is_better_than_saved
+        milestone = self._milestone(run) is not None or run.progress.is_candidate_due
         is_due = self._schedule.is_due(run.store.version, best=best, milestone=milestone, now=now)
         return self.begin(run, now=now) if is_due else []
 
@@ -244,17 +246,20 @@ class Saving:
             return []
         if not run.store.is_sound():  # useless checkpoints must not replace sound ones
             return self._not_begun(run.store.version)
-        self._best_before, number = run.progress.best_saved, self._replication.number
-        best, milestone = run.progress.save_as_best(), self._milestone(run)
+        progress, number = run.progress, self._replication.number
+        self._before = progress.best_saved, progress.candidate, progress.candidate_steps
+        best, milestone = progress.save_as_best(), self._milestone(run)
+        candidate = progress.save_as_candidate(run.store.version)
         run.was_followed = bool(self._replication.address)
         record = replace(run.record(now=now), is_last=is_last, is_followed=run.was_followed)
-        content = Content(
+        saved = Content(
             record.version, record.ledger, record.progress.episodes, record.adjustments.version, number, is_last
         )
         self._soundness.checkpoint_begun(run.store.version)
-        self._schedule.started(content, now=now)
-        keep, steps = run.spec.records.keep_checkpoints, run.progress.global_steps
-        return [SaveCheckpoint(run.store.vectors(), record, steps, best=best, keep=keep, milestone=milestone)]
+        self._schedule.started(saved, now=now)
+        content = run.store.vectors(), record, progress.global_steps
+        keep = run.spec.records.keep_checkpoints
+        return [SaveCheckpoint(*content, best=best, keep=keep, milestone=milestone, candidate=candidate)]
 
     def completed(self, run: TrainingRun, path: str) -> list[Effect]:
         """The checkpoint is on disk."""
@@ -266,7 +271,8 @@ class Saving:
 
     def failed(self, run: TrainingRun, reason: str) -> list[Effect]:
         """The checkpoint could not be written. Training goes on; the next one is tried soon."""
-        run.progress.best_saved = self._best_before
+        progress = run.progress
+        progress.best_saved, progress.candidate, progress.candidate_steps = self._before
         return self._failure_replies(reason, self._schedule.failed())
 
     def go_back(self, run: TrainingRun, checkpoint: str, vectors: dict[str, Tensor], record: Record) -> list[Effect]:

@@ -1,5 +1,6 @@
 """
-The requests of people who watch and steer a run: STATUS_REQUEST, SUBSCRIBE, WATCH, ADJUST and CHECKPOINT_REQUEST; and
+The requests of people who watch and steer a run: STATUS_REQUEST, SUBSCRIBE, WATCH, ADJUST and CHECKPOINT_REQUEST; of
+those who evaluate it: EVALUATION; and
 RUN_REQUEST, by which workers and other shards learn what was adjusted; and those of a standby.
 
 An adjustment is in the next checkpoint, at the standby, and in the log. ps_server/state/adjustments.py has the settings
@@ -15,6 +16,8 @@ from ps_common.protocol.messages import (
     Adjust,
     Adjusted,
     CheckpointRequest,
+    Evaluated,
+    Evaluation,
     Follow,
     Followed,
     Promote,
@@ -35,7 +38,7 @@ from ps_server.machine.status_report import SharedStatus, status_reply
 from ps_server.machine.subscriptions import Subscriptions, Watchers
 from ps_server.replication.first_shard import FirstShard, run_reply
 from ps_server.replication.replication import Replication
-from ps_server.state.effects import Effect, LogLine, PeerId, Send
+from ps_server.state.effects import Effect, KeepCandidate, LogLine, PeerId, Send
 from ps_server.state.guards import Denied
 from ps_server.state.training_run import TrainingRun
 
@@ -44,7 +47,7 @@ MOST_LIMITED = 10_000  # connections
 KEY_DIGITS = 8  # the history shows so many digits of an admin's key
 
 
-OperatorRequest = StatusRequest | RunRequest | Subscribe | Watch | Adjust | CheckpointRequest | Promote
+OperatorRequest = StatusRequest | RunRequest | Subscribe | Watch | Adjust | Evaluation | CheckpointRequest | Promote
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,8 @@ class OperatorRequests:
                 return self.watchers.watch(peer, message, self.membership.living(worker_id), now=now)
             case Adjust():
                 return self._adjust(run, peer, message, key=key, now=now)
+            case Evaluation():
+                return self._evaluate(run, peer, message, now=now)
             case CheckpointRequest():
                 return self.saving.ask(run, peer, message.request, now=now)
             case Promote(request=request):
@@ -100,6 +105,25 @@ class OperatorRequests:
             return effects
         effects += [LogLine(_sentence(one), kind="adjustment") for one in adjustments]
         return effects + self._changed(run, Adjusted(request=0, adjustments=adjustments), now=now)
+
+    def _evaluate(self, run: TrainingRun | None, peer: PeerId, evaluation: Evaluation, *, now: float) -> list[Effect]:
+        """Count an evaluation, or raise Denied."""
+        assert run is not None, "it is legal once there are weights"
+        if not run.lineage.is_of(evaluation.run_id) or evaluation.version > run.weights.version:
+            what = f"version {evaluation.version} of run {evaluation.run_id}"
+            raise Denied(
+                "other_run", f"this server has run {run.lineage.run_id}, and no {what} came before its weights"
+            )
+        record = run.count_evaluation(evaluation, now=now)
+        best = record is not None and record.best
+        reply = Send(peer, Evaluated(request=evaluation.request, counted=record is not None, best=best))
+        if record is None:
+            return [reply]
+        kept: list[Effect] = [KeepCandidate()] if best else []
+        games = "a game" if evaluation.games == 1 else f"{evaluation.games} games"
+        line = f"step {evaluation.global_steps}: mean return {evaluation.mean_return:.2f} in {games} of evaluation"
+        line += ", the best so far" if best else ""
+        return [reply, record, *kept, LogLine(line), *self.replication.forward("", evaluation, now=now)]
 
     def reply_to_standby(
         self, run: TrainingRun, peer: PeerId, message: Follow | Followed, *, now: float

@@ -30,7 +30,14 @@ _SEEDING: set[type[ToServer]] = {
 # because two workers may both try to seed: the later one learns that its weights were not needed.
 ACCEPTS: dict[Phase, set[type[ToServer]]] = {
     Phase.EMPTY: _SEEDING,
-    Phase.SERVING: {messages.Push, messages.CreditRequest, messages.Promote, *_SEEDING, *_FOLLOWING},
+    Phase.SERVING: {
+        messages.Push,
+        messages.CreditRequest,
+        messages.Promote,
+        messages.Evaluation,
+        *_SEEDING,
+        *_FOLLOWING,
+    },
     Phase.DRAINING: _ALWAYS,
     Phase.HANDING_OVER: {messages.Pull, messages.Fence, messages.Followed, messages.StatusRequest},
     Phase.FENCED: {messages.StatusRequest},
@@ -39,6 +46,7 @@ ACCEPTS: dict[Phase, set[type[ToServer]]] = {
 # Requests that need no HELLO: those of admins, standbys and other shards, reading the weights, and GOODBYE.
 FROM_ANYBODY: set[type[ToServer]] = {
     messages.Hello, messages.Pull, messages.RunRequest, messages.Goodbye, messages.Adjust, messages.Promote,
+    messages.Evaluation,
     *_ADMIN, *_STANDBY
 }  # fmt: skip
 

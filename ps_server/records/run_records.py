@@ -15,17 +15,18 @@ from pathlib import Path
 from ps_common.program.output import WriterThread
 from ps_common.protocol.status import Status
 from ps_common.run_folder.endpoint_file import remove_endpoint, write_endpoint
-from ps_common.run_folder.paths import ENDPOINT, EVENTS, TENSORBOARD, write_whole
-from ps_common.run_folder.run_rows import EventRow
+from ps_common.run_folder.paths import ENDPOINT, EVALUATIONS, EVENTS, TENSORBOARD, write_whole
+from ps_common.run_folder.run_rows import EvaluationRow, EventRow
 from ps_common.settings.run_files import SETTINGS
 from ps_common.settings.run_spec import RunSpec
-from ps_server.records.bounded_file import BoundedLinesFile, newest_events
+from ps_server.records.bounded_file import BoundedLinesFile, evenly_in_time, newest_events
 from ps_server.records.history import EpisodesFile, MetricsFiles
 from ps_server.records.tensorboard import Summaries
-from ps_server.state.effects import RecordEvent, RecordReport
+from ps_server.state.effects import Recorded, RecordEvaluation, RecordEvent, RecordReport
 
 MOST_WAITING = 100_000  # games and rows in the queue: ten to thirty MiB
-EVENTS_BYTES = 2**23  # the bound of events.jsonl: forty thousand lines
+EVENTS_BYTES = 2**23  # the bound of events.jsonl, and of evaluations.jsonl: forty thousand lines
+OF_EVALUATIONS = ("global_steps", "minutes", "version", "games", "mean_return", "low", "high", "metrics")
 CLOSE_SECONDS = 5.0  # for the queue when the server exits
 
 log = logging.getLogger("ps-server")
@@ -54,8 +55,11 @@ class RunRecords:
             size=1 + len(status.workers),
         )
 
-    def add(self, record: RecordReport | RecordEvent) -> None:
-        """A report of a worker, or an event of the run."""
+    def add(self, record: Recorded) -> None:
+        """A report of a worker, an evaluation, or an event of the run."""
+        if isinstance(record, RecordEvaluation):
+            self._do(partial(self._files.add_evaluation, record, time.time()))
+            return
         if isinstance(record, RecordEvent):
             self._do(partial(self._files.add_event, record, time.time()))
             return
@@ -96,6 +100,7 @@ class _RecordFiles:
         self.metrics = MetricsFiles(folder)
         self._episodes = EpisodesFile(folder)
         self._events = BoundedLinesFile(folder / EVENTS, most_bytes=EVENTS_BYTES, thin=newest_events)
+        self._evaluations = BoundedLinesFile(folder / EVALUATIONS, most_bytes=EVENTS_BYTES, thin=evenly_in_time)
         self.lacks_settings = False  # the disk has refused them
         self._spec: RunSpec | None = None
         self._summaries: Summaries | None = None
@@ -106,6 +111,13 @@ class _RecordFiles:
         self._episodes.add(report)
         if self._summaries is not None:
             self._summaries.add(report)
+
+    def add_evaluation(self, record: RecordEvaluation, time_of_day: float) -> None:
+        given = {name: getattr(record.evaluation, name) for name in OF_EVALUATIONS}
+        row = EvaluationRow(time=time_of_day, episodes=record.episodes, best=record.best, **given)
+        self._evaluations.add([row])
+        if self._summaries is not None:
+            self._summaries.add_evaluation(row)
 
     def add_event(self, record: RecordEvent, time_of_day: float) -> None:
         self._events.add([EventRow.of(record.event, epoch=record.epoch, time=time_of_day)])
@@ -138,6 +150,7 @@ class _RecordFiles:
         self.metrics.close(status, time_of_day=time_of_day)
         self._episodes.close()
         self._events.close()
+        self._evaluations.close()
         if self._summaries is not None:
             self._summaries.close()
         remove_endpoint(self._folder / ENDPOINT, self._endpoint)

@@ -24,6 +24,7 @@ from tensorboardX.record_writer import masked_crc32c
 from tensorboardX.summary import make_histogram
 
 from ps_common.run_folder.paths import GAME_GIFS, GIFS, TENSORBOARD
+from ps_common.run_folder.run_rows import EvaluationRow
 from ps_common.settings.regular_file import content_of, made_folder, opened_to_write
 from ps_common.settings.run_spec import RunSpec
 from ps_server.records.bounded_file import AppendedFile
@@ -261,14 +262,14 @@ class Summaries:
 
     def __init__(self, folder: Path, spec: RunSpec, *, global_steps: int | None = None) -> None:
         """`global_steps`: the T that the run goes on from, if that is known. Raises OSError."""
-        self._points = SummaryPoints(
-            STYLES[spec.records.summaries],
-            every_updates=spec.records.summary_every_updates,
-            frames_per_step=spec.environment.frames_per_step,
-        )
+        style = STYLES[spec.records.summaries]
+        self._returns = style.names["episode_return"]
+        every, frames = spec.records.summary_every_updates, spec.environment.frames_per_step
+        self._points = SummaryPoints(style, every_updates=every, frames_per_step=frames)
         self._histograms = SummaryHistograms()
         self._gifs = GameGifs(folder) if spec.records.gif_every_episodes else None
-        self._file = EventFile(folder)
+        self._folder, self._file = folder, EventFile(folder)
+        self._evaluations: EventFile | None = None  # beside the other, as a curve of its own in the same charts
         if global_steps is not None:
             self._file.begin_session(global_steps + 1)
         self._global_steps = 0  # at the last report
@@ -279,11 +280,20 @@ class Summaries:
         gifs = self._gifs.due(minutes=report.minutes) if self._gifs is not None and scalars else {}
         self._write(scalars, self._histograms.add(report), gifs)
 
+    def add_evaluation(self, row: EvaluationRow) -> None:
+        """A point at the T of the weights."""
+        point = row.metrics | {self._returns: row.mean_return}
+        with contextlib.suppress(OSError):
+            self._evaluations = self._evaluations or EventFile(self._folder, "evaluation")
+            self._evaluations.add(point.items(), global_steps=row.global_steps)
+
     def close(self) -> None:
         """Add a point of the last reports: a short run may have no other."""
         gifs = self._gifs.rest() if self._gifs is not None else {}
         self._write(self._points.rest(), self._histograms.rest(), gifs)
         self._file.close()
+        if self._evaluations is not None:
+            self._evaluations.close()
 
     def _write(self, *tagged: Mapping[str, Value]) -> None:
         if any(tagged):

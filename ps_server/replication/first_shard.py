@@ -10,7 +10,7 @@ from typing import Any
 
 from ps_common.errors import SettingsError
 from ps_common.protocol.lineage import Lineage, Shard
-from ps_common.protocol.messages import Adjust, Hello, RunReply, RunRequest, RunState, StopRequest, ToServer
+from ps_common.protocol.messages import Adjust, Evaluation, Hello, RunReply, RunRequest, RunState, StopRequest, ToServer
 from ps_common.protocol.names import LONGEST_SENTENCE, as_text
 from ps_common.settings.overrides import contradiction
 from ps_common.settings.run_settings import run_for_peers, run_from_dict
@@ -89,7 +89,7 @@ class FirstShard:
         """Raises Denied for what shard 1 alone decides, and for a worker that cannot join here, or not yet."""
         if not self.is_followed:
             return
-        if isinstance(message, Adjust | StopRequest):
+        if isinstance(message, Adjust | StopRequest | Evaluation):
             raise Denied("not_first", f"shard 1 decides that for all shards: send it to {self._address}")
         if not isinstance(message, Hello) or not message.first_shard:
             return

@@ -17,6 +17,7 @@ from math import inf
 from ps_common.protocol.lineage import Lineage
 from ps_common.protocol.messages import (
     Adjusted,
+    Evaluation,
     Follow,
     Followed,
     HandedOver,
@@ -148,7 +149,7 @@ class Replication:
     def forward(
         self,
         worker_id: str,
-        message: Opened | Push | Report | Adjusted | RunReply | HandedOver,
+        message: Opened | Push | Report | Adjusted | Evaluation | RunReply | HandedOver,
         vector: Sequence[Buffer] = (),
         *,
         together: bool = False,

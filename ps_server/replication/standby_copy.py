@@ -20,6 +20,7 @@ from ps_common.errors import CheckpointError
 from ps_common.protocol.lineage import Lineage
 from ps_common.protocol.messages import (
     Adjusted,
+    Evaluation,
     Fence,
     Leading,
     Opened,
@@ -208,6 +209,9 @@ class Repetition:
                 run.join(worker, message)
             case Adjusted():
                 run.repeat_adjustments(message.adjustments)
+            case Evaluation():
+                record_of_it = run.count_evaluation(message, now=now)
+                return [] if record_of_it is None else [record_of_it]
             case RunReply(state=RunState() as state):
                 run.take_over(message, state, now=now)
             case Report():
@@ -230,7 +234,7 @@ def take_over(run: TrainingRun, lineage: Lineage, primary: str) -> None:
     """The copy becomes the run that is served. The primary's checkpoints are not on this disk."""
     run.lineage, run.primary, run.standby = lineage, primary, ""
     run.ledger.forget_durable()
-    run.progress.best_saved = None
+    run.progress.best_saved = run.progress.saved_evaluation = None
 
 
 def fence_of(lineage: Lineage, *, request: int, address: str) -> Fence:

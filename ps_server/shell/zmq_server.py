@@ -33,7 +33,7 @@ from ps_server.shell.send_queue import SendQueue
 from ps_server.shell.server_sockets import OtherServers, router_socket
 from ps_server.standby.standby import Standby
 from ps_server.state import effects
-from ps_server.state.effects import Effect, PeerId, RecordEvent, RecordReport, Send
+from ps_server.state.effects import Effect, PeerId, Recorded, RecordEvaluation, RecordEvent, RecordReport, Send
 from ps_server.storage.arbiter import Arbiter
 from ps_server.storage.checkpoint_writer import CheckpointWriter, Written
 
@@ -86,7 +86,7 @@ class ZmqServer:
         self._segments, self._lines = MappedSegments(), LogLines()
         self._replies = SendQueue(self._socket, place=self._segments.write_reply, renewed=self._renewed)
         self._exit, self._check_due, self.broken = False, 0.0, ""  # `broken`: what is wrong with the machine's state
-        self._on_record: Callable[[RecordReport | RecordEvent], None] | None = None
+        self._on_record: Callable[[Recorded], None] | None = None
         self._poller = zmq.Poller()
         self._poller.register(self._socket, zmq.POLLIN)
         self._others = OtherServers(self._context, self._poller, access_control.server_keys if access_control else None)
@@ -102,7 +102,7 @@ class ZmqServer:
         *,
         leaving: Callable[[], bool],
         on_tick: Callable[[Status], None],
-        on_record: Callable[[RecordReport | RecordEvent], None],
+        on_record: Callable[[Recorded], None],
     ) -> None:
         """Serve until the run ends or `leaving`. `on_tick` gets each status, `on_record` reports and events."""
         self._on_record = on_record
@@ -248,7 +248,9 @@ class ZmqServer:
                     self.arbiter.do(effect)
                 case effects.Recall():
                     self._do(self._recall())
-                case RecordReport() | RecordEvent() if self._on_record is not None:
+                case effects.KeepCandidate():
+                    self._writer.keep_candidate()
+                case RecordReport() | RecordEvent() | RecordEvaluation() if self._on_record is not None:
                     self._on_record(effect)
                 case effects.LogLine():
                     self._lines.add(effect, now=self._clock.now())

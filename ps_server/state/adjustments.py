@@ -126,7 +126,7 @@ def _check_not_passed(setting: str, after: AdjustedValue, progress: Progress, *,
     reached: dict[str, float | None] = {
         adjustable.MAX_STEPS: progress.global_steps,
         adjustable.MAX_MINUTES: progress.minutes(now=now),
-        adjustable.UNTIL_RETURN: progress.mean_return if progress.best_mean is None else progress.best_mean,
+        adjustable.UNTIL_RETURN: progress.reached,
     }
     behind = reached.get(setting)
     is_limit = after is not None and (after != 0 or setting == adjustable.UNTIL_RETURN)

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 from torch import Tensor
 
-from ps_common.protocol.messages import Episode, Event, ToServer, ToWorker
+from ps_common.protocol.messages import Episode, Evaluation, Event, ToServer, ToWorker
 from ps_common.protocol.record import Record
 from ps_common.protocol.wire import Buffer
 from ps_server.state.weight_store import Snapshot
@@ -41,6 +41,12 @@ class SaveCheckpoint:
     best: bool  # its mean return is the best so far: keep it when older ones are deleted
     keep: int  # how many of the newest are kept
     milestone: int | None = None  # episodes so far, if the run's settings ask to keep this one
+    candidate: bool = False  # it is to be evaluated: keep it until another one is
+
+
+@dataclass(frozen=True)
+class KeepCandidate:
+    """The newest checkpoint that was to be evaluated is the best so far: keep it when older ones are deleted."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +67,15 @@ class RecordReport:
     episodes: tuple[Episode, ...]
     meters: dict[str, float]
     staleness: tuple[int, ...]  # one for each update since the previous report of any worker, the newest of many
+
+
+@dataclass(frozen=True)
+class RecordEvaluation:
+    """An evaluation was counted: record it in the run folder."""
+
+    evaluation: Evaluation
+    episodes: int  # of the run, when it came
+    best: bool  # its weights are kept as the best checkpoint
 
 
 @dataclass(frozen=True)
@@ -112,7 +127,8 @@ class DropClaim:
     """Give back what the arbiter has granted."""
 
 
+Recorded = RecordReport | RecordEvent | RecordEvaluation
 Effect = (
-    SendToServer | Send | SaveCheckpoint | Recall | RecordReport | LogLine | RecordEvent | Exit
+    SendToServer | Send | SaveCheckpoint | KeepCandidate | Recall | LogLine | Recorded | Exit
     | ClaimRun | DropClaim
 )  # fmt: skip

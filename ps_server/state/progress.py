@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 
 from ps_common.meters import Rate, RollingMean
-from ps_common.protocol.messages import Episode
+from ps_common.protocol.messages import Episode, Evaluation
 from ps_common.protocol.names import MOST, MOST_NUMBER
 from ps_common.protocol.record import EPISODES_IN_MEAN, ProgressRecord
 from ps_common.protocol.status import STALENESS_BOUNDS
@@ -18,7 +18,10 @@ OF_EVERY_WORKER = {
 }  # fmt: skip
 MOST_STALENESS = 256  # values between two reports
 # What a checkpoint keeps as it is; it keeps returns, counts of staleness and minutes, too.
-KEPT = ("global_steps", "updates", "episodes", "best_mean", "best_saved", "staleness_sum", "minutes_to_target")
+KEPT = (
+    "global_steps", "updates", "episodes", "best_mean", "best_saved", "staleness_sum", "minutes_to_target",
+    "evaluated", "evaluation", "best_evaluation", "saved_evaluation",
+)  # fmt: skip
 
 
 class Progress:
@@ -30,7 +33,18 @@ class Progress:
     Invariant: `global_steps` grows by exactly the steps of each applied push, once.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, evaluate_every: int = 0, has_candidates: bool = False) -> None:
+        """
+        `evaluate_every`: steps between two evaluations, which judge the run; 0: games of training do. `has_candidates`:
+        whether checkpoints are written to be evaluated, which cannot be those of a shard alone.
+        """
+        self.evaluate_every, self.has_candidates = evaluate_every, has_candidates
+        self.evaluated = 0  # version of the weights of the newest evaluation
+        self.evaluation: float | None = None  # its mean return
+        self.best_evaluation: float | None = None
+        self.saved_evaluation: float | None = None  # that of the checkpoint that is kept as best
+        self.candidate = 0  # version of the newest checkpoint that this server has written to be evaluated
+        self.candidate_steps = 0  # its T
         self.global_steps = 0
         self.updates = 0
         self.episodes = 0
@@ -74,10 +88,41 @@ class Progress:
 
     def judge(self, budget: Budget, *, now: float) -> None:
         """Remember the minute in which the target is first reached."""
-        if budget.until_return is None or self.best_mean is None or self.minutes_to_target is not None:
+        best = self.judged
+        if budget.until_return is None or best is None or self.minutes_to_target is not None:
             return
-        if self.best_mean >= budget.until_return:
+        if best >= budget.until_return:
             self.minutes_to_target = self.minutes(now=now)
+
+    def count_evaluation(self, evaluation: Evaluation, budget: Budget, *, now: float) -> None:
+        """Count an evaluation of newer weights than any before."""
+        mean = evaluation.mean_return
+        self.evaluated, self.evaluation = evaluation.version, mean
+        self.best_evaluation = mean if self.best_evaluation is None else max(self.best_evaluation, mean)
+        self.judge(budget, now=now)
+
+    def save_as_candidate(self, version: int) -> bool:
+        """Whether a checkpoint made now is to be evaluated; if so, no other one is before this one was."""
+        if not self.is_candidate_due:
+            return False
+        self.candidate, self.candidate_steps = version, self.global_steps
+        return True
+
+    @property
+    def is_candidate_due(self) -> bool:
+        """Whether T has passed another multiple of the interval, and the candidate before was evaluated."""
+        if not self.has_candidates or self.candidate > self.evaluated:
+            return False
+        return self.global_steps // self.evaluate_every > self.candidate_steps // self.evaluate_every
+
+    def save_candidate(self) -> bool:
+        """Whether the candidate, which was evaluated now, is the best; if so, it counts as the best from now on."""
+        if self.evaluation is None or self.evaluated != self.candidate:
+            return False
+        if self.saved_evaluation is not None and self.evaluation < self.saved_evaluation:
+            return False
+        self.saved_evaluation = self.evaluation
+        return True
 
     def target_changed(self, budget: Budget, *, now: float) -> None:
         """The target is another from now on; the games so far may have reached it."""
@@ -105,19 +150,29 @@ class Progress:
         self._minutes_before = minutes
 
     @property
+    def judged(self) -> float | None:
+        """What is compared with the target: the highest mean of an evaluation, or of a whole 100 games of training."""
+        return self.best_evaluation if self.evaluate_every else self.best_mean
+
+    @property
+    def reached(self) -> float | None:
+        """What a target has to be above: the same, and before the first whole 100 games their mean so far."""
+        return self.mean_return if self.judged is None and not self.evaluate_every else self.judged
+
+    @property
     def mean_return(self) -> float | None:
         """Mean of the last 100 full games, of fewer at the beginning; None before the first."""
         return self._mean() if self._returns else None
 
     @property
     def is_better_than_saved(self) -> bool:
-        """Whether the mean over a whole 100 games is above that of the best checkpoint."""
-        mean = self._whole_mean()
+        """Whether the mean over a whole 100 games is above that of the best checkpoint, and decides about it."""
+        mean = None if self.has_candidates else self._whole_mean()
         return mean is not None and (self.best_saved is None or mean > self.best_saved)
 
     def save_as_best(self) -> bool:
         """Whether a checkpoint made now is at least as good as the best; if so, it counts as the best from now on."""
-        mean = self._whole_mean()
+        mean = None if self.has_candidates else self._whole_mean()
         if mean is None or (self.best_saved is not None and mean < self.best_saved):
             return False
         self.best_saved = mean
@@ -130,7 +185,8 @@ class Progress:
         if budget.max_episodes and self.episodes >= budget.max_episodes:
             return f"max_episodes {budget.max_episodes} reached"
         if self.minutes_to_target is not None:
-            return f"mean return of the last {EPISODES_IN_MEAN} episodes reached {budget.until_return:g}"
+            of_what = "an evaluation" if self.evaluate_every else f"the last {EPISODES_IN_MEAN} episodes"
+            return f"mean return of {of_what} reached {budget.until_return:g}"
         if budget.max_minutes and self.minutes(now=now) >= budget.max_minutes:
             return f"max_minutes {budget.max_minutes:g} reached"
         return ""

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ps_common.errors import CheckpointError
 from ps_common.protocol.lineage import Lineage, Shard
-from ps_common.protocol.messages import Code, Opened, Push, Report, RunReply, RunState, Settlement, Verdict
+from ps_common.protocol.messages import Code, Evaluation, Opened, Push, Report, RunReply, RunState, Settlement, Verdict
 from ps_common.protocol.names import MOST, module_of
 from ps_common.protocol.record import WEIGHTS, Account, Record
 from ps_common.protocol.status import Adjustment
@@ -23,7 +23,7 @@ from ps_common.release import release
 from ps_common.settings.run_settings import run_for_peers, run_from_dict
 from ps_common.settings.run_spec import ActionValuesSettings, CustomAlgorithmSettings, RunSpec
 from ps_server.state.adjustments import NO_ADJUSTMENTS, adjustments_for, applied
-from ps_server.state.effects import RecordReport
+from ps_server.state.effects import RecordEvaluation, RecordReport
 from ps_server.state.guards import Denied, check_steps, gradient_of
 from ps_server.state.ledger import Ledger
 from ps_server.state.optimizers import Optimizer, mean
@@ -62,7 +62,9 @@ class TrainingRun:
         self.spec, self.lineage = spec, lineage
         # The run id of shard 1: which shards belong together. The others learn it from shard 1.
         self.first_shard = lineage.run_id if lineage.shard.number == 1 else ""
-        self.ledger, self.progress = Ledger(PUSH_WINDOW), Progress()
+        every = spec.records.evaluate_every
+        self.ledger = Ledger(PUSH_WINDOW)
+        self.progress = Progress(evaluate_every=every, has_candidates=every > 0 and lineage.shard.of == 1)
         self.first_reporter, self._meters = FirstReporter(), MeterNames()
         self.adjustments = NO_ADJUSTMENTS
         self.store: WeightStore | None = None
@@ -241,6 +243,13 @@ class TrainingRun:
             meters=self._meters.known(report.meters),
             staleness=self.progress.take_staleness(),
         )
+
+    def count_evaluation(self, evaluation: Evaluation, *, now: float) -> RecordEvaluation | None:
+        """Count an evaluation. What to record of it; None when these weights, or newer ones, have one already."""
+        if evaluation.version <= self.progress.evaluated:
+            return None
+        self.progress.count_evaluation(evaluation, self.spec.budget, now=now)
+        return RecordEvaluation(evaluation, self.progress.episodes, best=self.progress.save_candidate())
 
     def adjust(
         self, settings: Mapping[str, Any], *, by: str, checkpoint_seconds: float, now: float

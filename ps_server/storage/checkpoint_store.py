@@ -83,6 +83,11 @@ class CheckpointStore:
         self._remove_older(objects, keep=keep)
         return f"{self.url}/{stored.name}"
 
+    def put_best(self, path: Path) -> None:
+        """Upload the best checkpoint of the life that was claimed. Raises StoreError."""
+        assert self._claimed is not None, "an older checkpoint is there"
+        self._store.upload(path, Stored(self._claimed.life, BEST).name)
+
     def fetch_newest(self, folder: Path, *, is_ours: bool) -> None:
         """
         Bring the newest sound checkpoint into a folder, and move aside what is newer there.

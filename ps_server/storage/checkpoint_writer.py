@@ -21,13 +21,13 @@ from pathlib import Path
 
 from torch import Tensor
 
-from ps_common.errors import CheckpointError, DamagedCheckpoint, Replaced
+from ps_common.errors import CheckpointError, DamagedCheckpoint, Replaced, StoreError
 from ps_common.program.output import WriterThread
 from ps_common.protocol.lineage import Lineage
 from ps_common.protocol.record import Record, RecordWriter
 from ps_common.run_folder.checkpoint_file import read_checkpoint, remove_unfinished, write_checkpoint
 from ps_common.run_folder.checkpoint_folder import older_than
-from ps_common.run_folder.paths import BEST, MILESTONES, NEWEST, WRITING, checkpoint_name, milestone_name
+from ps_common.run_folder.paths import BEST, CANDIDATE, MILESTONES, NEWEST, WRITING, checkpoint_name, milestone_name
 from ps_common.settings.regular_file import made_folder
 from ps_server.state.effects import SaveCheckpoint
 from ps_server.storage.checkpoint_store import CheckpointStore
@@ -86,6 +86,10 @@ class CheckpointWriter:
         if not self._writer.do(partial(self._write_and_report, path, checkpoint)):
             self.results.put(Written(str(path), error="earlier checkpoints are not written yet"))
 
+    def keep_candidate(self) -> None:
+        """The candidate that was handed over last is the best checkpoint; returns at once."""
+        self._writer.do(self._keep_candidate)
+
     def newest(self) -> tuple[Path, dict[str, Tensor], Record]:
         """The newest sound checkpoint in the folder. Raises CheckpointError."""
         return newest_checkpoint(self._folder, self._folder)
@@ -118,12 +122,23 @@ class CheckpointWriter:
         self._sound.add(path)
         if checkpoint.best:
             _replace_with_link(self._folder / BEST, path)
+        if checkpoint.candidate:
+            _replace_with_link(self._folder / CANDIDATE, path)
         self._remove_older(path, NEWEST, keep=checkpoint.keep)
         if checkpoint.milestone is not None:
             milestone = self._folder / milestone_name(checkpoint.milestone)
             _replace_with_link(milestone, path)
             self._sound.add(milestone)
             self._remove_older(milestone, MILESTONES, keep=checkpoint.keep)
+
+    def _keep_candidate(self) -> None:
+        best = self._folder / BEST
+        try:
+            (self._folder / CANDIDATE).rename(best)
+            if self._store is not None:
+                self._store.put_best(best)
+        except (OSError, StoreError) as error:
+            log.warning("%s: the best checkpoint could not be kept: %s", best, error)
 
     def _remove_older(self, path: Path, kind: str, *, keep: int) -> None:
         """Keep this checkpoint and the newest sound ones before it, `keep` in all. An unreadable one does not count."""

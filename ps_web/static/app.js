@@ -1,8 +1,8 @@
 "use strict";
 // The page: one stream of server-sent events in, charts and tables out. Everything shown comes from `runs`.
 
-const runs = new Map(); // by number: {name, settings, points, episodes, logged, events, status, address, checkpoints}
-const ORDER = { points: "global_steps", episodes: "episode", logged: "global_steps" };
+const runs = new Map(); // by number: {name, settings, points, episodes, evaluations, logged, events, status, address, checkpoints}
+const ORDER = { points: "global_steps", episodes: "episode", evaluations: "global_steps", logged: "global_steps" };
 let chosen = -1, steering = false, drawn = 0, source = null;
 let streamed = []; // ids of the runs that the stream was asked for
 let gone = ""; // why nothing new comes from ps-web; "" while it answers

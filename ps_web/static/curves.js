@@ -1,6 +1,7 @@
 "use strict";
 // The curves of the runs that are shown, in three ranks: returns, learning, plumbing; and what their controls decide.
 
+const EVALUATION = "evaluation/mean_return"; // of games that were played apart from training, in the chart of returns
 const returns = new Chart(by("charts"), { id: "return", title: "Return", unit: "of an episode, sum of its rewards", wide: true });
 const charts = [[LEARNING, "learning"], [PLUMBING, "plumbing"]].flatMap(([specs, place]) => specs.map((spec) => new Chart(by(place), spec)));
 const staleness = new Histogram(by("plumbing"));
@@ -45,8 +46,8 @@ function drawCurves(run, shown) {
 }
 
 function addCustomCharts(shown) { // a number of a custom environment or callback has a slash in its name
-  const known = new Set(charts.map((chart) => chart.spec.key));
-  for (const table of ["points", "logged"]) {
+  const known = new Set([EVALUATION, ...charts.map((chart) => chart.spec.key)]);
+  for (const table of ["points", "evaluations", "logged"]) {
     for (const key of new Set(shown.flatMap((run) => Object.keys(run[table])))) {
       if (key.includes("/") && !known.has(key)) charts.push(new Chart(by("learning"), { id: key, title: key, table, key }));
     }
@@ -63,6 +64,10 @@ function drawReturns(run, shown, frame) {
     ...shown.filter((one) => !banded.has(one)).map((one) => ({
       label: shown.length > 1 ? one.name : "mean of 100", stroke: colour(one.id), width: one === run ? 2.5 : 1.5,
       ...columnOf(one, frame.x, "mean_return_100"),
+    })),
+    ...shown.filter((one) => one.evaluations[EVALUATION]).map((one) => ({
+      label: shown.length > 1 ? `${one.name}: evaluation` : "evaluation", stroke: colour(one.id), width: 1.5, dash: [3, 3],
+      ...columnOf(one, frame.x, EVALUATION, "evaluations"),
     })),
   ];
   for (const group of banded.size ? seeds : []) {

@@ -261,6 +261,12 @@ def games_are_scored(sight: Sight) -> None:
     sight.says(rf"mean [-\d.]+ \(95 % .*of {sight.value('--episodes')} full games, {how} actions")
 
 
+def a_run_is_followed(sight: Sight) -> None:
+    """To the end: that of the page is over, and its newest checkpoint is scored."""
+    games_are_scored(sight)
+    sight.says(r"step [\d,]+: ")
+
+
 def scores_are_written(sight: Sight) -> None:
     games_are_scored(sight)
     assert len(json.loads(sight.path("--json").read_text())["scores"]) == int(sight.value("--episodes"))
@@ -338,6 +344,7 @@ SEEN: Mapping[tuple[str, ...], Callable[[Sight], None]] = {
     ("ps-ctl", "keygen"): keys_are_made,
     ("ps-ctl", "plot"): a_curve_is_drawn,
     ("ps-ctl", "export"): a_policy_is_taken_away,
+    ("rl-eval", "--follow"): a_run_is_followed,
     ("rl-eval", "--verify"): a_receipt_is_verified,
     ("rl-eval", "--json"): scores_are_written,
     ("rl-eval", "--gif"): a_game_is_seen,

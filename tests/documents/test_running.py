@@ -48,6 +48,7 @@ ELSEWHERE = {
     "python -m examples.population": "tests/examples/test_population.py",
     "pip install optuna": "tests/examples/test_sweep.py",
     "node": "tests/examples/test_remote_simulator.py",
+    "rl-cluster --preset cartpole --evaluate-every": "tests/integration/test_evaluation.py",
     "cc": "tests/examples/test_remote_simulator.py",
     "rl-cluster --environment examples.remote_simulator": "tests/examples/test_remote_simulator.py",
 }

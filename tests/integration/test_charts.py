@@ -44,8 +44,14 @@ def write_run(folder: Path, *, slope: float = 1.0, end: str = "") -> Path:
     logged = [
         {"time": row["time"], "global_steps": row["global_steps"], "name": "my/gap", "value": 2.0} for row in rows
     ]
-    for name, lines in (("metrics.jsonl", rows), ("events.jsonl", events), ("logged.jsonl", logged)):
-        (folder / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    numbers = [{"version": k, "games": 5, "mean_return": 2.0 * slope * k} for k in range(1, ROWS + 1)]
+    scores = [
+        {name: row[name] for name in ("time", "global_steps", "minutes", "episodes")} | own
+        for row, own in zip(rows, numbers, strict=True)
+    ]
+    files = {"metrics": rows, "events": events, "logged": logged, "evaluations": scores}
+    for name, lines in files.items():
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return folder
 
 
@@ -66,6 +72,16 @@ def saved(page: Page, name: str) -> Path:
         page.get_by_role("button", name=name, exact=True).click()
     download: Download = found.value
     return Path(download.path())
+
+
+def test_evaluations_are_a_curve_beside_the_returns_of_training(
+    programs: Programs, tmp_path: Path, open_page: Callable[..., Page]
+) -> None:
+    page = open_page(page_of(programs, write_run(tmp_path / "run", slope=2.0)))
+    line = "returns.lines.findIndex((one) => one.label === 'evaluation')"
+    until(page, f"returns.raw && {line} >= 0")
+    assert page.evaluate(f"returns.raw[{line}].filter((y) => y !== null).at(-1)") == 4.0 * ROWS
+    assert page.evaluate("!charts.some((chart) => chart.spec.key === 'evaluation/mean_return')"), "not once more"
 
 
 def test_charts_are_zoomed_smoothed_and_saved_and_a_reload_keeps_the_view(

@@ -22,6 +22,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from ps_common.protocol.messages import Adjust, StatusReply, StatusRequest, StopRequest, Subscribe, ToServer
 from ps_common.protocol.wire import PROTOCOL_TAG, Buffer, to_frames
+from ps_common.run_folder.run_rows import RowsTail
 from ps_common.settings.hidden import HIDDEN
 from ps_common.settings.run_settings import with_settings
 from ps_common.settings.run_spec import RunSpec
@@ -149,14 +150,14 @@ def test_a_stream_is_the_same_packed_or_not_and_much_shorter(folder: Path) -> No
 
 def test_a_long_first_look_at_a_folder_holds_up_nothing_else(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, may_end = threading.Event(), threading.Event()
-    read = WatchedRun._read_files
+    read = RowsTail.read
 
-    def slow_read(run: WatchedRun) -> Any:
+    def slow_read(rows: RowsTail[Any]) -> Any:
         begun.set()
         assert may_end.wait(20), "the page serves others meanwhile"
-        return read(run)
+        return read(rows)
 
-    monkeypatch.setattr(WatchedRun, "_read_files", slow_read)
+    monkeypatch.setattr(RowsTail, "read", slow_read)
 
     async def check(client: TestClient) -> None:  # type: ignore[type-arg]
         opened = asyncio.create_task(streamed_run(client))

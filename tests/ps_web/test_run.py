@@ -13,7 +13,7 @@ from ps_common.errors import PsRlError, SettingsError
 from ps_common.protocol.messages import Event
 from ps_common.protocol.status import STALENESS_BOUNDS, Status
 from ps_common.run_folder.endpoint_file import address_of
-from ps_common.run_folder.run_rows import EventRow, LoggedRow, record_failure
+from ps_common.run_folder.run_rows import EvaluationRow, EventRow, LoggedRow, record_failure
 from ps_rl.run import Run
 from ps_web import run
 from ps_web.history import MOST_EVENTS, newest_events
@@ -67,6 +67,21 @@ def test_curves_that_a_program_has_added_are_columns_over_every_x(folder: Path) 
     (folder / "logged.jsonl").write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in rows))
     assert watched(folder).whole()["logged"] == {
         "global_steps": [100], "minutes": [0.1], "episodes": [7], "logged/gap": [2.0], "my/gap": [3.0],
+    }  # fmt: skip
+
+
+def test_evaluations_are_columns_at_the_steps_of_their_weights(folder: Path) -> None:
+    rows = [
+        EvaluationRow(
+            time=float(k), global_steps=100 * k, minutes=0.1 * k, episodes=7, version=k, games=5, mean_return=2.0 * k,
+            metrics={"true_return": 4.0 * k},
+        )
+        for k in (1, 2)
+    ]  # fmt: skip
+    (folder / "evaluations.jsonl").write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in rows))
+    assert watched(folder).whole()["evaluations"] == {
+        "global_steps": [100, 200], "minutes": [0.1, 0.2], "episodes": [7, 7],
+        "evaluation/mean_return": [2.0, 4.0], "evaluation/true_return": [4.0, 8.0],
     }  # fmt: skip
 
 

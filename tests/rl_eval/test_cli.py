@@ -539,10 +539,10 @@ def test_weights_that_are_missing_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        ({}, "give one of --checkpoint PATH, --server HOST:PORT and --verify RECEIPT"),
+        ({}, "give one of --checkpoint PATH, --server HOST:PORT, --follow RUN_DIR and --verify RECEIPT"),
         (
             {"checkpoint": Path("x"), "server": "a:1"},
-            "give one of --checkpoint PATH, --server HOST:PORT and --verify RECEIPT",
+            "give one of --checkpoint PATH, --server HOST:PORT, --follow RUN_DIR and --verify RECEIPT",
         ),
         ({"server": "a"}, "--server a: must be HOST:PORT"),
         ({"server": "a:1", "episodes": 0}, "--episodes 0: must be 1 to 1000000000"),

@@ -151,6 +151,7 @@ def _facts(status: Status) -> list[Text]:
     return [
         _fact("last 100", _score(status.mean_return_100)),
         _fact("best", _score(status.best_mean_return_100)),
+        *([_fact("evaluation", _score(status.evaluation))] if status.evaluation is not None else []),
         _fact("target", _score(status.until_return)),
         _fact("games", f"{status.episodes:,}"),
         _fact("minutes", f"{status.minutes:.1f}"),
@@ -195,6 +196,7 @@ def _line(status: Status) -> dict[str, str]:
         "episodes": f"{status.episodes:,}",
         "mean return of the last 100": _score(status.mean_return_100),
         "best": _score(status.best_mean_return_100),
+        **({"evaluation": _score(status.evaluation)} if status.evaluation is not None else {}),
         "target": _score(status.until_return),
         "minutes left": _minutes_left(status),
     }

@@ -20,6 +20,7 @@ from ps_common.protocol.names import (
     Count,
     Minutes,
     Name,
+    Number,
     Sentence,
     Sequence,
     Text,
@@ -266,6 +267,25 @@ class Adjust(Request, frozen=True, kw_only=True, tag="ADJUST"):
 
 class CheckpointRequest(Request, frozen=True, kw_only=True, tag="CHECKPOINT_REQUEST"):
     """Write a checkpoint now. Answered by CHECKPOINT_SAVED when it is on disk."""
+
+
+class Evaluation(Request, frozen=True, kw_only=True, tag="EVALUATION"):
+    """
+    Scores of games that were played apart from training, with weights of this run. Answered by EVALUATED or REFUSED.
+
+    It is counted once: not again for the same weights, and not for older ones than those of the newest evaluation.
+    """
+
+    run_id: Text
+    version: Count  # of the weights
+    global_steps: Count  # T of the weights
+    minutes: Minutes  # of training, at that T
+    games: Sequence
+    mean_return: Number  # true, unclipped
+    low: Number | None = None  # the bounds of the mean, with 95 % confidence; None: there are none
+    high: Number | None = None
+    # Means of further numbers of the games, by name.
+    metrics: Annotated[dict[Name, Number], msgspec.Meta(max_length=MOST_METERS)] = {}
 
 
 class StopRequest(Request, frozen=True, kw_only=True, tag="STOP_REQUEST"):
@@ -556,6 +576,13 @@ class Adjusted(Reply, frozen=True, kw_only=True, tag="ADJUSTED"):
     adjustments: tuple[Adjustment, ...]
 
 
+class Evaluated(Reply, frozen=True, kw_only=True, tag="EVALUATED"):
+    """The reply to EVALUATION."""
+
+    counted: bool  # false: these weights, or newer ones, have an evaluation already
+    best: bool  # these weights are kept as the best checkpoint
+
+
 class CheckpointSaved(Reply, frozen=True, kw_only=True, tag="CHECKPOINT_SAVED"):
     """The reply to CHECKPOINT_REQUEST."""
 
@@ -607,16 +634,16 @@ class HandedOver(Struct, frozen=True, kw_only=True, tag="HANDED_OVER"):
 
 class Update(Struct, frozen=True, kw_only=True, tag="UPDATE"):
     """
-    One change of the run: OPENED, a worker's PUSH (with its vector) or REPORT, ADJUSTED, RUN (at a shard that has it
-    from shard 1), or HANDED_OVER.
+    One change of the run: OPENED, a worker's PUSH (with its vector) or REPORT, ADJUSTED, EVALUATION, RUN (at a shard
+    that has it from shard 1), or HANDED_OVER.
 
     Answered by FOLLOWED.
     """
 
     request: Count  # of FOLLOW
     number: Count  # one more with each
-    worker_id: Text  # "" of ADJUSTED, RUN and HANDED_OVER
-    message: Opened | Push | Report | Adjusted | RunReply | HandedOver
+    worker_id: Text  # "" of ADJUSTED, EVALUATION, RUN and HANDED_OVER
+    message: Opened | Push | Report | Adjusted | Evaluation | RunReply | HandedOver
     together: bool = False  # a push that is settled as one with that of the next number
 
 
@@ -634,13 +661,13 @@ class Leading(Struct, frozen=True, kw_only=True, tag="LEADING"):
 
 ToServer = (
     Hello | Seed | Pull | Push | Report | Heartbeat | Frame | CreditRequest | RunRequest | Goodbye
-    | StatusRequest | Subscribe | Watch | Adjust | CheckpointRequest | StopRequest | Promote
+    | StatusRequest | Subscribe | Watch | Adjust | CheckpointRequest | StopRequest | Promote | Evaluation
     | Follow | Followed | Fence
 )  # fmt: skip
 ToWorker = (
     Welcome | Seeded | Settled | Weights | NotModified | Noted | Alive | CreditGrant | RunReply | Farewell | Stop
     | Refused | StatusReply | Subscribed | StatusUpdate | Event | Watching | WatchedFrame | Adjusted | CheckpointSaved
-    | Stopping | Promoted | State | Update | Leading
+    | Evaluated | Stopping | Promoted | State | Update | Leading
 )  # fmt: skip
 Message = ToServer | ToWorker
 

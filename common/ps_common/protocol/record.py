@@ -61,6 +61,10 @@ class ProgressRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     staleness_counts: Annotated[Histogram, msgspec.Meta(min_length=len(STALENESS_BOUNDS) + 1)]
     minutes: Minutes
     minutes_to_target: Minutes | None = None  # when the target was reached
+    evaluated: Count = 0  # version of the weights of the newest evaluation
+    evaluation: float | None = None  # its mean return
+    best_evaluation: float | None = None  # the highest mean return of an evaluation
+    saved_evaluation: float | None = None  # that of the best checkpoint; None: it is the best by another measure
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

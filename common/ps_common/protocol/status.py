@@ -83,6 +83,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     max_episodes: Count = 0  # of the budget; 0: no limit
     max_minutes: Minutes = 0.0
     until_return: Number | None = None  # the target of the budget; None: none
+    evaluate_every: Count = 0  # of the records: where it is not 0, evaluations decide about the target and the best
     ending: Sentence = ""  # why the run is over; "" before
     failed: bool = False  # whether it is over because something in it went wrong
     paused: bool = False  # pushes wait, and minutes do not count
@@ -99,7 +100,9 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     episodes: Count = 0
     mean_return_100: Number | None = None  # of the last 100 full games, or of fewer at first; None before the first
     best_mean_return_100: Number | None = None  # the highest mean of a whole 100
-    minutes_to_target: Number | None = None  # when mean_return_100 first reached the run's until_return
+    minutes_to_target: Number | None = None  # when mean_return_100, or an evaluation, first reached until_return
+    evaluation: Number | None = None  # mean return of the newest evaluation; None before the first
+    best_evaluation: Number | None = None  # the highest mean return of an evaluation
     staleness_mean: Number = 0.0  # over all pushes
     staleness_recent: Number = 0.0
     staleness_counts: Histogram = ()  # the histogram over all pushes, by STALENESS_BOUNDS
@@ -148,7 +151,11 @@ def how_it_ended(status: Status) -> str:
     if status.failed:
         return f"failed {took}: {status.ending}"
     if reached is not None and status.until_return is not None:
-        return f"reached {status.until_return:g} in training {took}, as the mean return of the last 100 games"
+        of_games = "in training {}, as the mean return of the last 100 games"
+        where = "in games of evaluation {}" if status.evaluate_every else of_games
+        return f"reached {status.until_return:g} {where.format(took)}"
+    if status.evaluate_every and status.best_evaluation is not None:
+        return f"over {took} ({status.ending or 'the server ended'}): best evaluation {status.best_evaluation:.2f}"
     best = status.best_mean_return_100
     came_to = "there were no 100 games yet" if best is None else f"the best mean return of 100 games was {best:.2f}"
     target = "" if status.until_return is None else f", the target {status.until_return:g}"

@@ -32,10 +32,12 @@ METRICS = "metrics.jsonl"
 WORKERS = "workers.jsonl"
 EPISODES = "episodes.jsonl"
 EVENTS = "events.jsonl"
+EVALUATIONS = "evaluations.jsonl"
 LOGGED = "logged.jsonl"  # curves that a Python program has added
 TENSORBOARD = "tensorboard"
 CHECKPOINTS = "checkpoints"
 BEST = "best.safetensors"
+CANDIDATE = "candidate.safetensors"  # that is to be evaluated
 NEWEST, MILESTONES = "checkpoint-*.safetensors", "episodes-*.safetensors"  # patterns of the names that are made below
 # The names in full: 12 and 9 digits, or more without a leading zero. A copy under another name is no checkpoint.
 _TWELVE, _NINE = "([0-9]{12}|[1-9][0-9]{12,})", "([0-9]{9}|[1-9][0-9]{9,})"

@@ -18,7 +18,7 @@ from ps_common.protocol.messages import Event
 from ps_common.protocol.names import LONGEST_SENTENCE, Count, Name, Sequence, as_text
 from ps_common.protocol.status import Status
 from ps_common.run_folder.folder_lock import FolderLocks
-from ps_common.run_folder.paths import ENDPOINT, EPISODES, EVENTS, METRICS
+from ps_common.run_folder.paths import ENDPOINT, EPISODES, EVALUATIONS, EVENTS, METRICS
 from ps_common.settings.regular_file import opened, opened_to_write
 
 R = TypeVar("R", bound=msgspec.Struct)
@@ -111,6 +111,42 @@ class EpisodeRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     episode_return: float  # true, unclipped
     length: Annotated[float, msgspec.Meta(ge=0)]  # steps
     games: Sequence = 1
+
+
+class EvaluationRow(msgspec.Struct, frozen=True, kw_only=True):
+    """An evaluation: games that were played apart from training, with the weights of one checkpoint."""
+
+    time: Time
+    global_steps: Count  # T of the weights
+    minutes: float  # of training, at that T
+    episodes: Count  # of training, when the evaluation came
+    version: Count  # of the weights
+    games: Sequence
+    mean_return: float
+    low: float | None = None  # the bounds of the mean, with 95 % confidence
+    high: float | None = None
+    metrics: dict[Name, float] = {}  # means of further numbers of the games
+    best: bool = False  # its weights were the best so far, and kept as such
+
+    def values(self) -> dict[str, float]:
+        """Its numbers as curves by name."""
+        values = {"mean_return": self.mean_return} | self.metrics
+        return {f"evaluation/{name}": value for name, value in values.items()}
+
+    def drawn(self) -> dict[str, float]:
+        """As a row of a table that has a column for each curve."""
+        place = {"global_steps": self.global_steps, "minutes": self.minutes, "episodes": self.episodes}
+        return place | self.values()
+
+
+def read_evaluations(run_folder: Path) -> list[EvaluationRow]:
+    """The evaluations of a run, in order, without those of weights that a resumed run lost. Raises OSError."""
+    rows: list[EvaluationRow] = []
+    for row in rows_in(run_folder / EVALUATIONS, EvaluationRow) if (run_folder / EVALUATIONS).is_file() else ():
+        while rows and rows[-1].version >= row.version:
+            rows.pop()
+        rows.append(row)
+    return rows
 
 
 class LoggedRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -50,6 +50,8 @@ class Trained:
     minutes: float  # of training
     origin: str  # the checkpoint or server, for messages
     sha256: str  # of the checkpoint file; of the weights of a live server
+    run_id: str = ""  # "" of an exported policy
+    version: int = 0  # of the weights in that run
 
 
 def trained_in(place: Path | str, *, flag: str = "--checkpoint", newest: bool = False) -> Trained:
@@ -113,6 +115,8 @@ def _trained_by(checkpoints: Sequence[Checkpoint], source: Path | str) -> Traine
         first.progress.minutes,
         f"{source}, {len(checkpoints)} shards, {at}",
         sha256_of(vectors["weights"]),
+        first.lineage.run_id,
+        first.version,
     )
 
 
@@ -122,8 +126,9 @@ def trained_as(path: Path) -> Trained:
     run, schema, weights, record = read_weights(path)
     if _file_sha256(path) != before:
         return trained_as(path)  # a live run has put another in its place
-    steps = record.progress.global_steps
-    return Trained(run, schema, weights, steps, record.progress.minutes, f"{path}, step {steps}", before)
+    steps, minutes = record.progress.global_steps, record.progress.minutes
+    of_run = record.lineage.run_id, record.version
+    return Trained(run, schema, weights, steps, minutes, f"{path}, step {steps}", before, *of_run)
 
 
 def _trained_policy(path: Path) -> Trained:

@@ -542,6 +542,14 @@ class Records(Section, frozen=True, kw_only=True):
     """keep a checkpoint apart after so many episodes of all workers; 0: never, or as often as there is a GIF"""
     keep_checkpoints: Positive = 5
     """number of newest checkpoints that are kept, and of those that are kept apart"""
+    evaluate_every: Annotated[NotNegative, ADDED_IN_0_3] = 0
+    """rl-cluster plays games of evaluation after so many global steps, apart from training: their scores are a curve of
+    their own, and decide the best checkpoint and until_return; 0: never"""
+    evaluate_games: Annotated[Positive, ADDED_IN_0_3] = 20
+    """full games of each evaluation"""
+    evaluate_greedy: Annotated[bool, ADDED_IN_0_3] = False
+    """evaluation takes the most probable action, as it always does of sac, in place of sampling the policy; for action
+    values the best one in place of 5 % random ones"""
 
 
 Algorithm = (

@@ -12,6 +12,7 @@ from ps_common.errors import PsRlError, RequestRefused, ServerUnreachable, Setti
 from ps_common.protocol.messages import (
     Adjust,
     CheckpointRequest,
+    Evaluation,
     Refused,
     StatusReply,
     StatusRequest,
@@ -127,12 +128,13 @@ def _result(reply: Answer | PsRlError) -> Answer:
 
 def ask_run(server: str, message: ToServer, *, timeout_seconds: float, keys: ClientKeys | None = None) -> Answer:
     """
-    As `ask`. In a run with shards shard 1 alone is adjusted, and ends the run; a checkpoint is one of every shard.
+    As `ask`. In a run with shards shard 1 alone is adjusted, counts evaluations, and ends the run; a checkpoint is one
+    of every shard.
 
     The reply is that of shard 1 then. Raises ServerUnreachable, which names the shards that have saved nothing.
     """
     one = partial(ask, timeout_seconds=timeout_seconds, keys=keys)
-    if not isinstance(message, Adjust | CheckpointRequest | StopRequest):
+    if not isinstance(message, Adjust | CheckpointRequest | StopRequest | Evaluation):
         return one(server, message)
     shard = status_of(server, timeout_seconds=timeout_seconds, keys=keys).status.shard
     if not shard.addresses:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import gymnasium
+import numpy as np
 
 from ps_common.errors import SettingsError
 from ps_common.protocol.names import is_import_path
@@ -24,8 +25,10 @@ from rl_agent.environments.interface import DEFAULT_STEPS_PER_SECOND, Screen, St
 from rl_agent.environments.process_guard import guard_children
 from rl_agent.environments.spaces import Actions, Observations
 from rl_agent.environments.step_loop import StepLoop
+from rl_agent.games import METRICS
 
 WITHOUT_CHILDREN = ("gymnasium.", "minatar.")  # entry points of environments that start no processes
+TRUE_RETURN = "true_return"  # a metric of each game, below wrappers
 SMALLEST_SCREEN = 200  # rows; smaller screens, such as MinAtar's 10, are enlarged
 
 
@@ -108,8 +111,29 @@ def wrapped_environment(settings: Environment, *, with_screen: bool = False) -> 
     """One environment of the id, with the wrappers of the settings. Raises SettingsError."""
     made = made_environment(settings, with_screen=with_screen)
     with closed_if_refused(made):
-        environment: gymnasium.Env[Any, Any] = wrapped(made, settings.wrapper)
+        environment: gymnasium.Env[Any, Any] = wrapped(TrueReturn(made), settings.wrapper) if settings.wrapper else made
     return environment
+
+
+class TrueReturn(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """
+    The true score below wrappers: the sum of the environment's own rewards, whatever `--wrapper` makes of them.
+
+    It stands in each info, since an outer wrapper may end the game.
+    """
+
+    _sum = 0.0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        self._sum = 0.0
+        return self.env.reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        seen, reward, terminated, truncated, info = self.env.step(action)
+        self._sum += float(np.asarray(reward, np.float64).sum())
+        given = info.get(METRICS)
+        metrics = {**given, TRUE_RETURN: self._sum} if isinstance(given, dict) else {TRUE_RETURN: self._sum}
+        return seen, reward, terminated, truncated, {**info, METRICS: metrics}
 
 
 def _games(settings: Environment, count: int, with_screen: bool, forgives: bool) -> list[_Game]:

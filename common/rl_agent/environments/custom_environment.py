@@ -144,7 +144,8 @@ class VectorEnvironments:
         with in_users_folder():
             self._env: Any = made_vectors(settings, count, **screen) if made is None else made
         with closed_if_refused(self), in_users_folder():
-            self._env = wrapped(self._env, settings.wrapper, kind=VectorEnv)
+            if made is None:  # the environments of one that is given have their wrappers
+                self._env = wrapped(self._env, settings.wrapper, kind=VectorEnv)
             mode = self._env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
             if AutoresetMode(mode) != AutoresetMode.SAME_STEP:
                 raise SettingsError(f"{flag}: {SAME_STEP}")

@@ -35,6 +35,9 @@ LEAST: dict[str, dict[str, Any]] = {
     "ADJUST": {"settings": {"paused": True}},
     "RUN_REQUEST": {},
     "STOP_REQUEST": {},
+    "EVALUATION": {
+        "run_id": "1", "version": 1, "global_steps": 20, "minutes": 0.5, "games": 10, "mean_return": -1.5,
+    },
     "FOLLOW": {"address": "a:1"},
     "FOLLOWED": {"follow": 1, "number": 0},
     "PROMOTE": {},
@@ -86,6 +89,7 @@ UNSAFE = ["a\0", "a\n", "\x1b[2J", "two\nlines", "\x7f", "\x9b", "a\u202eb", "a\
 UNSAFE += ["\u00ad", "\ufeff", "\ue000", "\U000e0041", "\U0010ffff", "\u0430"]
 NO_NAMES = ["", "x" * 101, b"a", 1, None, "a b", "-rf", ".hidden", "a'b", *UNSAFE]
 CHECKED_APART = {"overrides", "proposed_run", "run", "settings"}  # by the test after that of all the others
+NO_NUMBERS = [float("nan"), float("inf"), -float("inf"), 1e300, "1", True, [1.0]]
 TEXTS = ["", "x" * 200, ' !~ it\'s <100 % (of it) \\ ["a"]']
 NO_TEXTS = ["x" * 201, b"", None, *UNSAFE]
 
@@ -133,6 +137,10 @@ def test_a_field_has_these_bounds() -> None:
         ("PROMOTE", "reason", TEXTS, NO_TEXTS),
         ("STOP_REQUEST", "reason", [*TEXTS, "x" * 4000], ["x" * 4001, *UNSAFE]),
         *((tag, "address", ["a:1", "[::1]:5555"], ["", "a b", *UNSAFE]) for tag in ("FOLLOW", "FENCE")),
+        *(("EVALUATION", field, COUNTS, NO_COUNTS) for field in ("version", "global_steps")),
+        ("EVALUATION", "games", [1, 2**53 - 1], [0, *NO_COUNTS]),
+        *(("EVALUATION", field, [0.0, -1e30, 3], [*NO_NUMBERS]) for field in ("mean_return", "low", "high")),
+        ("EVALUATION", "metrics", [{}, {"true_return": 2.0}], [{bad: 1.0} for bad in ["", *UNSAFE]]),
         ("PULL", "target", [True, False], [1, 0, "true", None]),
         (
             "REPORT",

@@ -195,3 +195,14 @@ def test_a_store_whose_client_is_not_installed_says_what_to_install(monkeypatch:
     monkeypatch.setitem(__import__("sys").modules, "s3fs", None)
     with pytest.raises(SettingsError, match=r"pip install -c constraints.txt '.\[s3\]'"):
         a_store("s3://bucket/run")
+
+
+def test_a_candidate_that_is_kept_is_the_best_in_the_store_too(url: str, tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoints"
+    writer = CheckpointWriter(folder, a_store(url))
+    record = a_record(steps=7, lineage=FIRST)
+    writer.write(SaveCheckpoint({"weights": torch.zeros(3)}, record, 7, best=False, keep=5, candidate=True))
+    assert writer.results.get(timeout=PATIENCE_SECONDS).error == ""
+    writer.keep_candidate()
+    assert writer.close(within_seconds=PATIENCE_SECONDS)
+    assert a_store(url)._store.read(f"lives/{FIRST.life:09d}/{BEST}") == (folder / BEST).read_bytes()

@@ -20,7 +20,7 @@ import torch
 from ps_common.errors import CheckpointError
 from ps_common.run_folder.checkpoint_file import read_checkpoint
 from ps_common.run_folder.checkpoint_folder import newest_first
-from ps_common.run_folder.paths import BEST, WRITING, checkpoint_name
+from ps_common.run_folder.paths import BEST, CANDIDATE, WRITING, checkpoint_name
 from ps_server.state.effects import SaveCheckpoint
 from ps_server.storage.checkpoint_writer import CheckpointWriter, Written
 from ps_server.storage.earlier_life import newest_checkpoint
@@ -354,3 +354,27 @@ def test_checkpoints_are_written_where_priorities_cannot_be_set(folder: Path, mo
         assert [written.error for written in write(writer, a_checkpoint(1))] == [""]
     finally:
         writer.close()
+
+
+def test_a_candidate_outlives_older_checkpoints_and_becomes_the_best_when_it_is_kept(
+    writer: CheckpointWriter, folder: Path
+) -> None:
+    write(
+        writer,
+        dataclasses.replace(a_checkpoint(1), candidate=True),
+        *(a_checkpoint(steps, keep=2) for steps in (2, 3, 4)),
+    )
+    kept = [file_name(3), file_name(4)]
+    assert names(folder) == sorted([CANDIDATE, *kept])
+    writer.keep_candidate()
+    write(writer, a_checkpoint(5, keep=2))
+    assert names(folder) == sorted([BEST, file_name(4), file_name(5)])
+    assert read_checkpoint(folder / BEST)[1].progress.global_steps == 1
+
+
+def test_a_candidate_that_is_gone_is_no_error_of_the_run(
+    writer: CheckpointWriter, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    writer.keep_candidate()
+    assert write(writer, a_checkpoint(2))[0].error == ""
+    assert "the best checkpoint could not be kept" in caplog.text

@@ -1,0 +1,98 @@
+"""Scores by separate games while a run trains: the curve, the best checkpoint, and what evaluation leaves as it is."""
+
+import json
+import signal
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+
+from ps_common.run_folder.checkpoint_file import read_checkpoint
+from ps_common.run_folder.paths import BEST, CHECKPOINTS, TENSORBOARD
+from ps_common.run_folder.run_rows import EvaluationRow, read_evaluations
+from ps_common.run_folder.trained import trained_in
+from ps_ctl.plots import read_run
+from ps_rl import Run
+from ps_track.feed import Feed
+from rl_eval.games import Result
+from tests.integration.processes import Program, Programs, children_with, wait_for
+
+GAMES = 5
+FLAGS = ("--preset", "cartpole", "--no-web", "--seed", "1", "--until-return", "None", "--evaluate-games", str(GAMES))
+
+
+def begun(programs: Programs, folder: Path, *flags: str) -> Program:
+    return programs.start("rl-cluster", *FLAGS, "--run-dir", str(folder), *flags)
+
+
+def test_a_run_has_a_curve_of_evaluations_and_keeps_the_best_by_it(programs: Programs, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    cluster = begun(programs, folder, "--workers", "2", "--evaluate-every", "3000", "--max-minutes", "3")
+    wait_for(lambda: len(read_evaluations(folder)) >= 2, program=cluster)
+    (evaluator,) = children_with("rl_eval", cluster.process.pid)
+    evaluator.kill()
+    killed = len(read_evaluations(folder))
+    wait_for(lambda: len(read_evaluations(folder)) >= killed + 2, program=cluster)
+    assert "the evaluator died" in cluster.output
+    cluster.signal(signal.SIGINT)
+    assert cluster.wait() == 0
+    rows = read_evaluations(folder)
+    best = max(rows, key=lambda row: (row.mean_return, row.version))
+    kept = trained_in(folder / CHECKPOINTS / BEST)
+    assert (kept.version, kept.global_steps, best.best) == (best.version, best.global_steps, True)
+    assert_shown(folder, rows)
+    result = tmp_path / "result.json"
+    flags = ("--checkpoint", str(folder), "--episodes", str(GAMES), "--json", str(result))
+    assert programs.start("rl-eval", *flags).wait() == 0
+    assert msgspec.json.decode(result.read_bytes(), type=Result).mean == best.mean_return, "the same games again"
+
+
+def assert_shown(folder: Path, rows: list[EvaluationRow]) -> None:
+    """Run, the plot, trackers and TensorBoard have the curve."""
+    assert Run.open(folder).evaluations() == rows
+    means = [row.mean_return for row in rows]
+    assert read_run(folder).evaluations[0].y.tolist() == means
+    points = Feed(folder, folder / "position").read().points
+    assert [one.values["evaluation/mean_return"] for one in points if "evaluation/mean_return" in one.values] == means
+    assert list((folder / TENSORBOARD / "evaluation").iterdir())
+
+
+def test_evaluation_changes_nothing_of_what_is_learned(programs: Programs, tmp_path: Path) -> None:
+    folders = tmp_path / "with", tmp_path / "without"
+    for folder, every in zip(folders, ("2000", "0"), strict=True):
+        assert begun(programs, folder, "--workers", "1", "--evaluate-every", every, "--max-steps", "9000").wait() == 0
+    weights = [trained_in(folder, newest=True).weights for folder in folders]
+    assert torch.equal(*weights)
+    assert read_evaluations(folders[0])
+    assert not read_evaluations(folders[1])
+
+
+@pytest.mark.parametrize("by", ["folder", "server"])
+def test_anybody_may_follow_a_run_and_its_server_records_the_scores(
+    by: str, programs: Programs, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    cluster = begun(programs, folder, "--workers", "1", "--max-minutes", "3")
+    endpoint = folder / "endpoint"
+    wait_for(lambda: endpoint.exists() and list((folder / CHECKPOINTS).glob("checkpoint-*")), program=cluster)
+    place = str(folder) if by == "folder" else endpoint.read_text().strip()
+    follower = programs.start("rl-eval", "--follow", place, "--episodes", "3")
+    wait_for(lambda: read_evaluations(folder), program=follower)
+    cluster.signal(signal.SIGINT)
+    assert cluster.wait() == 0
+    assert follower.wait() == 0, "it ends with the run"
+    assert "step " in follower.output
+    (row, *_) = read_evaluations(folder)
+    assert (row.games, row.best) == (3, False)
+
+
+def test_the_score_of_an_evaluation_ends_the_run(programs: Programs, tmp_path: Path) -> None:
+    folder, summary = tmp_path / "run", tmp_path / "summary.json"
+    flags = ("--workers", "1", "--evaluate-every", "500", "--until-return", "20", "--json", str(summary))
+    cluster = begun(programs, folder, *flags)
+    assert cluster.wait() == 0
+    ended = json.loads(summary.read_text())
+    assert ended["ending"] == "mean return of an evaluation reached 20"
+    assert max(row.mean_return for row in read_evaluations(folder)) == ended["best_evaluation"] >= 20
+    assert read_checkpoint(folder / CHECKPOINTS / BEST)[1].progress.evaluated < ended["updates"] + 1
