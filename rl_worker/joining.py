@@ -184,15 +184,12 @@ class Work:
         collector = collector_for(algorithm, environments, seed=seed, watcher=decided, warn=log.warning)
         with self._stop.grace(LEAVE_SECONDS):
             train(
-                parameters,
-                network,
-                collector,
-                algorithm,
+                parameters, network, collector, algorithm,
                 on_episodes=on_episodes,
                 on_unroll=self.hooks.unroll_learned,
                 adjusted=parameters.adjusted_algorithm,
                 is_leaving=self._stop.is_set,
-            )
+            )  # fmt: skip
 
     def _shared(
         self, parameters: Parameters, schema: Schema, run: RunSpec, welcome: Welcome, run_seed: int

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
-from threading import Thread
 from typing import Protocol
 
 import torch
@@ -27,10 +26,10 @@ from rl_agent.algorithms.algorithm import Algorithm, Loaded, Loss
 from rl_agent.algorithms.custom_algorithm import adjust_custom
 from rl_agent.networks.flat_network import FlatNetwork
 from rl_agent.networks.running_statistics import observe
-from rl_agent.rollouts import EndedEpisodes, RolloutCollector, Trajectory
+from rl_agent.rollouts import RolloutCollector, Trajectory
+from rl_worker.unrolls import Unrolls
 
 REPORT_SECONDS = 0.5  # least time between two reports
-INTERRUPT_SECONDS = 2.0  # for an unroll that nobody wants any more to end
 
 log = logging.getLogger("rl-worker")
 
@@ -59,31 +58,27 @@ def train(
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
     """
-    Train until a call raises, or `is_leaving` after an unroll. `adjusted` returns the algorithm's settings if they were
-    adjusted since its last call. After an unroll's last push `on_episodes` gets the episodes that ended in it and the
-    newest version, `on_unroll` the unroll and what computes the meters of that push.
+    Train until a call raises, or `is_leaving` after an unroll. `adjusted` returns settings that were adjusted since its
+    last call. `on_episodes` gets the episodes that ended in an unroll, `on_unroll` the unroll and how meters are read.
     """
     target, reporter = Target(parameters, algorithm.target_network), Reporter(parameters, clock)
-    learner = Learner(parameters, network, algorithm, reporter)
-    unrolls = Unrolls(collector, algorithm)
+    learner, unrolls = Learner(parameters, network, algorithm, reporter), Unrolls(collector, algorithm)
     newest = learner.load(parameters.pull())
     try:
         while not is_leaving():
             _adjust(algorithm, adjusted())
-            began, episodes = newest.global_steps, list[Episode]()
             with reporter.time("collect"):
-                trajectory, ended = unrolls.next(newest.global_steps)
+                trajectory, played = unrolls.next(newest.global_steps)
             newest = learner.prepare(trajectory, newest)
             target.refresh(newest)
             try:
                 for pushed in learner.learn(trajectory, newest):
                     newest = pushed.newest
                     if pushed.steps:
-                        episodes = ended.between(began, max(newest.global_steps, began + pushed.steps))
-                        reporter.played(episodes, steps=pushed.steps)
+                        reporter.played(played.counted(newest.global_steps, steps=pushed.steps), steps=pushed.steps)
             finally:
-                if episodes:
-                    on_episodes(episodes, newest)
+                if played.episodes:
+                    on_episodes(played.episodes, newest)
             on_unroll(trajectory, pushed.meters)
             reporter.report(pushed, network, collector)
     finally:
@@ -100,59 +95,6 @@ def _adjust(algorithm: Algorithm, settings: run_spec.Algorithm | None) -> None:
             log.warning("%s: this worker continues with the settings that it has", error)
     elif settings is not None:
         algorithm.adjust(settings)
-
-
-class Unrolls:
-    """The unrolls of a collector, one after another; or the next one in a thread, while the last is learned from."""
-
-    def __init__(self, collector: RolloutCollector, algorithm: Algorithm) -> None:
-        self._collector, self._algorithm = collector, algorithm
-        self._running: UnrollInThread | None = None
-
-    def next(self, global_steps: int) -> tuple[Trajectory, EndedEpisodes]:
-        """The next unroll, and the episodes that ended in it. `global_steps` is T."""
-        if not self._algorithm.learns_while_acting:
-            self._algorithm.begin_unroll(global_steps)
-            return self._collector.collect(), self._collector.take_episodes()
-        running = self._running or self._start(global_steps)
-        trajectory, ended = running.result(), self._collector.take_episodes()
-        self._running = self._start(global_steps)
-        return trajectory, ended
-
-    def close(self) -> None:
-        """End the unroll that is being collected: nobody wants it any more."""
-        if self._running is not None:
-            self._collector.interrupt()
-            self._running.join(INTERRUPT_SECONDS)
-
-    def _start(self, global_steps: int) -> "UnrollInThread":
-        self._algorithm.begin_unroll(global_steps)
-        running = UnrollInThread(self._collector)
-        running.start()
-        return running
-
-
-class UnrollInThread(Thread):
-    """Collects one unroll. The thread does not keep a process alive whose environment hangs."""
-
-    def __init__(self, collector: RolloutCollector) -> None:
-        super().__init__(name="unroll", daemon=True)
-        self._collector = collector
-        self._unroll: Trajectory | BaseException | None = None
-
-    def run(self) -> None:
-        try:
-            self._unroll = self._collector.collect()
-        except BaseException as error:  # for the thread that waits
-            self._unroll = error
-
-    def result(self) -> Trajectory:
-        """Wait for the unroll. Raises what the collector has raised."""
-        self.join()
-        if isinstance(self._unroll, BaseException):
-            raise self._unroll
-        assert self._unroll is not None, "it was joined"
-        return self._unroll
 
 
 @dataclass(frozen=True)

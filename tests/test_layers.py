@@ -33,7 +33,7 @@ FOLDERS = {package: ROOT / package for package in MAY_IMPORT} | {
 # Decisions without side effects, wherever a folder has one of these names: a whole cluster of them runs in one thread.
 PURE = {"machine", "state", "replication", "standby", "protocol", "algorithms"}
 PURE_MAY_IMPORT = {"ps_common/settings"}
-AN_ALGORITHM_MAY_IMPORT = {"rl_agent", "rl_agent/environments", "rl_agent/networks"}
+AN_ALGORITHM_MAY_IMPORT = {"rl_agent", "rl_agent/environments", "rl_agent/networks", "rl_agent/replay"}
 IMPURE = {
     "asyncio", "datetime", "io", "logging", "multiprocessing", "os", "pathlib", "queue", "random", "secrets", "select",
     "shutil", "signal", "socket", "subprocess", "tempfile", "threading", "time", "zmq",

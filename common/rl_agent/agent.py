@@ -160,4 +160,4 @@ def keep_replay(agent: Algorithm, folder: Path | None, name: str, run_id: str, r
     if folder is None:
         report("the replay memory lies in memory, and begins empty (--replay-folder keeps it in a file)")
     else:
-        replay.keep_in(folder / f"{name}.replay", run_id, report)
+        replay.keep_in(str(folder / f"{name}.replay"), run_id, report)

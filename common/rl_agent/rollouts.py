@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy as np
 import torch
 from msgspec.structs import replace
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ps_common.errors import PsRlError
@@ -205,9 +206,7 @@ class RolloutCollector:
             self._rewards[t] = torch.from_numpy(rewards)
             self._mark_ends(t, stepped)
             if stepped.final_observations is not None and stepped.truncated.any():
-                rows = torch.from_numpy(np.flatnonzero(stepped.truncated))
-                last = torch.from_numpy(stepped.final_observations[stepped.truncated])
-                cut_offs.append(CutOff(t, rows, last, tuple(part[rows] for part in decision.state)))
+                cut_offs.append(_cut_off(t, stepped.truncated, stepped.final_observations, decision.state))
             self._state = decision.state
             t += 1
             if self._environments.count == 1 and self._starts[t, 0]:
@@ -278,6 +277,11 @@ class RolloutCollector:
         self._discounts[t] = torch.from_numpy(np.where(stops, 0.0, self._discount))
         self._continues[t] = torch.from_numpy(np.where(stepped.return_ends, 0.0, 1.0))
         self._games.stepped(t, stepped.rewards, ended, stepped.metrics, failed=stepped.failed)
+
+
+def _cut_off(t: int, truncated: NDArray[np.bool_], last: Observations, state: State) -> CutOff:
+    rows = torch.from_numpy(np.flatnonzero(truncated))
+    return CutOff(t, rows, torch.from_numpy(last[truncated]), tuple(part[rows] for part in state))
 
 
 def _empty_observations(environments: Environments, steps: int) -> Tensor:

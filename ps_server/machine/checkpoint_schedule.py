@@ -4,7 +4,6 @@ The shell writes one at a time, in the background.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from msgspec.structs import replace
 from torch import Tensor
@@ -14,7 +13,7 @@ from ps_common.protocol.names import LONGEST_SENTENCE, as_text
 from ps_common.protocol.record import Account, Record
 from ps_server.machine.refusals import Refusals
 from ps_server.replication.replication import Replication
-from ps_server.state.effects import Effect, LogLine, PeerId, Recall, SaveCheckpoint, Send
+from ps_server.state.effects import Content, Effect, LogLine, PeerId, Recall, SaveCheckpoint, Send
 from ps_server.state.guards import Denied
 from ps_server.state.ledger import Ledger
 from ps_server.state.soundness import Soundness
@@ -30,18 +29,6 @@ RETRY_SECONDS = 30.0
 LITTLE_SHARE = 0.5
 # This share of the interval has to pass before the best mean return so far is worth a checkpoint.
 BEST_SHARE = 1 / 6
-
-
-@dataclass(frozen=True)
-class Content:
-    """Content of a checkpoint: a version, the ledger's accounts, games, a standby's updates up to this number."""
-
-    version: int
-    accounts: dict[str, Account]
-    episodes: int = 0
-    settings: int = 0
-    number: int = 0
-    is_last: bool = False  # no worker joins after it
 
 
 class CheckpointSchedule:

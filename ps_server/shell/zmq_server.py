@@ -105,8 +105,7 @@ class ZmqServer:
         on_record: Callable[[Recorded], None],
     ) -> None:
         """Serve until the run ends or `leaving`. `on_tick` gets each status, `on_record` reports and events."""
-        self._on_record = on_record
-        next_tick, is_leaving = self._clock.now(), False
+        self._on_record, next_tick, is_leaving = on_record, self._clock.now(), False
         while not self._exit:
             if not is_leaving and leaving():
                 is_leaving = True

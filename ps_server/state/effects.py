@@ -8,7 +8,7 @@ import msgspec
 from torch import Tensor
 
 from ps_common.protocol.messages import Episode, Evaluation, Event, ToServer, ToWorker
-from ps_common.protocol.record import Record
+from ps_common.protocol.record import Account, Record
 from ps_common.protocol.wire import Buffer
 from ps_server.state.weight_store import Snapshot
 
@@ -29,6 +29,18 @@ class Send(msgspec.Struct, frozen=True):  # made for each message, in a quarter 
         if not self.is_checked or self.snapshot is None:
             return self
         return msgspec.structs.replace(self, message=msgspec.structs.replace(self.message, check=self.snapshot.check))
+
+
+@dataclass(frozen=True)
+class Content:
+    """Content of a checkpoint: a version, the ledger's accounts, games, a standby's updates up to this number."""
+
+    version: int
+    accounts: dict[str, Account]
+    episodes: int = 0
+    settings: int = 0
+    number: int = 0
+    is_last: bool = False  # no worker joins after it
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from msgspec import Struct
 from torch import Tensor
 
 from ps_common.errors import PsRlError, SchemaMismatch, UnknownCodec, WireError
@@ -161,3 +162,20 @@ class Denied(PsRlError):
     def __init__(self, code: str, reason: str) -> None:
         super().__init__(reason)
         self.code = code
+
+
+class Sound(Struct, frozen=True, eq=False):
+    """Steps to count, and a gradient [P] to apply with the norm of its part for weights; None: steps alone."""
+
+    staleness: int
+    steps: int
+    gradient: Tensor | None
+    norm: float
+    blocks: tuple[str, ...]  # that it moves; () are all
+
+
+class Unsound(Struct, frozen=True, eq=False):
+    """A push that is discarded."""
+
+    staleness: int
+    reason: Denied

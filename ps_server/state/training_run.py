@@ -7,7 +7,6 @@ This file decides what a push does. It knows nothing of connections and messages
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 from torch import Tensor
 
@@ -24,30 +23,13 @@ from ps_common.settings.run_settings import run_for_peers, run_from_dict
 from ps_common.settings.run_spec import ActionValuesSettings, CustomAlgorithmSettings, RunSpec
 from ps_server.state.adjustments import NO_ADJUSTMENTS, adjustments_for, applied
 from ps_server.state.effects import RecordEvaluation, RecordReport
-from ps_server.state.guards import Denied, check_steps, gradient_of
+from ps_server.state.guards import Denied, Sound, Unsound, check_steps, gradient_of
 from ps_server.state.ledger import Ledger
 from ps_server.state.optimizers import Optimizer, mean
 from ps_server.state.progress import FirstReporter, MeterNames, Progress
 from ps_server.state.weight_store import WeightStore
 
 PUSH_WINDOW = 64  # how far a push may be beyond its worker's oldest unsettled one
-
-
-class Sound(Struct, frozen=True, eq=False):
-    """Steps to count, and a gradient [P] to apply with the norm of its part for weights; None: steps alone."""
-
-    staleness: int
-    steps: int
-    gradient: Tensor | None
-    norm: float
-    blocks: tuple[str, ...]  # that it moves; () are all
-
-
-class Unsound(Struct, frozen=True, eq=False):
-    """A push that is discarded."""
-
-    staleness: int
-    reason: Denied
 
 
 class TrainingRun:

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from ps_common.settings import run_spec
-from rl_agent.algorithms.algorithm import Loaded, Loss, Prediction
+from rl_agent.algorithms.algorithm import FollowsNothing, Loss, Prediction
 from rl_agent.algorithms.mirror_images import MirrorImages
 from rl_agent.algorithms.returns import Steps, lambda_returns, vtrace
 from rl_agent.algorithms.self_imitation import VALUE_WEIGHT, Remembered, SelfImitation
@@ -33,8 +33,7 @@ from rl_agent.networks.policies import ActionDistribution, policy_for
 from rl_agent.networks.running_statistics import reward_unit
 from rl_agent.rollouts import Decision, State, Trajectory, learner_rewards
 
-# Observations. A batch of this size fits into the cache; in batches of a thousand each takes 2.5 times as long.
-JUDGED_TOGETHER = 128
+JUDGED_TOGETHER = 128  # observations, which fit into the cache; in batches of a thousand each takes 2.5 times as long
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class PolicyBatch:
     state: State  # before the first step
 
 
-class A3C:
+class A3C(FollowsNothing):
     """Acts by sampling its policy and learns from unrolls."""
 
     target_network: nn.Module | None = None
@@ -109,9 +108,6 @@ class A3C:
 
     def begin_unroll(self, global_steps: int) -> None:
         self.entropy_weight = self._settings.entropy_weight_at(global_steps)
-
-    def loaded(self, loaded: Loaded) -> None:
-        """Nothing follows the weights here."""
 
     def initial_state(self, count: int) -> State:
         return self.network.initial_state(count, self._device)

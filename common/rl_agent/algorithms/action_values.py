@@ -21,7 +21,7 @@ from torch.nn import functional
 
 from ps_common.meters import linear
 from ps_common.settings import run_spec
-from rl_agent.algorithms.algorithm import Loaded, Loss, Prediction
+from rl_agent.algorithms.algorithm import FollowsNothing, Loss, Prediction
 from rl_agent.environments.spaces import Spaces
 from rl_agent.networks.flat_network import Block
 from rl_agent.networks.networks import ActionValueNetwork, action_value_network, allowed
@@ -78,7 +78,7 @@ class ValueBatch:
     targets: Tensor  # y [N]
 
 
-class EpsilonGreedy:
+class EpsilonGreedy(FollowsNothing):
     """ε-greedy play with action values. `network`: observations [N, ...] → Q [N, A]."""
 
     commits_next_action = False
@@ -121,9 +121,6 @@ class EpsilonGreedy:
 
     def begin_unroll(self, global_steps: int) -> None:
         self._global_steps = global_steps
-
-    def loaded(self, loaded: Loaded) -> None:
-        """Nothing follows the weights here."""
 
     def initial_state(self, count: int) -> State:
         self._epsilons = EpsilonSchedule(count, self._settings, self._random)

@@ -46,6 +46,13 @@ class Prediction:
     is_squashed: bool = False  # a tanh follows the Gaussian, whatever the environment does with the actions
 
 
+class FollowsNothing:
+    """Of algorithms without targets of their own."""
+
+    def loaded(self, loaded: Loaded) -> None:
+        """Nothing follows the weights here."""
+
+
 class Algorithm(Protocol):
     """Any object with these members can be trained; there is no base class. An algorithm also acts in its rollouts."""
 

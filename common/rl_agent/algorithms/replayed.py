@@ -6,7 +6,6 @@ own steps, so the ratio holds over all workers. Nothing is owed before learning 
 """
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -33,7 +32,7 @@ class ReplayedUpdates:
         self._owed = 0.0
         self._memory = self._empty(None, "", lambda _: None)
 
-    def keep_in(self, path: Path, run: str, report: Callable[[str], None]) -> None:
+    def keep_in(self, path: str, run: str, report: Callable[[str], None]) -> None:
         """Before the first unroll: have the memory in this file, for this run. `report` gets sentences for the log."""
         self._memory = self._empty(path, run, report)
 
@@ -81,7 +80,7 @@ class ReplayedUpdates:
         """How full the memory is, and how many steps ago the drawn ones were made."""
         return {"replay_fill": torch.tensor(self._memory.fill), "replay_age": torch.tensor(drawn.age)}
 
-    def _empty(self, path: Path | None, run: str, report: Callable[[str], None]) -> ReplayMemory:
+    def _empty(self, path: str | None, run: str, report: Callable[[str], None]) -> ReplayMemory:
         settings = self._settings
         exponent = settings.priority_exponent
         return ReplayMemory(

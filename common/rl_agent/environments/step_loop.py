@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from rl_agent.environments.forgiving import FAILURES, FailureCount
 from rl_agent.environments.interface import Stepped, checked, unsound_games, unsound_step
 from rl_agent.environments.spaces import Observations, ObservationSpace
-from rl_agent.games import MetricsReader
+from rl_agent.games import Metrics, MetricsReader
 
 
 class Read(Protocol):
@@ -28,9 +28,10 @@ class Read(Protocol):
 
 
 class _Ended(NamedTuple):
-    """The end of a game: its last observation, and the infos of its last step and of the reset."""
+    """The end of a game: its last observation, the metrics and the info of its last step, and the info of the reset."""
 
     last: NDArray[Any]
+    metrics: Metrics
     info: Any
     first_info: Any
 
@@ -86,10 +87,11 @@ class StepLoop:
             if not (terminated[row] or truncated[row]):
                 observations[row] = read(seen, info)
                 return None
-            last = np.array(read(seen, info, is_last=True), self._dtype)
+            # An environment may change in reset() what it has shown.
+            last, metrics = np.array(read(seen, info, is_last=True), self._dtype), self._metrics.read(info)
             seen, first_info = environment.reset()
             observations[row] = read(seen, first_info)
-            return _Ended(last, info, first_info)
+            return _Ended(last, metrics, info, first_info)
 
         ends = {row: ended for row, ended in enumerate(self._each(step)) if ended is not None}
         final, has_failed = None, np.zeros(count, np.bool_)
@@ -102,7 +104,7 @@ class StepLoop:
             for row, ended in ends.items():
                 has_failed[row] = self._note_failures(row, ended.info)
                 self._note_failures(row, ended.first_info)
-        metrics = {row: self._metrics.read(ended.info) for row, ended in ends.items()}
+        metrics = {row: ended.metrics for row, ended in ends.items()}
         stepped = Stepped(
             observations, rewards, terminated, truncated, final,
             failed=has_failed if has_failed.any() else None, metrics=metrics,

@@ -69,7 +69,7 @@ class ReplayMemory:
         frames: int = 1,
         n_step: int = 1,
         prioritized: Prioritized | None = None,
-        path: Path | None = None,
+        path: str | Path | None = None,
         run: str = "",
         seed: int = 0,
         report: Callable[[str], None] = lambda _: None,
@@ -79,7 +79,7 @@ class ReplayMemory:
         self._frames = frames
         self._n_step = n_step
         self._prioritized = prioritized
-        self._path = path
+        self._path = None if path is None else Path(path)
         self._run = run
         self._report = report
         self._random = np.random.default_rng(seed)

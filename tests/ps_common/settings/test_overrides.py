@@ -29,7 +29,7 @@ RUNS = [
     for algorithm, optimizer in zip(ALGORITHM_SETTINGS, itertools.cycle(OPTIMIZER_SETTINGS))
 ]
 BEGUN_WITH = re.compile(
-    r"(preset|seed|start_from|(algorithm|optimizer)\.name|algorithm\.reward_normalization|network\..*|environment\.(?!(envs|step_in|most_failures)$).*)"
+    r"(preset|seed|start_from|(algorithm|optimizer)\.name|algorithm\.(reward_normalization|actor_rate|temperature_rate|policy_every)|network\..*|environment\.(?!(envs|step_in|most_failures)$).*)"
 )
 
 
@@ -40,7 +40,7 @@ def candidates(run: RunSpec, key: str) -> Iterator[Any]:
     yield from _words(typing.get_type_hints(type(owner)).get(name))
     yield from {"algorithm.name": ALGORITHM_SETTINGS, "optimizer.name": OPTIMIZER_SETTINGS}.get(key, ())
     value = getattr(owner, name, None)
-    yield from (not value, 7, 0.5, [64], [0.2, 0.3, 0.5], "another", ["my_pkg:Part"], "my_pkg:Part", {"size": 5})
+    yield from (not value, 7, 0.5, [64], [0.2, 0.3, 0.5], [0.3], "another", ["my_pkg:Part"], "my_pkg:Part", {"size": 5})
 
 
 def _words(kind: Any) -> Iterator[str]:

@@ -83,8 +83,8 @@ def test_the_error_for_a_mistake_in_a_file_names_the_file_the_setting_and_its_fl
         ),
         ("[optimizer]\nbeta1 = 0.5", "unknown field `beta1` for optimizer"),
         (
-            "[algorithm]\nname = 'dqn'",
-            "'dqn' for algorithm.name (--algorithm); there are a3c, one_step_q, one_step_sarsa, n_step_q",
+            "[algorithm]\nname = 'muzero'",
+            "'muzero' for algorithm.name (--algorithm); there are a3c, one_step_q, one_step_sarsa, n_step_q, dqn, sac",
         ),
         ("[algorithm]\ntarget_interval = 5", "unknown field `target_interval` for algorithm"),
         ("[algorithm]\nname = 'n_step_q'\ngae_lambda = 0.9", "unknown field `gae_lambda` for algorithm"),

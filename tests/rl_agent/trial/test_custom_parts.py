@@ -99,8 +99,6 @@ REFUSED = [
     (("class Method(A3C):", "class Method:\n    build = classmethod(lambda *a, **k: object())"), CARTPOLE, {}, METHOD,
      "--algorithm .*: object has no network, unroll_length.*; it needs the members of rl_agent"),
     (("return super().loss(batch)", "return 3"), CARTPOLE, {}, METHOD, "--algorithm .*: its loss must be a Loss"),
-    (("    def loss(", "    def batches(self, trajectory):\n        return iter(())\n    def loss("),
-     CARTPOLE, {}, METHOD, "--algorithm .*: its batches\\(\\) gave no batch"),
     (("    def loss(", "    def predict(self, *given):\n        raise KeyError(4)\n    def loss("), CARTPOLE, {},
      METHOD, "--algorithm .*: fails when it is tried: KeyError: 4"),
     *((("    def loss(", "    def predict(self, *given):\n        from dataclasses import replace\n"
