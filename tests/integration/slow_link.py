@@ -66,8 +66,11 @@ class SlowLink:
                 near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
                 far.connect((host, int(port)))
             except OSError:
-                near.close()
+                self._break([near, far])
                 continue
+            if self._over.is_set():  # `close` may have looked before these were there
+                self._break([near, far])
+                return
             self._start(self._pump, far, near, True)
             self._start(self._pump, near, far, False)
 

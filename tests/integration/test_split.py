@@ -119,5 +119,5 @@ def test_the_lock_of_the_primarys_folder_decides_where_both_share_a_disk(split: 
     wait_for(lambda: "the arbiter says that nobody serves" in split.standby.output, program=last)
     wait_for(lambda: split.pushes_of("last", 1) > 0, program=last)
     resumed = split.programs.start("ps-server", "--port", "0", "--resume", str(split.programs.folder / "run"))
-    assert resumed.wait() == 1
+    assert resumed.wait() == 2
     assert "another ps-server keeps a run there" in resumed.output
