@@ -20,6 +20,7 @@ import tyro
 
 GOAL = -200.0
 GAMES = 10
+UPDATES = 2  # for each step, on both sides: the processors have nothing else to do
 HERE = Path(__file__).parent
 PAGE = Path("benchmarks/results/dear.md")
 
@@ -53,7 +54,7 @@ def ours(seed: int, simulators: int, most_minutes: float) -> Reached:
         command = [
             Path(sys.executable).with_name("rl-cluster"), "--preset", "pendulum-sac", "--environment",
             "benchmarks.dear.slow:make", "--workers", workers, "--envs", simulators // workers, "--step-in", "threads",
-            "--seed", seed, "--until-return", "None", "--max-minutes", most_minutes, "--no-web", "--run-dir", run,
+            "--replay-ratio", UPDATES, "--seed", seed, "--until-return", "None", "--max-minutes", most_minutes, "--no-web", "--run-dir", run,
         ]  # fmt: skip
         began = time.time()
         with subprocess.Popen([*map(str, command)], stdout=subprocess.DEVNULL) as child:
@@ -72,7 +73,7 @@ def ours(seed: int, simulators: int, most_minutes: float) -> Reached:
 def theirs(seed: int, simulators: int, flags: Flags) -> Reached:
     """Stable-Baselines3's SAC."""
     python = flags.venvs / "sb3" / "bin" / "python"
-    command = [python, HERE / "sb3_sac.py", seed, simulators, GOAL, flags.most_minutes]
+    command = [python, HERE / "sb3_sac.py", seed, simulators, UPDATES, GOAL, flags.most_minutes]
     began = time.time()
     done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=True)
     found = msgspec.json.decode(done.stdout.splitlines()[-1], type=Reached)
@@ -110,7 +111,7 @@ def _page(flags: Flags, found: dict[tuple[str, int], list[Reached]], busy: float
         f"`make dear`, {time.strftime('%Y-%m-%d')}, {psutil.cpu_count()} cores, {busy:.0f} % busy before. Pendulum-v1 "
         f"that sleeps, until {GAMES} games have {GOAL:g} in the mean; minutes from the command on, seeds "
         f"{', '.join(map(str, flags.seeds))}. Both sides: SAC, hidden layers of 64 and 64, batch 128, learning rate "
-        "1e-3, learning from step 500 on. Scores are those of training games.",
+        f"1e-3, learning from step 500 on, {UPDATES} updates a step. Scores are those of training games.",
         "",
         "| | simulators | minutes, median | minutes, each seed | steps, each seed |",
         "|---|---|---|---|---|",

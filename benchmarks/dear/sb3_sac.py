@@ -1,7 +1,7 @@
 """
 Stable-Baselines3's SAC on the slow simulator, until ten games have the goal in the mean: run by its own Python.
 
-    python sb3_sac.py SEED SIMULATORS GOAL MOST_MINUTES
+    python sb3_sac.py SEED SIMULATORS UPDATES GOAL MOST_MINUTES
 
 Settings are those of RL Zoo for Pendulum-v1 with the network of the other side. Several simulators are stepped side by
 side, in processes.
@@ -41,11 +41,13 @@ class UntilGoal(BaseCallback):
 
 if __name__ == "__main__":
     began = time.time()
-    seed, count, goal, most_minutes = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4])
+    seed, count, updates = map(int, sys.argv[1:4])
+    goal, most_minutes = map(float, sys.argv[4:])
     torch.set_num_threads(1)
     environments = VecMonitor(DummyVecEnv([make]) if count == 1 else SubprocVecEnv([make] * count))
     model = SAC(
-        "MlpPolicy", environments, learning_rate=1e-3, learning_starts=500, batch_size=128, gradient_steps=-1,
+        "MlpPolicy", environments, learning_rate=1e-3, learning_starts=500, batch_size=128,
+        gradient_steps=updates * count,
         seed=seed, policy_kwargs={"net_arch": [64, 64]},
     )  # fmt: skip
     until = UntilGoal(goal, 60 * most_minutes)
