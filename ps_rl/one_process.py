@@ -254,7 +254,9 @@ def _work(server: LocalServer, cluster: Parsed[ClusterSettings]) -> None:
         server=NOWHERE, name=name, hook=hooks, device=device, imports=cluster.modules, resend_mib=0
     )
     flags = Parsed(settings, cluster.run, overrides={}, modules=cluster.modules)
-    work = Work(flags, name, StopSignal(listens=False), connection=lambda _, machine, **__: Link(server, machine))
+    silent = StopSignal(listens=False)
+    # A script hears of an exception of its environment, with the traceback: a new environment would hide it.
+    work = Work(flags, name, silent, connection=lambda _, machine, **__: Link(server, machine), forgives=False)
     server.on_checkpoint = work.hooks.checkpoint_appeared
     try:
         with suppress(RunEnded):

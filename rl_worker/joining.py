@@ -74,10 +74,14 @@ class Work:
         stop: StopSignal,
         *,
         connection: Callable[..., Any] = ZmqClient,
+        forgives: bool = True,
     ) -> None:
-        """Joining begins at once. `connection` makes that to the server, or to each shard."""
+        """
+        Joining begins at once. `connection` makes that to the server, or to each shard. `forgives`: an environment that
+        raises an exception is made anew.
+        """
         settings = flags.program
-        self._flags, self._name, self._stop = flags, name, stop
+        self._flags, self._name, self._stop, self._forgives = flags, name, stop, forgives
         self.hooks = Hooks(settings.hook)
         self._watch = StallWatch(settings.stall_seconds, now=time.monotonic())
         self.environments = ExitStack()  # closed last: nobody waits for that
@@ -155,12 +159,13 @@ class Work:
     def _train(self, run: RunSpec, welcome: Welcome) -> None:
         """Build what the run needs, and train until something is raised or a signal comes."""
         flags, connections, count = self._flags, self.connections, self._environments_of_each(run)
+        threads = flags.program.threads
         seed = flags.run.seed if "seed" in flags.overrides else run.seed
         first_seed = secrets.randbelow(10**9) if seed is None else seed
         seed = derived_seed(first_seed, welcome.number, 0, welcome.incarnation - 1)
         self.environments.enter_context(drawing_apart(seed))
         environments = self.environments.enter_context(
-            closing(make_environments(run.environment, count=count, threads=flags.program.threads, forgives=True))
+            closing(make_environments(run.environment, count=count, threads=threads, forgives=self._forgives))
         )
         algorithm = build_agent(run, environments, device=torch.device(flags.program.device), seed=seed)
         keep_replay(algorithm, flags.program.replay_folder, self._name, welcome.run_id, log.info)

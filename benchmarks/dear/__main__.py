@@ -54,7 +54,8 @@ def ours(seed: int, simulators: int, most_minutes: float) -> Reached:
         command = [
             Path(sys.executable).with_name("rl-cluster"), "--preset", "pendulum-sac", "--environment",
             "benchmarks.dear.slow:make", "--workers", workers, "--envs", simulators // workers, "--step-in", "threads",
-            "--replay-ratio", UPDATES, "--seed", seed, "--until-return", "None", "--max-minutes", most_minutes, "--no-web", "--run-dir", run,
+            "--replay-ratio", UPDATES, "--seed", seed,
+            "--until-return", "None", "--max-minutes", most_minutes, "--no-web", "--run-dir", run,
         ]  # fmt: skip
         began = time.time()
         with subprocess.Popen([*map(str, command)], stdout=subprocess.DEVNULL) as child:

@@ -194,7 +194,9 @@ def test_the_planned_network_is_that_of_the_agent_and_has_no_memory(name: str) -
 def test_a_network_beyond_what_a_run_may_have_is_refused_without_its_memory(initialization: str, method: str) -> None:
     settings = {"network.hidden": [17_000, 17_000], "network.initialization": initialization}
     run = with_settings(a_run(), settings | {"algorithm.name": method}, source="test")
-    sentence = r"^--network auto: it would have [2-9]\d\d,\d\d\d,\d\d\d parameters, and a run may have 268,435,456; give fewer"
+    sentence = (
+        r"^--network auto: it would have [2-9]\d\d,\d{3},\d{3} parameters, and a run may have 268,435,456; give fewer"
+    )
     actions = BoxActions(np.full(2, -1.0), np.ones(2)) if method == "sac" else DiscreteActions(2)
     with pytest.raises(SettingsError, match=sentence):
         planned_schema(run, PolicySpaces(numbers(4), actions))
