@@ -75,6 +75,7 @@ class FarLink:
                 far.connect((host, int(port)))
             except OSError:
                 near.close()
+                far.close()
                 continue
             self._sockets += [near, far]
             self._pump(near, far, self._up)

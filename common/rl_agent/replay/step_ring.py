@@ -162,9 +162,11 @@ class StepRing:
         count, frames = self.layout.frames, observation.reshape(self.layout.frames, *self.layout.frame)
         new = frames
         if count > 1 and not is_first:
-            row = self.written[environment] - 1
+            row = int(self.written[environment]) - 1
+            # A process that was killed before it counted a row may have left a frame that belongs to none.
+            follows = self._last_frame[environment, row % self.layout.length] + 1 == self._frames_written[environment]
             before = self.observations(np.array([environment]), np.array([row]))[0].reshape(frames.shape)
-            if np.array_equal(before[1:], frames[:-1]):
+            if follows and np.array_equal(before[1:], frames[:-1]):
                 new = frames[-1:]
         for frame in new:
             number = int(self._frames_written[environment])

@@ -51,3 +51,18 @@ def test_what_a_killed_process_had_counted_is_whole_in_its_file(tmp_path: Path) 
             assert ring.action[0, row % 50] == row
             assert np.array_equal(ring.observations(np.array([0]), np.array([row]))[0], observation(row))
         del ring
+
+
+def test_a_frame_that_no_row_counts_is_in_no_observation(tmp_path: Path) -> None:
+    """The process was killed after it stored the frame and before it counted the row."""
+    ring = StepRing.open(tmp_path / "memory", LAYOUT)
+    for number in range(20):
+        ring.append(0, STEP, observation(number), number, 0.0)
+    ring._store(0, observation(20), is_first=False)
+    del ring
+    ring = StepRing.open(tmp_path / "memory", LAYOUT)
+    for number in range(20, 120):
+        ring.append(0, STEP, observation(number), number, 0.0)
+        kept = np.arange(ring.oldest[0], ring.written[0])
+        found = ring.observations(np.zeros(len(kept), np.int64), kept)
+        assert np.array_equal(found, np.stack([observation(row) for row in kept]))
