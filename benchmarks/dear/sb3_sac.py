@@ -35,7 +35,7 @@ class UntilGoal(BaseCallback):
         for info in self.locals["infos"]:
             if "episode" in info:
                 self.games.append(info["episode"]["r"])
-        self.reached = len(self.games) == 10 and sum(self.games) / 10 >= self.goal
+        self.reached = len(self.games) == 10 and bool(sum(self.games) / 10 >= self.goal)
         return not self.reached and time.monotonic() < self.end
 
 
