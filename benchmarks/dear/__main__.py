@@ -5,11 +5,11 @@ ps-rl with 1, 2, 4, 8 and 16 simulators, and Stable-Baselines3's SAC with one an
 table becomes benchmarks/results/dear.md.
 """
 
-import json
 import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -17,6 +17,8 @@ from statistics import median
 import msgspec
 import psutil
 import tyro
+
+from ps_common.run_folder.run_rows import EpisodeRow, RowsTail
 
 GOAL = -200.0
 GAMES = 10
@@ -59,13 +61,14 @@ def ours(seed: int, simulators: int, most_minutes: float) -> Reached:
         ]  # fmt: skip
         began = time.time()
         with subprocess.Popen([*map(str, command)], stdout=subprocess.DEVNULL) as child:
-            reached, steps = False, 0
+            reached, steps, newest = False, 0, deque[float](maxlen=GAMES)
+            games = RowsTail(run / "episodes.jsonl", EpisodeRow)
             while child.poll() is None and not reached:
                 time.sleep(0.1)
-                rows = _rows(run / "episodes.jsonl")
-                returns = [row["episode_return"] for row in rows]
-                steps = int(rows[-1]["global_steps"]) if rows else 0
-                reached = any(sum(returns[at - GAMES : at]) / GAMES >= GOAL for at in range(GAMES, len(returns) + 1))
+                for game in games.read()[0]:
+                    newest.append(game.episode_return)
+                    steps = game.global_steps
+                    reached = reached or (len(newest) == GAMES and sum(newest) / GAMES >= GOAL)
             minutes = (time.time() - began) / 60
             child.terminate()
     return Reached(reached, minutes, steps)
@@ -79,17 +82,6 @@ def theirs(seed: int, simulators: int, flags: Flags) -> Reached:
     done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=True)
     found = msgspec.json.decode(done.stdout.splitlines()[-1], type=Reached)
     return msgspec.structs.replace(found, minutes=(time.time() - began) / 60)
-
-
-def _rows(path: Path) -> list[dict[str, float]]:
-    lines = path.read_text().splitlines() if path.exists() else []
-    rows = []
-    for line in lines:
-        try:
-            rows.append(json.loads(line))
-        except ValueError:
-            break  # it is being written
-    return rows
 
 
 def main(flags: Flags) -> None:

@@ -67,9 +67,7 @@ class Dqn(EpsilonGreedy):
 
     def batches(self, trajectory: Trajectory) -> Iterator[Drawn]:
         """Remember an unroll; then the batches that are due."""
-        self.replay.remember(trajectory)
-        rewards = self.replay.reward_of(self._dqn, self.network.returns)
-        return self.replay.due(trajectory.steps, discount=self._dqn.discount, rewards=rewards)
+        return self.replay.batches(trajectory, self._dqn, self.network.returns)
 
     def loss(self, drawn: Drawn) -> Loss:
         """Huber's loss of the errors of a batch, or that of the quantiles."""

@@ -59,10 +59,8 @@ class ReplayedUpdates:
             self._owed -= 1
             yield drawn
 
-    def reward_of(
-        self, settings: Method, returns: ReturnNormalization | None
-    ) -> Callable[[NDArray[np.float32]], NDArray[np.float32]]:
-        """What the learner takes for rewards: clipped, normalized and scaled as the settings say."""
+    def batches(self, trajectory: Trajectory, settings: Method, returns: ReturnNormalization | None) -> Iterator[Drawn]:
+        """Remember an unroll; then the batches that it owes, their rewards clipped, normalized and scaled."""
 
         def rewards(seen: NDArray[np.float32]) -> NDArray[np.float32]:
             learned = learner_rewards(
@@ -70,7 +68,8 @@ class ReplayedUpdates:
             )
             return learned.numpy()
 
-        return rewards
+        self.remember(trajectory)
+        return self.due(trajectory.steps, discount=settings.discount, rewards=rewards)
 
     def learned(self, drawn: Drawn, errors: Tensor) -> None:
         """The absolute errors [N] of drawn steps, which decide how often they are drawn again."""

@@ -152,9 +152,7 @@ class Sac:
 
     def batches(self, trajectory: Trajectory) -> Iterator[Drawn]:
         """Remember an unroll; then the batches that are due."""
-        self.replay.remember(trajectory)
-        rewards = self.replay.reward_of(self._settings, self.network.returns)
-        return self.replay.due(trajectory.steps, discount=self._settings.discount, rewards=rewards)
+        return self.replay.batches(trajectory, self._settings, self.network.returns)
 
     def loss(self, drawn: Drawn) -> Loss:
         """The sum of the three losses of a batch; that of the critics alone where the policy's turn has not come."""
