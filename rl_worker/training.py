@@ -185,12 +185,16 @@ class Target:
 
 
 class Reporter:
-    """Reports scores, losses and shares of time to the server, at most twice a second."""
+    """
+    Reports scores, losses and shares of time to the server, at most twice a second. The first report follows the first
+    unroll, so that a run of half a second has its curves too.
+    """
 
     def __init__(self, parameters: Parameters, clock: Callable[[], float]) -> None:
         self._parameters = parameters
         self._clock = clock
         self._since = clock()
+        self._least_seconds = 0.0  # until the next report
         self._seconds = {"collect": 0.0, "learn": 0.0, "server": 0.0}
         self._episodes: list[Episode] = []
         self._steps = 0
@@ -210,8 +214,9 @@ class Reporter:
     def report(self, pushed: Pushed, network: FlatNetwork, collector: RolloutCollector) -> None:
         """After each unroll. Shares are of the time since the last report; they need not add up to 1."""
         elapsed = self._clock() - self._since
-        if elapsed < REPORT_SECONDS:
+        if elapsed < self._least_seconds:
             return
+        self._least_seconds = REPORT_SECONDS
         meters = pushed.meters()
         meters["weight_norm"] = float(torch.linalg.vector_norm(network.weights[: network.schema.weights]))
         meters["steps_per_second"] = self._steps / elapsed
