@@ -9,7 +9,7 @@ vector environment, which is stepped as it is.
 import functools
 import inspect
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import gymnasium
 import numpy as np
@@ -32,27 +32,6 @@ from rl_agent.games import MetricsReader, info_of_row
 NEEDED = "an environment is a function or class that returns a gymnasium.Env, or, called with num_envs, a VectorEnv"
 WRAPPER_NEEDED = "a wrapper takes a gymnasium.Env (or, around a vector environment, a VectorEnv) and returns another"
 SAME_STEP = "it must have autoreset_mode SAME_STEP in its metadata: a game that ends is reset in the same step"
-
-
-class MakeEnvironment(Protocol):
-    """`--environment MODULE:NAME` without a parameter `num_envs`: a function, or a class of environments."""
-
-    def __call__(self, *, render_mode: str | None = ...) -> gymnasium.Env[Any, Any]:
-        """A new environment. `render_mode` is given, as "rgb_array", only when the game is to be shown."""
-
-
-class MakeVectorEnvironment(Protocol):
-    """`--environment MODULE:NAME` with a parameter `num_envs`."""
-
-    def __call__(self, *, num_envs: int, render_mode: str | None = ...) -> VectorEnv[Any, Any, Any]:
-        """A vector environment of so many, with autoreset mode SAME_STEP; environment k is seeded with seed + k."""
-
-
-class MakeWrapper(Protocol):
-    """`--wrapper MODULE:NAME`: a subclass of gymnasium.Wrapper, or a function. Scores are those that it returns."""
-
-    def __call__(self, env: gymnasium.Env[Any, Any], /) -> gymnasium.Env[Any, Any]:
-        """The wrapped environment."""
 
 
 def makes_vectors(path: str) -> bool:
