@@ -186,7 +186,10 @@ class Work:
         def on_episodes(episodes: Sequence[Episode], newest: Newest) -> None:
             self.hooks.games_ended(episodes, global_steps=newest.global_steps, worker=welcome.number)
 
-        collector = collector_for(algorithm, environments, seed=seed, watcher=decided, warn=log.warning)
+        collector = collector_for(
+            algorithm, environments, seed=seed, lost_game_reward=run.environment.lost_game_reward, watcher=decided,
+            warn=log.warning,
+        )  # fmt: skip
         with self._stop.grace(LEAVE_SECONDS):
             train(
                 parameters, network, collector, algorithm,

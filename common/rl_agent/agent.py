@@ -132,6 +132,7 @@ def collector_for(
     *,
     seed: int,
     most_steps: int = run_spec.LONGEST_UNROLL,
+    lost_game_reward: float | None = None,
     watcher: Watcher | None = None,
     warn: Callable[[str], None] = lambda _: None,
 ) -> RolloutCollector:
@@ -147,6 +148,7 @@ def collector_for(
         seed=seed,
         commits_next_action=algorithm.commits_next_action,
         keeps_unrolls=algorithm.learns_while_acting,
+        lost_game_reward=lost_game_reward,
         watcher=watcher,
         warn=warn,
     )

@@ -6,18 +6,14 @@ A family is imported only when it is used: its emulator or package need not be i
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from ps_common.errors import SettingsError
 from ps_common.protocol.names import is_import_path
 from ps_common.settings.run_spec import NO_ENVIRONMENT, Environment
-from rl_agent.environments.interface import Environments, Screen, Stepped, close_logged
+from rl_agent.environments.interface import Environments, close_logged
 from rl_agent.environments.process_guard import guard_children
-from rl_agent.environments.spaces import Actions, Observations
 
 MOST_FRAMES = 108_000  # of a game of any family but Gymnasium's: ALE's limit is the longest
 
@@ -36,10 +32,7 @@ def make_environments(
             "--environment none: this run plays no game, and its workers are programs of its users "
             "(docs/how-to/anything-with-parameters.md); name a game to play one"
         )
-    environments = _of_family(settings, count, threads, with_screen, forgives)
-    if settings.lost_game_reward is None:
-        return environments
-    return LostGames(environments, settings.lost_game_reward)
+    return _of_family(settings, count, threads, with_screen, forgives)
 
 
 @contextmanager
@@ -69,41 +62,6 @@ def with_time_limit(settings: Environment, *, at_least: int, given: int | None =
     elif makes_vectors(settings.id):
         return settings, at_least
     return msgspec.structs.replace(settings, max_episode_steps=at_least), at_least
-
-
-class LostGames:
-    """
-    `--lost-game-reward`: the learner receives this reward for the last step of a lost game. The reported score stays
-    true. A game is lost if it terminates with a true return below 0; a game truncated by a time limit is not.
-    """
-
-    def __init__(self, environments: Environments, reward: float) -> None:
-        self._environments = environments
-        self._reward = np.float32(reward)
-        self._returns = np.zeros(environments.count)  # of the games being played
-        self.count = environments.count
-        self.observations = environments.observations
-        self.actions = environments.actions
-        self.steps_per_second = environments.steps_per_second
-        self.description = environments.description | {"last reward of a lost game": reward}
-
-    def reset(self, seed: int) -> Observations:
-        self._returns[:] = 0
-        return self._environments.reset(seed)
-
-    def step(self, actions: Actions) -> Stepped:
-        stepped = self._environments.step(actions)
-        self._returns += stepped.rewards
-        lost = stepped.terminated & (self._returns < 0)
-        self._returns[stepped.terminated | stepped.truncated] = 0
-        rewards: NDArray[np.float32] = np.where(lost, self._reward, stepped.rewards)
-        return replace(stepped, learner_rewards=rewards)
-
-    def screen(self) -> Screen:
-        return self._environments.screen()
-
-    def close(self) -> None:
-        self._environments.close()
 
 
 def _of_family(settings: Environment, count: int, threads: int, with_screen: bool, forgives: bool) -> Environments:
