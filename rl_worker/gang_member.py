@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ps_client.shell.remote_parameters import Newest
+from ps_client.shell.newest import Newest
 from ps_common.errors import RunEnded
 from ps_common.program.output import log_as, never_wait_for_output
 from ps_common.program.reasons import say

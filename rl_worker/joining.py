@@ -12,9 +12,9 @@ import torch
 from torch import nn
 
 from ps_client.machine.patience import StallWatch
-from ps_client.shell.remote_parameters import Newest
+from ps_client.shell.newest import Newest
+from ps_client.shell.remote_parameters import RemoteParameters
 from ps_client.shell.shard_connections import ShardConnections
-from ps_client.shell.sharded_parameters import Parameters
 from ps_client.shell.zmq_client import ZmqClient
 from ps_common.errors import RunEnded, SettingsError
 from ps_common.program.flags import Parsed
@@ -200,8 +200,8 @@ class Work:
             )  # fmt: skip
 
     def _shared(
-        self, parameters: Parameters, schema: Schema, run: RunSpec, welcome: Welcome, run_seed: int
-    ) -> Parameters | Gang:
+        self, parameters: RemoteParameters, schema: Schema, run: RunSpec, welcome: Welcome, run_seed: int
+    ) -> RemoteParameters | Gang:
         """The parameters for the trainer of this process: shared with those of the gang's members, if it has any."""
         settings = self._flags.program
         if settings.gang == 1:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from ps_client.shell.remote_parameters import Newest
+from ps_client.shell.newest import Newest
 from ps_common.errors import RunEnded
 from ps_common.program.resources import flush_denormals
 from ps_common.protocol.codecs import NO_GRADIENT
