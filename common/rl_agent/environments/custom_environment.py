@@ -23,7 +23,7 @@ from ps_common.settings.run_settings import typed
 from ps_common.settings.run_spec import Environment
 from rl_agent.environments.forgiving import FAILURES, FailureCount
 from rl_agent.environments.gymnasium_spaces import MASK, ActionCodec, ObservationReader
-from rl_agent.environments.imports import custom_part, in_users_folder, taking
+from rl_agent.environments.imports import custom_part, taking
 from rl_agent.environments.interface import DEFAULT_STEPS_PER_SECOND, Screen, Stepped, checked, closed_if_refused
 from rl_agent.environments.process_guard import guard_children
 from rl_agent.environments.spaces import Actions, Observations, ObservationSpace
@@ -120,9 +120,8 @@ class VectorEnvironments:
         self._metrics = MetricsReader()
         self._ignores_masks = settings.action_mask == "none"
         masks: Literal["none", "key"] = "none" if self._ignores_masks else "key"
-        with in_users_folder():
-            self._env: Any = made_vectors(settings, count, **screen) if made is None else made
-        with closed_if_refused(self), in_users_folder():
+        self._env: Any = made_vectors(settings, count, **screen) if made is None else made
+        with closed_if_refused(self):
             if made is None:  # the environments of one that is given have their wrappers
                 self._env = wrapped(self._env, settings.wrapper, kind=VectorEnv)
             mode = self._env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
@@ -135,8 +134,7 @@ class VectorEnvironments:
         self.description = described(settings, self.observations, self._env.single_action_space)
 
     def reset(self, seed: int) -> Observations:
-        with in_users_folder():
-            seen, info = self._env.reset(seed=seed)
+        seen, info = self._env.reset(seed=seed)
         if MASK in info and self.observations.mask is None and not self._ignores_masks:
             raise SettingsError(
                 f"--environment {self.description['environment']}: this vector environment gives masks in `info`, and "
@@ -146,8 +144,7 @@ class VectorEnvironments:
         return self._reader.arrays(self._env.observation_space, seen)
 
     def step(self, actions: Actions) -> Stepped:
-        with in_users_folder(may_change=False):
-            seen, rewards, terminated, truncated, info = self._env.step(self.actions.native(actions))
+        seen, rewards, terminated, truncated, info = self._env.step(self.actions.native(actions))
         # `astype` copies: the environment may write the next step into the same arrays.
         rewards = np.asarray(rewards).reshape(self.count).astype(np.float32)
         terminated = np.asarray(terminated).reshape(self.count).astype(np.bool_)
@@ -185,14 +182,12 @@ class VectorEnvironments:
         return failed if failed.any() else None
 
     def screen(self) -> Screen:
-        with in_users_folder():
-            frames = self._env.render()
+        frames = self._env.render()
         assert frames is not None, "this vector environment renders no rgb_array"
         return in_colour(frames[0])
 
     def close(self) -> None:
-        with in_users_folder():
-            self._env.close()
+        self._env.close()
 
 
 def _is_batch(last: Any, space: Space[Any]) -> bool:
