@@ -15,6 +15,7 @@ import msgspec
 
 from ps_common.meters import linear
 from ps_common.protocol.names import IMPORT_PATH, LONGEST_TEXT, ImportPath, Text, is_import_path, module_of
+from ps_common.settings.families import GYMNASIUM, OF_FRAMES, family_of
 from ps_common.settings.keyword_arguments import KeywordArguments, check_arguments
 from ps_common.settings.kinds import (
     ADJUSTABLE,
@@ -75,10 +76,8 @@ def _family(*families: str) -> Callable[["RunSpec"], bool]:
     return lambda run: run.environment.id == NO_ENVIRONMENT or run.environment.family in families
 
 
-Family = Literal["ale", "doom", "envpool", "gymnasium"]
-FAMILIES: dict[str, Family] = {"ALE/": "ale", "Vizdoom": "doom", "envpool/": "envpool"}  # by how their ids begin
 ALE = ("an ALE game", _family("ale"))
-FRAMES_OF_GAMES = ("an ALE game or ViZDoom", _family("ale", "doom"))
+FRAMES_OF_GAMES = ("an ALE game or ViZDoom", _family(*OF_FRAMES))
 STACKED_FRAMES = (f"{FRAMES_OF_GAMES[0]} (elsewhere a --wrapper of yours stacks them)", FRAMES_OF_GAMES[1])
 DOOM = ("ViZDoom", _family("doom"))
 SLACK = ("--consistency ssp or paced", lambda run: run.consistency.rule in ("ssp", "paced"))
@@ -151,7 +150,7 @@ class Environment(Section, frozen=True, kw_only=True):
     """reward in place of the last one of a game lost with a score below 0; reported scores stay true"""
 
     def __post_init__(self) -> None:
-        takes_none = "" if self.family == "gymnasium" else self.id
+        takes_none = "" if self.family == GYMNASIUM else self.id
         check_arguments("--environment-kwargs", self.kwargs, takes_none=takes_none)
 
     @property
@@ -160,17 +159,14 @@ class Environment(Section, frozen=True, kw_only=True):
         return (*((self.id,) if module_of(self.id) else ()), *self.wrapper)
 
     @property
-    def family(self) -> Family:
-        """Which file of common/rl_agent/environments steps the id; "module:" may stand before it."""
-        if is_import_path(self.id):
-            return "gymnasium"
-        name = self.id.rpartition(":")[2]
-        return next((family for prefix, family in FAMILIES.items() if name.startswith(prefix)), "gymnasium")
+    def family(self) -> str:
+        """As families.py has it; "module:" may stand before the id."""
+        return GYMNASIUM if is_import_path(self.id) else family_of(self.id.rpartition(":")[2])
 
     @property
     def frames_per_step(self) -> int:
         """Emulator frames, or tics of Doom, that one step advances."""
-        return self.frame_skip if self.family in ("ale", "doom") else 1
+        return self.frame_skip if self.family in OF_FRAMES else 1
 
 
 class Method(Section, frozen=True, kw_only=True, tag_field="name"):

@@ -4,6 +4,7 @@ The environments of a run: the family of an id, and the wrappers around it.
 A family is imported only when it is used: its emulator or package need not be installed.
 """
 
+import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -11,6 +12,7 @@ import msgspec
 
 from ps_common.errors import SettingsError
 from ps_common.protocol.names import is_import_path
+from ps_common.settings.families import FAMILIES, GYMNASIUM
 from ps_common.settings.run_spec import NO_ENVIRONMENT, Environment
 from rl_agent.environments.interface import Environments, close_logged
 from rl_agent.environments.process_guard import guard_children
@@ -32,7 +34,12 @@ def make_environments(
             "--environment none: this run plays no game, and its workers are programs of its users "
             "(docs/how-to/anything-with-parameters.md); name a game to play one"
         )
-    return _of_family(settings, count, threads, with_screen, forgives)
+    if settings.family == GYMNASIUM:
+        return _of_gymnasium(settings, count, with_screen, forgives)
+    _refuse_wrappers(settings)
+    family = importlib.import_module(f"rl_agent.environments.{FAMILIES[settings.family].module}")
+    made: Environments = family.make(settings, count, threads=threads, with_screen=with_screen)
+    return made
 
 
 @contextmanager
@@ -51,7 +58,7 @@ def with_time_limit(settings: Environment, *, at_least: int, given: int | None =
     """
     if steps := given or settings.max_episode_steps:
         return msgspec.structs.replace(settings, max_episode_steps=steps), steps
-    if settings.family != "gymnasium":
+    if settings.family != GYMNASIUM:
         return settings, max(at_least, MOST_FRAMES)
     from rl_agent.environments.custom_environment import makes_vectors
     from rl_agent.environments.ids import spec_of
@@ -64,42 +71,21 @@ def with_time_limit(settings: Environment, *, at_least: int, given: int | None =
     return msgspec.structs.replace(settings, max_episode_steps=at_least), at_least
 
 
-def _of_family(settings: Environment, count: int, threads: int, with_screen: bool, forgives: bool) -> Environments:
-    match settings.family:
-        case "ale":
-            from rl_agent.environments.atari import AtariEnvironments
+def _of_gymnasium(settings: Environment, count: int, with_screen: bool, forgives: bool) -> Environments:
+    from rl_agent.environments.any_gymnasium import GymnasiumEnvironments
+    from rl_agent.environments.custom_environment import VectorEnvironments, makes_vectors
 
-            _refuse_wrappers(settings)
-            return AtariEnvironments(settings, count, threads, with_screen)
-        case "doom":
-            from rl_agent.environments.doom import DoomEnvironments
+    if is_import_path(settings.id) and makes_vectors(settings.id):
+        return VectorEnvironments(settings, count, with_screen)
+    if settings.step_in == "processes" and count > 1:
+        from rl_agent.environments.forgiving import FailureCount
+        from rl_agent.environments.process_games import in_processes
 
-            _refuse_wrappers(settings)
-            guard_children()
-            return DoomEnvironments(settings, count, with_screen)
-        case "envpool":
-            from rl_agent.environments.custom_environment import VectorEnvironments
-            from rl_agent.environments.envpool_games import EnvPoolGames
-
-            _refuse_wrappers(settings)
-            if with_screen:
-                raise SettingsError(f"--environment {settings.id}: EnvPool draws no screens")
-            return VectorEnvironments(settings, count, with_screen, EnvPoolGames(settings, count, threads))
-        case "gymnasium":
-            from rl_agent.environments.any_gymnasium import GymnasiumEnvironments
-            from rl_agent.environments.custom_environment import VectorEnvironments, makes_vectors
-
-            if is_import_path(settings.id) and makes_vectors(settings.id):
-                return VectorEnvironments(settings, count, with_screen)
-            if settings.step_in == "processes" and count > 1:
-                from rl_agent.environments.forgiving import FailureCount
-                from rl_agent.environments.process_games import in_processes
-
-                guard_children()
-                made = in_processes(settings, count, with_screen, forgives=forgives)
-                failures = FailureCount(settings.id, settings.most_failures) if forgives else None
-                return VectorEnvironments(settings, count, with_screen, made, failures=failures)
-            return GymnasiumEnvironments(settings, count, with_screen, forgives=forgives)
+        guard_children()
+        made = in_processes(settings, count, with_screen, forgives=forgives)
+        failures = FailureCount(settings.id, settings.most_failures) if forgives else None
+        return VectorEnvironments(settings, count, with_screen, made, failures=failures)
+    return GymnasiumEnvironments(settings, count, with_screen, forgives=forgives)
 
 
 def _refuse_wrappers(settings: Environment) -> None:

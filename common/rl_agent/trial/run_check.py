@@ -17,6 +17,7 @@ import msgspec
 
 from ps_common.errors import SettingsError
 from ps_common.protocol.tensors import Schema
+from ps_common.settings.families import GYMNASIUM
 from ps_common.settings.run_settings import secrets_in
 from ps_common.settings.run_spec import RunSpec
 from rl_agent.environments.imports import gymnasium_warnings, import_named, tried
@@ -72,7 +73,7 @@ def _try(run: RunSpec, imports: Sequence[str], with_screen: bool, resumed: str) 
     for module in imports:
         import_named(module, flag=f"--import {module}")
     count, steps, hint = 1, 1, ""
-    if run.environment.family == "gymnasium":
+    if run.environment.family == GYMNASIUM:
         check_environment(run.environment)
         count, steps = min(2, run.environment.envs), MOST_STEPS
         hint = "two were made in this process, as --envs 2 or more does; --envs 1 makes one" if count > 1 else ""
