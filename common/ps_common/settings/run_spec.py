@@ -8,8 +8,8 @@ help text, which stands below it. Its kinds (kinds.py) stand beside it. `name` i
 run_files.py from files.
 """
 
-from collections.abc import Callable
-from typing import Annotated, Any, Literal, get_args
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import msgspec
 
@@ -85,7 +85,7 @@ CLIP = ("--surrogate clip", _of_a3c(lambda a3c: a3c.surrogate == "clip"))
 IMITATION = ("--imitation-weight", _of_a3c(lambda a3c: a3c.imitation_weight > 0))
 REPLAY = (
     "--algorithm dqn or sac",
-    lambda run: isinstance(run.algorithm, DqnSettings | SacSettings | CustomAlgorithmSettings),
+    lambda run: isinstance(run.algorithm, CustomAlgorithmSettings) or run.algorithm.replays,
 )
 PRIORITIES = ("--priority-exponent", lambda run: run.replay.priority_exponent > 0)
 ANNEALING = ("--entropy-anneal-steps", _of_a3c(lambda a3c: a3c.entropy_anneal_steps > 0))
@@ -170,7 +170,13 @@ class Environment(Section, frozen=True, kw_only=True):
 
 
 class Method(Section, frozen=True, kw_only=True, tag_field="name"):
-    """The settings that all methods have."""
+    """The settings that all methods have. A method is its settings here, and a file of rl_agent/algorithms."""
+
+    code: ClassVar[str]  # FILE:CLASS in rl_agent/algorithms
+    acts: ClassVar[Literal["any", "discrete", "real"]] = "any"  # the actions that it takes
+    is_recurrent: ClassVar[bool] = False  # --lstm and --separate fit it
+    replays: ClassVar[bool] = False  # it learns from the section `replay`
+    recipe: ClassVar[Mapping[str, Any]] = {}  # settings of --algorithm with --environment, in place of the usual
 
     unroll_length: Annotated[UnrollSteps, KNOWN_TO_THE_SERVER] = 20
     """steps of each environment between two updates (t_max)"""
@@ -189,6 +195,9 @@ class Method(Section, frozen=True, kw_only=True, tag_field="name"):
 
 class A3CSettings(Method, frozen=True, kw_only=True, tag="a3c"):
     """Advantage actor-critic (Mnih et al. 2016, algorithm S3), with GAE, V-trace and a clipped surrogate."""
+
+    code = "a3c:A3C"
+    is_recurrent = True
 
     gae_lambda: Fraction = 1.0
     """lambda of generalised advantage estimation; 1: the paper's n-step returns"""
@@ -245,6 +254,16 @@ class A3CSettings(Method, frozen=True, kw_only=True, tag="a3c"):
 class ActionValuesSettings(Method, frozen=True, kw_only=True):
     """Settings of the methods that learn action values Q(s, a)."""
 
+    acts = "discrete"
+    recipe = {
+        "algorithm.unroll_length": 16,
+        "algorithm.reward_normalization": "returns",
+        "algorithm.target_interval": 2000,
+        "algorithm.epsilon_anneal_steps": 100_000,
+        "algorithm.gradient_clip": 1.0,
+        "algorithm.loss": "mean",
+    }
+
     unroll_length: Annotated[UnrollSteps, KNOWN_TO_THE_SERVER] = 5
     """steps of each environment between two updates (I_AsyncUpdate, t_max)"""
     target_interval: Annotated[NotNegative, KNOWN_TO_THE_SERVER] = 10_000
@@ -268,13 +287,19 @@ class ActionValuesSettings(Method, frozen=True, kw_only=True):
 class OneStepQSettings(ActionValuesSettings, frozen=True, kw_only=True, tag="one_step_q"):
     """Asynchronous one-step Q-learning (Mnih et al. 2016, algorithm 1)."""
 
+    code = "one_step_q:OneStepQ"
+
 
 class OneStepSarsaSettings(ActionValuesSettings, frozen=True, kw_only=True, tag="one_step_sarsa"):
     """Asynchronous one-step Sarsa (Mnih et al. 2016, section 4): the next action is the one really taken."""
 
+    code = "one_step_sarsa:OneStepSarsa"
+
 
 class NStepQSettings(ActionValuesSettings, frozen=True, kw_only=True, tag="n_step_q"):
     """Asynchronous n-step Q-learning (Mnih et al. 2016, algorithm S2), with lambda-returns."""
+
+    code = "n_step_q:NStepQ"
 
     q_lambda: Fraction = 1.0
     """lambda of the returns; 1: the paper's n-step returns, less: Q(lambda) (Gallici et al. 2024)"""
@@ -286,6 +311,16 @@ class NStepQSettings(ActionValuesSettings, frozen=True, kw_only=True, tag="n_ste
 
 class SacSettings(Method, frozen=True, kw_only=True, tag="sac"):
     """Soft actor-critic (Haarnoja et al. 2018), for actions of real numbers."""
+
+    code = "sac:Sac"
+    acts = "real"
+    replays = True
+    recipe = {
+        "environment.envs": 1,
+        "network.normalization": "none",
+        "schedule.learning_rate": 3e-4,
+        "schedule.anneal_steps": 0,
+    }
 
     unroll_length: Annotated[UnrollSteps, KNOWN_TO_THE_SERVER] = 8
     """steps of each environment between two rounds of updates"""
@@ -314,6 +349,18 @@ class SacSettings(Method, frozen=True, kw_only=True, tag="sac"):
 
 class DqnSettings(ActionValuesSettings, frozen=True, kw_only=True, tag="dqn"):
     """Deep Q-learning from a replay memory (Mnih et al. 2015), with the usual extensions."""
+
+    code = "dqn:Dqn"
+    replays = True
+    recipe = {
+        "network.normalization": "none",
+        "network.activation": "relu",
+        "network.hidden": (256, 256),
+        "replay.batch_size": 64,
+        "replay.replay_ratio": 0.5,
+        "schedule.learning_rate": 1e-3,
+        "schedule.anneal_steps": 0,
+    }
 
     unroll_length: Annotated[UnrollSteps, KNOWN_TO_THE_SERVER] = 16
     """steps of each environment between two rounds of updates"""

@@ -110,7 +110,7 @@ class Sac:
         assert isinstance(settings, SacSettings), "a run keeps its algorithm"
         self._settings = settings
 
-    def play_with_policy(self) -> None:
+    def begin_evaluation(self) -> None:
         """Sample the policy from now on, also before learning starts: what is evaluated is not the warm-up."""
         self._warms_up = False
 

@@ -71,20 +71,17 @@ def check_algorithm(run: RunSpec, spaces: Spaces) -> None:
         )
     if isinstance(run.algorithm, run_spec.A3CSettings):
         check_a3c(run.algorithm, run.network, spaces)
-    if isinstance(run.algorithm, run_spec.A3CSettings | run_spec.CustomAlgorithmSettings):
+    if not isinstance(run.algorithm, run_spec.Method):
         return
     name, takes = run.algorithm_name, _in_words(spaces.actions)
-    if isinstance(run.algorithm, run_spec.SacSettings):
-        if not isinstance(spaces.actions, BoxActions):
-            raise SettingsError(
-                f"--algorithm {name}: needs real numbers, and {run.environment.id} takes {takes}; use a3c"
-            )
-    elif not isinstance(spaces.actions, DiscreteActions):
+    if run.algorithm.acts == "real" and not isinstance(spaces.actions, BoxActions):
+        raise SettingsError(f"--algorithm {name}: needs real numbers, and {run.environment.id} takes {takes}; use a3c")
+    if run.algorithm.acts == "discrete" and not isinstance(spaces.actions, DiscreteActions):
         other = "sac or a3c" if isinstance(spaces.actions, BoxActions) else "a3c"
         raise SettingsError(
             f"--algorithm {name}: needs one discrete action a step, and {run.environment.id} takes {takes}; use {other}"
         )
-    if run.network.lstm or run.network.separate:
+    if (run.network.lstm or run.network.separate) and not run.algorithm.is_recurrent:
         raise SettingsError(
             f"--algorithm {name}: its network has one torso and no LSTM; leave --lstm and --separate out"
         )

@@ -15,7 +15,6 @@ from ps_common.settings.run_files import recipe_for
 from ps_common.settings.run_spec import Environment
 from ps_rl import train
 from rl_agent.environments.custom_environment import VectorEnvironments
-from rl_agent.environments.ids import not_installed
 from rl_agent.environments.make import make_environments
 
 
@@ -48,4 +47,3 @@ def test_flags_and_errors_know_the_family_by_its_line() -> None:
         make_environments(Environment(id=one.id, wrapper=("my:Wrap",)), count=1)
     with pytest.raises(ValueError, match="carts/One takes none"):
         Environment(id=one.id, kwargs={"a": 1})
-    assert not_installed(one.id, one.id, ImportError("no carts")).args[0].endswith("no carts")
