@@ -28,12 +28,12 @@ from ps_common.errors import SettingsError
 from ps_common.protocol.messages import Run
 from ps_common.protocol.names import as_text
 from ps_common.settings.hidden import hidden
+from ps_common.settings.kinds import text_of
 from ps_common.settings.regular_file import toml_in
 from ps_common.settings.run_settings import (
     flag_of,
     flat_settings,
     run_from_dict,
-    typed,
     with_settings,
     without_staleness,
 )
@@ -169,7 +169,7 @@ def on_another_game(run: RunSpec, environment: str, overrides: Collection[str], 
         return moved
     defaults = flat_settings(run_from_dict({"algorithm": {"name": run.algorithm_name}}, source=source).to_dict())
     tuned = [
-        f"{flag_of(key)} {typed(value)}"
+        f"{flag_of(key)} {text_of(value)}"
         for key, value in flat_settings(run.to_dict()).items()
         if key not in overrides and _belongs_to_its_game(key, value, defaults.get(key))
     ]

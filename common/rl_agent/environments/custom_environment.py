@@ -19,7 +19,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
 from ps_common.errors import SettingsError
-from ps_common.settings.run_settings import typed
+from ps_common.settings.kinds import text_of
 from ps_common.settings.run_spec import Environment
 from rl_agent.environments.forgiving import FAILURES, FailureCount
 from rl_agent.environments.gymnasium_spaces import MASK, ActionCodec, ObservationReader
@@ -89,7 +89,7 @@ def described(settings: Environment, observations: ObservationSpace, actions: Sp
     """How the games are seen and played, for display and receipts."""
     return {
         "environment": settings.id,
-        **({"arguments": typed(settings.kwargs)} if settings.kwargs else {}),
+        **({"arguments": text_of(settings.kwargs)} if settings.kwargs else {}),
         **({"wrappers": ", ".join(settings.wrapper)} if settings.wrapper else {}),
         "observation": str(observations),
         "actions": f"{actions}, of these {list(settings.actions)}" if settings.actions else str(actions),
