@@ -144,8 +144,8 @@ def recipe_for(environment: str, *, algorithm: str | None = None, lstm: str | No
         anew = with_settings(run, {"algorithm.name": "one_step_q"}, source=source)  # no setting of the recipe's method
         return with_settings(as_ppo(anew), {"preset": f"{run.preset[:56]}-ppo"}, source=source)
     run = with_settings(run, {"algorithm.name": algorithm}, source="--algorithm")
-    recipe = getattr(run.algorithm, "recipe", {}) if run.environment.family != "ale" else {}
-    return with_settings(run, recipe, source=source)
+    usual = getattr(run.algorithm, "recipe", {}) if run.environment.family != "ale" else {}
+    return with_settings(run, usual, source=source)
 
 
 def is_ppo(run: RunSpec) -> bool:

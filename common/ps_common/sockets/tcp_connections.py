@@ -23,6 +23,7 @@ import zmq
 
 SLACK_BYTES = 2**16  # framing, beside vector and header
 QUIET_BYTES = 2**12  # an unfinished message this small is ignored
+LOOK_SECONDS = 0.02  # between two checks; a gigabyte a second may arrive
 OVERHEAD_BYTES = 2**10  # most that is no message (handshake, heartbeats) between two checks with messages
 TCP_INFO_BYTES = 136
 BYTES_ACKED_AT, BYTES_RECEIVED_AT = 120, 128  # in struct tcp_info
