@@ -94,7 +94,7 @@ class Sac:
             frames=spaces.observations.frames, device=device, seed=seed,
         )  # fmt: skip
         if run.start_from:
-            built.play_with_policy()
+            built.begin_evaluation()
         return built
 
     @property
@@ -113,7 +113,7 @@ class Sac:
         assert isinstance(settings, SacSettings), "a run keeps its algorithm"
         self._settings = settings
 
-    def play_with_policy(self) -> None:
+    def begin_evaluation(self) -> None:
         """Sample the policy from now on, also before learning starts: a trained policy plays better than chance."""
         self._warms_up = False
 
