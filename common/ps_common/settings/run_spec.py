@@ -453,7 +453,7 @@ class Replay(Section, frozen=True, kw_only=True):
     batch_size: Passes = 256
     """remembered steps in an update"""
     learning_starts: NotNegative = 1000
-    """global steps before the first update; actions are random until then"""
+    """global steps before the first update; actions are random until then, except with --start-from"""
     replay_steps: Positive = 1_000_000
     """steps that each worker remembers"""
     replay_mib: Annotated[int, msgspec.Meta(ge=1, le=2**24)] = 1024
