@@ -28,7 +28,7 @@ from tests.integration.integer_worker import SCHEMA, told
 from tests.integration.processes import Programs, programs_in, status_of, wait_for, weights_of
 
 CONNECTIONS = 32  # at a time
-MESSAGES_EACH = 60  # of a connection; then it is closed, because a quarantined sender finds no more faults
+MESSAGES_EACH = 60  # of a connection; then it is closed
 MESSAGES_TO_JUNK = 100  # messages per malformed connection
 FLIPPED = 0.02  # share of the vectors to and from one worker
 OVERSIZED = 20_000  # messages per frame that is too long

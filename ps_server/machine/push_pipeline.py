@@ -187,7 +187,7 @@ class PushPipeline:
         if settled.verdict == "applied":
             self._soundness.pushed(push.member.worker_id)
         elif settled.verdict == "discarded":
-            self._refusals.count(push.peer, settled.code, settled.reason, now=now)
+            self._refusals.count(push.peer, settled.code, settled.reason)
         settled = msgspec.structs.replace(
             settled,
             credit=self.credit(),

@@ -1,8 +1,5 @@
 """
-The notes of the shell about its machine: lines in the log, at a limited rate, and with --record all that goes in.
-
-Peers cause some lines ("joined", "is back"), perhaps a thousand times a second. Lines beyond a few a second are left
-out and counted. No chatter can hide a warning, and no peer the lines of another (LineLimit).
+The recording of all that goes into the machine (--record).
 
 A recording begins with the whole state of the machine. Each call of it follows: its method, its arguments, and what it
 decided. So the machine can be fed again (tests/simulation/replay.py). Of vectors it has the lengths alone, unless they
@@ -36,12 +33,10 @@ from ps_common.settings.regular_file import opened_to_write
 from ps_server.machine.admission import proof_of
 from ps_server.machine.parameter_server import ParameterServer
 from ps_server.machine.phases import ANYBODY
-from ps_server.machine.subscriptions import LineLimit
 from ps_server.standby.standby import Standby
-from ps_server.state.effects import Effect, LogLine, Send
+from ps_server.state.effects import Effect, Send
 from ps_server.state.weight_store import WeightStore
 
-AT_ONCE, PER_SECOND = 200, 10.0  # hundreds of workers may join at the same moment
 KIND = "ps-rl recording 2"
 PROVEN, LEAST_SECRET = "proven", 16  # for the proof of an epoch; characters: a shorter text may be part of another
 CALLS = {
@@ -57,28 +52,6 @@ LONGEST_PEER = 255  # bytes of the id of a connection; longer ones are a vector
 BATCH_BYTES, MOST_WAITING = 2**18, 256  # for the thread, and batches
 
 log = logging.getLogger("ps-server")
-
-
-class LogLines:
-    """`now` is seconds of any monotonic clock."""
-
-    def __init__(self) -> None:
-        self._limit = LineLimit(at_once=AT_ONCE, per_second=PER_SECOND)
-        self._left_out = {False: 0, True: 0}  # by whether they are warnings
-
-    def add(self, line: LogLine, *, now: float) -> None:
-        """Log a line, unless there were too many."""
-        if line.kind == "checkpoint":
-            log.debug("%s", line.text)
-            return
-        if not self._limit.allows(line, now=now):
-            self._left_out[line.warning] += 1
-            return
-        level = logging.WARNING if line.warning else logging.INFO
-        if left_out := self._left_out[line.warning]:
-            self._left_out[line.warning] = 0
-            log.log(level, "(%d more lines of this level were left out)", left_out)
-        log.log(level, "%s", line.text)
 
 
 class Image:

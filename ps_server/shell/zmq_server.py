@@ -27,8 +27,8 @@ from ps_server.machine.parameter_server import ParameterServer
 from ps_server.machine.phases import ANYBODY, Sender, takes_an_admin
 from ps_server.shell.access_control import AccessControl
 from ps_server.shell.connections import Connections
+from ps_server.shell.log_lines import LogLines
 from ps_server.shell.mapped_segments import MappedSegments
-from ps_server.shell.recording import LogLines
 from ps_server.shell.send_queue import SendQueue
 from ps_server.shell.server_sockets import OtherServers, router_socket
 from ps_server.standby.standby import Standby
@@ -79,7 +79,6 @@ class ZmqServer:
             self._socket,
             vector_bytes=self._most_vector_bytes,
             run_bytes=lambda: self._most_vector_bytes() if self.served is not None and self.served.version else 0,
-            is_known=self._is_known,
             budget_bytes=receive_bytes,
             is_locked=access_control is not None,
         )
@@ -227,9 +226,6 @@ class ZmqServer:
         member = self.served.membership.known_at(peer) if self.served is not None else None
         return member.release if member is not None else ""
 
-    def _is_known(self, peer: PeerId | None) -> bool:
-        return self.served is not None and peer is not None and self.served.membership.known_at(peer) is not None
-
     def _do(self, todo: list[Effect]) -> None:
         for effect in todo:
             match effect:
@@ -252,8 +248,7 @@ class ZmqServer:
                 case RecordReport() | RecordEvent() | RecordEvaluation() if self._on_record is not None:
                     self._on_record(effect)
                 case effects.LogLine():
-                    self._lines.add(effect, now=self._clock.now())
-                    if self.served is not None:
+                    if self._lines.add(effect, now=self._clock.now()) and self.served is not None:
                         self._do(self.served.logged(effect, now=self._clock.now()))
                 case effects.Exit():
                     self._exit = True

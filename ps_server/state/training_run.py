@@ -166,7 +166,6 @@ class TrainingRun:
             # Even if the push is discarded: its steps were played.
             self.ledger.change(worker_id, unplayed=min(account.unplayed + push.steps, MOST))
             gradient, norm = gradient_of(push, vector, self.weights.schema)
-            self.ledger.applied(worker_id)
             return Sound(staleness, push.steps, gradient, norm, push.blocks)
         except Denied as denied:
             return Unsound(staleness, denied)

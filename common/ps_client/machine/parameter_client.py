@@ -140,7 +140,7 @@ class ParameterClient:
                 return self._end(RunEnded(message.reason))
             case Welcome():
                 return self._welcomed(message, now=now)
-            case messages.Refused(code="unknown_worker" | "no_weights" | "quarantined" | "outside_window" | "damaged"):
+            case messages.Refused(code="unknown_worker" | "no_weights" | "outside_window" | "damaged"):
                 return self._retry(message, now=now)
             case messages.Refused(code="bad_message"):
                 if self.phase is Phase.JOINING and self._identity.says_less(message.reason):

@@ -625,7 +625,7 @@ class Opened(Struct, frozen=True, kw_only=True, tag="OPENED", omit_defaults=True
     environments: Count
     number: Count | None = None  # that shard 1 gave to this worker; None: in order of joining
     code: dict[Text, Code] = {}  # as in HELLO
-    forgotten: tuple[Name, ...] = ()  # workers whose accounts were dropped before: no push of theirs was applied
+    forgotten: tuple[Name, ...] = ()  # workers whose accounts were dropped before
 
 
 class HandedOver(Struct, frozen=True, kw_only=True, tag="HANDED_OVER"):

@@ -44,7 +44,6 @@ class Account(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reported: Count = 0  # every report up to here is counted
     environments: Annotated[int, msgspec.Meta(ge=1, le=MOST_ENVIRONMENTS)] = 1
     unplayed: Signed = 0  # steps of settled pushes minus those of games
-    applied: bool = False  # whether a push of this worker id was applied, by any of its processes
     left: bool = False  # the process has said GOODBYE
 
 
@@ -244,15 +243,8 @@ def _from_2(plain: dict[str, Any]) -> dict[str, Any]:
 
 
 def _from_3(plain: dict[str, Any]) -> dict[str, Any]:
-    """
-    Format 3 forgot no worker of which a push was applied, and did not say which these are: only a first process without
-    settled pushes surely has none.
-    """
-    ledger = {
-        worker: account | {"applied": bool(account["incarnation"] > 1 or account["through"] or account["early"])}
-        for worker, account in plain["ledger"].items()
-    }
-    return plain | {"format": 4, "ledger": ledger, "superseded": 0}
+    """Format 3 forgot no worker."""
+    return plain | {"format": 4, "superseded": 0}
 
 
 # From each format to the next.
