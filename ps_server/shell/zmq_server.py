@@ -66,7 +66,7 @@ class ZmqServer:
         self._server = server
         self._clock = clock or RunningClock()  # by which the machine was made
         if isinstance(server, Standby):
-            self._clock.on_pause = lambda seconds, now: server.was_away(seconds, now=now)  # it may be recorded
+            self._clock.on_pause = lambda seconds, now: server.was_away(seconds, now=now)
         self._writer = writer
         self.arbiter: Arbiter | None = None  # of a standby that has one
         self._context = zmq.Context()
