@@ -29,12 +29,11 @@ from ps_common.protocol.messages import (
     RunReply,
     RunState,
     State,
-    ToWorker,
     Update,
 )
 from ps_common.protocol.record import check_vectors, record_from_json, record_to_json
 from ps_common.protocol.tensors import TensorSpec, vector_bytes
-from ps_common.protocol.wire import CHUNK_BYTES, MAX_FRAMES, Buffer, checksum
+from ps_common.protocol.wire import CHUNK_BYTES, MAX_FRAMES, Buffer
 from ps_server.state.effects import Effect
 from ps_server.state.guards import Denied
 from ps_server.state.soundness import violations_of
@@ -158,8 +157,7 @@ def state_of(run: TrainingRun, *, request: int, number: int, now: float) -> tupl
     if sum(-(-len(buffer) // CHUNK_BYTES) for buffer in buffers) > MAX_FRAMES - 2:
         raise Denied("too_large", "weights and optimizer are more than a message carries; run without a standby")
     specs = tuple(TensorSpec(name, tuple(vector.shape)) for name, vector in vectors.items())
-    state = State(request=request, number=number, record_bytes=len(record), vectors=specs, check=checksum(buffers))
-    return state, buffers
+    return State(request=request, number=number, record_bytes=len(record), vectors=specs), buffers
 
 
 def run_of(state: State, buffers: Sequence[Buffer], *, now: float) -> TrainingRun:
@@ -179,11 +177,6 @@ def run_of(state: State, buffers: Sequence[Buffer], *, now: float) -> TrainingRu
     except CheckpointError as error:
         raise type(error)(f"the primary's state {error}") from error
     return TrainingRun.restored(vectors, record, now=now)
-
-
-def check_in(message: ToWorker) -> str:
-    """The checksum that a state, or the push in an update, came with; "" where there is none."""
-    return str(getattr(message.message if isinstance(message, Update) else message, "check", ""))
 
 
 class Repetition:

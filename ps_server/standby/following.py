@@ -11,7 +11,6 @@ primary's address (`no_weights`, `other_run`) is no sign of life of the primary,
 """
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
@@ -19,13 +18,12 @@ import msgspec
 from ps_common.errors import DamagedCheckpoint
 from ps_common.protocol import messages
 from ps_common.protocol.messages import ToServer, ToWorker
-from ps_common.protocol.wire import Buffer, is_damaged
+from ps_common.protocol.wire import Buffer
 from ps_common.release import does_not_know_release, explained, release
 from ps_server.replication.replication import LEASE_SECONDS
-from ps_server.replication.standby_copy import Repetition, check_in, is_proven, run_of
+from ps_server.replication.standby_copy import Repetition, is_proven, run_of
 from ps_server.standby.promotion import Promise
 from ps_server.state.effects import Effect, Exit, LogLine, SendToServer
-from ps_server.state.guards import DAMAGED
 from ps_server.state.training_run import TrainingRun
 
 BEAT_SECONDS = 0.25  # between two FOLLOWED that ask for a reply
@@ -42,7 +40,6 @@ class Following:
         self.promise = Promise()
         self.heard = now  # the primary, last
         self.is_handed_over = False  # the last update was HANDED_OVER
-        self.refused: Counter[str] = Counter()  # messages of the primary, by the code of what is wrong with them
         self._primary, self._process = primary, process
         self._release = release()  # "" at a primary that does not know this field of FOLLOW
         self._follow = 1  # the request of the newest FOLLOW
@@ -69,8 +66,6 @@ class Following:
             self.promise.died(now=now)
         elif not isinstance(message, messages.Stop):
             self.heard = now
-        if is_damaged(vector, check_in(message)):
-            return self.warn(f"{self._primary}: vectors arrive damaged, are not used, and are sent again", DAMAGED)
         match message:
             case messages.State() if message.request == self._follow and self._repetition is None:
                 return self._adopt(message, vector, now=now)
@@ -133,9 +128,8 @@ class Following:
         """A message to the primary."""
         return SendToServer(self._primary, message, "--standby-of")
 
-    def warn(self, text: str, code: str = "") -> list[Effect]:
-        """Count by the code, if any. Log each warning once, and at most so many: any peer can cause some."""
-        self.refused.update([code] if code else [])
+    def warn(self, text: str) -> list[Effect]:
+        """Log each warning once, and at most so many: any peer can cause some."""
         if text in self._warned or len(self._warned) >= MOST_WARNINGS:
             return []
         self._warned.add(text)

@@ -20,7 +20,7 @@ from ps_common.protocol.codecs import CODECS
 from ps_common.protocol.deltas import DELTA, WHOLE, Base
 from ps_common.protocol.record import SLOT, TARGET, WEIGHTS, is_finite
 from ps_common.protocol.tensors import Schema
-from ps_common.protocol.wire import Buffer, checksum
+from ps_common.protocol.wire import Buffer
 from ps_server.state.copy_on_write import CopyOnWriteVector
 from ps_server.state.optimizers import Optimizer
 
@@ -46,14 +46,9 @@ class Snapshot:
         *,
         target: bool,
         base: int = 0,
-        whole: "Snapshot | None" = None,
     ) -> None:
-        """
-        `encode` makes the bytes, when they are first needed. `base` is the version that a delta leads away from, and
-        `whole` the snapshot that it leads to.
-        """
+        """`encode` makes the bytes, when they are first needed. `base` is the version that a delta leads away from."""
         self.version, self.codec, self.target, self.base = version, codec, target, base
-        self._whole = whole
         self._encode: Callable[[Snapshot], memoryview] | None = encode  # it keeps the vector alive: None once it is run
 
     @cached_property
@@ -62,11 +57,6 @@ class Snapshot:
         assert self._encode is not None, "it is encoded once"
         encoded, self._encode = self._encode(self), None
         return encoded
-
-    @cached_property
-    def check(self) -> str:
-        """The checksum of the bytes; of a delta that of the bytes that it leads to."""
-        return self._whole.check if self._whole is not None else checksum([self.buffer])
 
     @property
     def size(self) -> int:
@@ -200,9 +190,7 @@ class WeightStore:
         if base not in self._bases or len(self._deltas) >= MOST_DELTAS:
             return whole
         older, newer = self._bases[base], whole.buffer
-        made = Snapshot(
-            whole.version, DELTA, lambda _: memoryview(older.delta_to(newer)), target=False, base=base, whole=whole
-        )
+        made = Snapshot(whole.version, DELTA, lambda _: memoryview(older.delta_to(newer)), target=False, base=base)
         self._deltas[base] = made
         return made
 

@@ -111,10 +111,6 @@ class Outbox:
         """Remove the request with this number, because its reply has come; None if it had one before."""
         return self._in_flight.pop(number, None) or self._pending.pop(number, None)
 
-    def resend(self, number: int) -> list[Transmit]:
-        """Send the request with this number again, because it arrived damaged."""
-        return [self._send(self._in_flight[number])] if number in self._in_flight else []
-
     def resend_before(self, order: int) -> list[Transmit]:
         """Send again what was sent before this request, which has its reply. A lost heartbeat is not sent again."""
         lost = [request for request in self._in_flight.values() if 0 < request.order < order]

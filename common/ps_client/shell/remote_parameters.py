@@ -53,7 +53,6 @@ class RemoteParameters:
         self._machine = client.machine
         self.schema = schema
         self.wire = wire
-        self._machine.checksums = wire.checksums
         self._gradients = GradientEncoder(wire.gradient_codec, schema)
         self._pushes = 0
         # Pushes, the oldest first: what each was computed on, and whether it counts steps, as one of each unroll does.

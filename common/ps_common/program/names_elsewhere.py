@@ -65,6 +65,7 @@ METHODS_ELSEWHERE = {
 
 # Flags of earlier versions, or values of them, and what to use instead.
 REMOVED = {
+    "--checksums": "vectors have no checksum; encryption authenticates them (ps-ctl keygen)",
     "--envs auto": "give a number; docs/how-to/use-a-gpu.md has a table of speeds",
     "--film-minutes": "a film shows up to nine games, evenly chosen",
     "--gif-dir": "rl-cluster makes the GIFs of a run (--gif-every-episodes)",
@@ -72,6 +73,7 @@ REMOVED = {
     "--measure-envs": "give a number to --envs: docs/how-to/use-a-gpu.md has a table of speeds",
     "--notice-command": "a line of shell sends SIGTERM: docs/OPERATIONS.md, machines that go away",
     "--notice-file": "a line of shell sends SIGTERM: docs/OPERATIONS.md, machines that go away",
+    "--record": "the simulation finds faults of the server (make swarm)",
     "--render": "the page of a run shows the game of a worker, and rl-eval --video FILE records one",
     "--rescue": "resume a copy of the run's folder; without one begin a new run, and start its workers anew",
     "--threads auto": "give a number; 1 is best with one worker a core",

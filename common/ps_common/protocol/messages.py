@@ -130,7 +130,7 @@ class Seed(Request, frozen=True, kw_only=True, tag="SEED"):
 
     schema: tuple[TensorSpec, ...]
     codec: Name = "float32"
-    check: Text = ""  # the checksum of the vector's bytes
+    check: Text = ""  # of release 0.2.0; ignored
     inline: bytes = b""
 
 
@@ -141,7 +141,7 @@ class Pull(Request, frozen=True, kw_only=True, tag="PULL"):
     have_epoch: Count = 0
     target: bool = False  # the target weights instead; versions are theirs
     codec: Name = "float32"
-    checked: bool = False  # send the checksum of the weights with them
+    checked: bool = False  # of release 0.2.0; ignored
 
 
 class Push(Request, frozen=True, kw_only=True, tag="PUSH"):
@@ -164,7 +164,7 @@ class Push(Request, frozen=True, kw_only=True, tag="PUSH"):
     norm: float = 0  # of the whole gradient, at each shard that gets a range of it
     # Those that it moves, by name; () are all. The optimizer passes over the others, as if there had been no push.
     blocks: Annotated[tuple[Name, ...], msgspec.Meta(max_length=MAX_TENSORS)] = ()
-    check: Text = ""  # the checksum of the vector's bytes; with it, the weights in the reply have theirs too
+    check: Text = ""  # of release 0.2.0; ignored
     inline: bytes = b""
 
 
@@ -409,8 +409,6 @@ class Weights(Reply, frozen=True, kw_only=True, tag="WEIGHTS"):
     settled: Settlement | None = None
     codec: Name = "float32"
     base: Count = 0  # the version that a delta leads away from: `have_version` of the request
-    # The checksum of the bytes of the vector, or of those that a delta leads to; "": none was asked for.
-    check: Text = ""
     inline: bytes = b""
 
 
@@ -612,7 +610,7 @@ class State(Struct, frozen=True, kw_only=True, tag="STATE"):
     number: Count  # of the last update that is in it
     record_bytes: Count
     vectors: tuple[TensorSpec, ...]
-    check: Text = ""  # the checksum of the record and the vectors
+    check: Text = ""  # of release 0.2.0; ignored
 
 
 class Opened(Struct, frozen=True, kw_only=True, tag="OPENED", omit_defaults=True):

@@ -22,6 +22,10 @@ from ps_common.settings.hidden import hidden, hidden_names
 from ps_common.settings.run_spec import ALGORITHM_SETTINGS, NO_ENVIRONMENT, OPTIMIZER_SETTINGS, Environment, RunSpec
 from ps_common.settings.table import TABLE, choices_of, kinds_of
 
+# Settings that are gone: the value that any release reads over, and what there is instead of the others.
+GONE: dict[str, tuple[Any, str]] = {
+    "wire.checksums": (False, "vectors have no checksum; encryption authenticates them (ps-ctl keygen)"),
+}
 NAMED_SECTIONS: dict[str, Mapping[str, type[Any]]] = {"algorithm": ALGORITHM_SETTINGS, "optimizer": OPTIMIZER_SETTINGS}
 
 
@@ -32,6 +36,9 @@ def run_from_dict(settings: Mapping[str, Any], *, source: str) -> RunSpec:
     Raises SettingsError that names `source` (a file, a flag, a worker) and the setting.
     """
     settings = {section: _with_name(section, value) for section, value in without_staleness(settings).items()}
+    for setting, (neutral, instead) in GONE.items():
+        if (value := taken(settings, setting, neutral)) != neutral:
+            raise SettingsError(f"{source}: {setting} = {json.dumps(value)} is no setting any more; {instead}")
     algorithm = settings.get("algorithm")
     if isinstance(algorithm, Mapping) and is_import_path(str(algorithm["name"])):
         own = {name: value for name, value in algorithm.items() if name != "name"}
@@ -49,6 +56,15 @@ def run_from_dict(settings: Mapping[str, Any], *, source: str) -> RunSpec:
         choices = choices_of(setting) if problem.startswith("Invalid") else ()
         there_are = f"; there are {', '.join(choices)}" if choices else ""
         raise SettingsError(f"{source}: {problem[:1].lower()}{problem[1:]}{where}{there_are}") from error
+
+
+def taken(settings: dict[str, Any], setting: str, default: Any) -> Any:
+    """Take a setting out of sections, which are copied; `default` where it is not among them."""
+    section, _, name = setting.rpartition(".")
+    if not isinstance(place := settings.get(section), Mapping) or name not in place:
+        return default
+    settings[section] = {key: value for key, value in place.items() if key != name}
+    return place[name]
 
 
 def problem_and_place(error: msgspec.ValidationError) -> tuple[str, str]:

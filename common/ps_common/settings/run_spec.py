@@ -523,8 +523,6 @@ class Wire(Section, frozen=True, kw_only=True):
     prefetch: PushesAhead = 0
     """pushes in flight while a worker continues with the weights that it has: it waits less, and each push makes its
     gradients one version later"""
-    checksums: Annotated[bool, ADDED_IN_0_2] = False
-    """gradients and weights travel with a checksum, and what was damaged on its way is sent again"""
 
 
 class Records(Section, frozen=True, kw_only=True):
