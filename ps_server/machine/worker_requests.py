@@ -151,10 +151,8 @@ class WorkerRequests:
             most = most_steps(account.environments, run.spec)  # a push of more is discarded when it is settled
             waiting = sum(push.steps for push in self.pushes.gate.pushes_of(worker) if push.steps <= most)
             check_games(report.episodes, unplayed=account.unplayed + waiting)
-        is_first = run.first_reporter.is_first(account.number, now=now)
-        reply = Noted(request=report.request, sequence=report.sequence, first=is_first)
-        effects: list[Effect] = [Send(member.peer, reply)]
-        reported = run.count_report(worker, report, is_first=is_first, now=now)
+        effects: list[Effect] = [Send(member.peer, Noted(request=report.request, sequence=report.sequence))]
+        reported = run.count_report(worker, report, now=now)
         if reported is not None:
             member.meters = reported.meters
             effects += [reported, *self.replication.forward(worker, report, now=now)]

@@ -208,8 +208,7 @@ class Repetition:
             case RunReply(state=RunState() as state):
                 run.take_over(message, state, now=now)
             case Report():
-                is_first = run.first_reporter.is_first(run.ledger.accounts[worker].number, now=now)
-                record = run.count_report(worker, message, is_first=is_first, now=now)
+                record = run.count_report(worker, message, now=now)
                 return [] if record is None else [record]
             case Push():
                 run.ledger.forget_before(worker, message.oldest)

@@ -64,7 +64,6 @@ class RecordReport:
     """A report was counted: record it in the run folder."""
 
     worker_id: str
-    is_first: bool  # whether the worker has the lowest number of those that report
     global_steps: int  # T when the report came
     updates: int
     minutes: float

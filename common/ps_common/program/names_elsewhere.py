@@ -76,6 +76,8 @@ REMOVED = {
     "--record": "the simulation finds faults of the server (make swarm)",
     "--render": "the page of a run shows the game of a worker, and rl-eval --video FILE records one",
     "--rescue": "resume a copy of the run's folder; without one begin a new run, and start its workers anew",
+    "--summaries model": "TensorBoard has one scheme of tags: --summaries perf",
+    "--summary-every-updates": "TensorBoard has a point in two seconds",
     "--threads auto": "give a number; 1 is best with one worker a core",
     "--workers": "several workers are started by rl-cluster: rl-cluster --server HOST:PORT --workers N",
 }

@@ -428,7 +428,6 @@ class Noted(Reply, frozen=True, kw_only=True, tag="NOTED"):
     """The reply to REPORT."""
 
     sequence: Count
-    first: bool = False  # whether this worker has the lowest number of those that report
 
 
 class Alive(Reply, frozen=True, kw_only=True, tag="ALIVE"):

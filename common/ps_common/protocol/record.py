@@ -243,8 +243,14 @@ def _from_2(plain: dict[str, Any]) -> dict[str, Any]:
 
 
 def _from_3(plain: dict[str, Any]) -> dict[str, Any]:
-    """Format 3 forgot no worker."""
-    return plain | {"format": 4, "superseded": 0}
+    """Format 3 forgot no worker, and had checksums of vectors, and two styles of summaries."""
+    run = {section: settings for section, settings in plain["run"].items() if section not in ("records", "wire")}
+    if "records" in plain["run"]:
+        kept = {name: value for name, value in plain["run"]["records"].items() if name != "summary_every_updates"}
+        run["records"] = kept | {"summaries": "none" if kept.get("summaries") == "none" else "perf"}
+    if "wire" in plain["run"]:
+        run["wire"] = {name: value for name, value in plain["run"]["wire"].items() if name != "checksums"}
+    return plain | {"format": 4, "superseded": 0, "run": run}
 
 
 # From each format to the next.

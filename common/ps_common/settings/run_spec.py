@@ -528,11 +528,8 @@ class Wire(Section, frozen=True, kw_only=True):
 class Records(Section, frozen=True, kw_only=True):
     """Files of a run beside its metrics and newest checkpoints."""
 
-    summaries: Literal["none", "perf", "model"] = "perf"
-    """names of TensorBoard summaries; perf: Perf/Reward, Losses/Value Loss, ...; model: model/loss,
-    environment/episode_reward, ... of the first worker; none: no summaries"""
-    summary_every_updates: Positive = 100
-    """updates between two points of the summaries"""
+    summaries: Literal["none", "perf"] = "perf"
+    """numbers for TensorBoard, named Perf/Reward, Losses/Value Loss, ...; none: no event files"""
     gif_every_episodes: NotNegative = 0
     """rl-cluster records a GIF of a game after so many episodes of all workers, with a checkpoint that is kept apart;
     0: never"""
