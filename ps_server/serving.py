@@ -166,6 +166,7 @@ def _shell(
             receive_bytes=int(settings.receive_mib * 2**20),
             access_control=access_control,
             clock=clock,
+            checks=settings.check,
         )
     except SettingsError:
         writer.close()

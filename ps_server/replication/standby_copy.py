@@ -11,6 +11,7 @@ Then each change is repeated, through the code that made it at the primary. So b
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import torch
@@ -76,7 +77,7 @@ class Backlog:
         self.acknowledged = 0  # everything up to this number; 0 before the standby has the state
         self._progressed = now
         self._queue: deque[Item] = deque()
-        self._in_flight = self._in_flight_bytes = self._bytes = 0
+        self._in_flight = self._bytes = 0
         self.add(state, vector, now=now)
 
     @property
@@ -99,7 +100,6 @@ class Backlog:
             item = self._queue.popleft()
             self._bytes -= item.size
             self._in_flight -= 1
-            self._in_flight_bytes -= item.size
             self._progressed = now
             self.acknowledged = item.message.number
 
@@ -110,7 +110,6 @@ class Backlog:
             if self._in_flight == 0:
                 self._progressed = now
             self._in_flight += 1
-            self._in_flight_bytes += item.size
             items.append(item)
         return items
 
@@ -119,7 +118,7 @@ class Backlog:
         patience = RESEND_SECONDS + self._in_flight_bytes / SLOWEST_BYTES_PER_SECOND
         if not self._in_flight or now - self._progressed <= patience:
             return []
-        self._in_flight = self._in_flight_bytes = 0
+        self._in_flight = 0
         return self.take(now=now)
 
     def violations(self, newest: int) -> Iterator[str]:
@@ -129,19 +128,23 @@ class Backlog:
         if numbers != list(range(first, newest + 1)):
             yield f"the standby has acknowledged {self.acknowledged} of {newest} updates, and {len(numbers)} wait"
         sizes = [item.size for item in self._queue]
-        if (sum(sizes), sum(sizes[: self._in_flight])) != (self._bytes, self._in_flight_bytes):
+        if sum(sizes) != self._bytes:
             yield f"{self._bytes} bytes count as waiting for the standby, and {sum(sizes)} do"
 
     def clear(self) -> None:
         """Drop every item; `acknowledged` stays."""
         self._queue.clear()
-        self._in_flight = self._in_flight_bytes = self._bytes = 0
+        self._in_flight = self._bytes = 0
 
     def lag(self, *, now: float) -> Lag:
         """How far the standby is behind."""
         if not self._queue:
             return Lag()
         return Lag(len(self._queue), self._bytes, now - self._queue[0].since)
+
+    @property
+    def _in_flight_bytes(self) -> int:
+        return sum(item.size for item in islice(self._queue, self._in_flight))
 
     def _has_room(self, item: Item) -> bool:
         small = self._in_flight < SMALL_WINDOW and self._in_flight_bytes + item.size <= SMALL_WINDOW_BYTES

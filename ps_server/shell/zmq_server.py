@@ -41,8 +41,6 @@ TICK_SECONDS = 0.25
 BURST = 64  # messages between two looks at what else is due
 SAVE_SECONDS = 60.0  # for the last checkpoint, at least
 SLOWER = 4.0  # times the longest checkpoint so far, where that is more
-CHECK_SECONDS = 1.0  # between two looks of the machine at its own invariants, unless they take more than
-CHECK_SHARE = 0.005  # of the time
 LINGER_MILLISECONDS = 500  # for the last replies when the server exits
 
 log = logging.getLogger("ps-server")
@@ -61,8 +59,14 @@ class ZmqServer:
         receive_bytes: int = RECEIVE_BYTES,
         access_control: AccessControl | None = None,
         clock: RunningClock | None = None,
+        checks: bool = False,
     ) -> None:
-        """Binds at once, port 0 to a free one, or raises SettingsError. Without `access_control` all may connect."""
+        """
+        Binds at once, port 0 to a free one, or raises SettingsError. Without `access_control` all may connect.
+
+        `checks`: the machine looks at its own state at each tick and before each checkpoint, and the server ends where
+        that cannot be.
+        """
         self._server = server
         self._clock = clock or RunningClock()  # by which the machine was made
         if isinstance(server, Standby):
@@ -84,7 +88,7 @@ class ZmqServer:
         )
         self._segments, self._lines = MappedSegments(), LogLines()
         self._replies = SendQueue(self._socket, place=self._segments.write_reply, renewed=self._renewed)
-        self._exit, self._check_due, self.broken = False, 0.0, ""  # `broken`: what is wrong with the machine's state
+        self._exit, self._checks, self.broken = False, checks, ""  # `broken`: what is wrong with the machine's state
         self._on_record: Callable[[Recorded], None] | None = None
         self._poller = zmq.Poller()
         self._poller.register(self._socket, zmq.POLLIN)
@@ -123,8 +127,7 @@ class ZmqServer:
             if now >= next_tick:
                 next_tick = now + TICK_SECONDS
                 self._tick(now=now)
-                if now >= self._check_due:
-                    self._check()
+                self._check()
                 on_tick(self._server.status(now=now))
             self._replies.send_waiting(now=self._clock.now())
 
@@ -136,12 +139,8 @@ class ZmqServer:
         self._segments.keep_only({member.peer for member in served.membership.alive()} if served else ())
 
     def _check(self) -> None:
-        """The server ends if its state cannot be."""
-        began = self._clock.now()
-        self.broken = self._server.check()
-        self._exit = self._exit or self.broken != ""
-        now = self._clock.now()
-        self._check_due = now + max(CHECK_SECONDS, (now - began) / CHECK_SHARE)
+        if self._checks and (broken := self._server.check()):
+            self.broken, self._exit = broken, True
 
     def close(self) -> bool:
         """

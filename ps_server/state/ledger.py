@@ -41,8 +41,8 @@ class Ledger:
     """
     The accounts of the workers that joined the run, by worker id.
 
-    A push, a checkpoint and a look at the invariants cost the same with a hundred accounts and with a hundred thousand,
-    but for a shallow copy of the table at each checkpoint.
+    A push and a checkpoint cost the same with a hundred accounts and with a hundred thousand, but for a shallow copy of
+    the table at each checkpoint.
     """
 
     def __init__(self, window: int) -> None:
@@ -51,7 +51,6 @@ class Ledger:
         self.superseded = 0  # the highest incarnation of a forgotten account
         self._next_number = 0  # above every number that was given
         self._undurable: dict[str, None] = {}  # names of accounts with settled pushes that are not durable
-        self._changed: set[str] = set()  # names of accounts that changed since they were found right
 
     def change(self, worker_id: str, **fields: Any) -> Account:
         """Replace fields of an account."""
@@ -123,12 +122,9 @@ class Ledger:
         self._settled_to(worker_id, account.through, account.early | {sequence})
 
     def violations(self) -> Iterator[str]:
-        """The violations by worker, of accounts that have changed since they were found right."""
-        for worker in list(self._changed):
-            found = list(_violations_of(worker, self.accounts[worker]))
-            yield from found
-            if not found:
-                self._changed.remove(worker)
+        """The violations by worker."""
+        for worker, account in self.accounts.items():
+            yield from _violations_of(worker, account)
 
     def record(self) -> dict[str, Account]:
         """The accounts as a checkpoint keeps them."""
@@ -166,7 +162,6 @@ class Ledger:
 
     def _keep(self, worker_id: str, account: Account) -> Account:
         self.accounts[worker_id] = account
-        self._changed.add(worker_id)
         if account.durable < account.through:
             self._undurable[worker_id] = None
         else:
@@ -176,7 +171,6 @@ class Ledger:
     def _forget(self, worker_id: str) -> None:
         if (account := self.accounts.pop(worker_id, None)) is not None:
             self.superseded = max(self.superseded, account.incarnation)
-        self._changed.discard(worker_id)
         self._undurable.pop(worker_id, None)
 
 

@@ -80,8 +80,7 @@ class DeltaBases:
         """Each version begins with so many weights."""
         self._weights = weights
         self._most_bytes = most_bytes
-        self._bases: dict[int, Base] = {}  # by version, the oldest first
-        self.bytes = 0
+        self._bases: dict[int, Base] = {}  # by version, the oldest first; all of one length
 
     def __contains__(self, version: int) -> bool:
         return version in self._bases
@@ -89,18 +88,16 @@ class DeltaBases:
     def __getitem__(self, version: int) -> Base:
         return self._bases[version]
 
-    def count_bytes(self) -> int:
-        """The value that `bytes` has to have."""
-        return sum(len(base.encoded) for base in self._bases.values())
+    def __len__(self) -> int:
+        return len(self._bases)
 
     def keep(self, version: int, encoded: Buffer) -> None:
         """Keep the newest version, whose bytes in bfloat16 never change; the oldest make room for it."""
         if version in self._bases or len(encoded) > self._most_bytes:
             return
         self._bases[version] = Base(encoded, self._weights)
-        self.bytes += len(encoded)
-        while self.bytes > self._most_bytes:
-            self.bytes -= len(self._bases.pop(next(iter(self._bases))).encoded)
+        while len(self._bases) * len(encoded) > self._most_bytes:
+            del self._bases[next(iter(self._bases))]
 
 
 class WeightStore:
@@ -216,8 +213,6 @@ class WeightStore:
             yield f"the weights are of version {self.version}, and were of version {before}"
         if not 0 < self.target_version <= self.version:
             yield f"the target weights are of version {self.target_version}, and the weights of {self.version}"
-        if self._bases.bytes != self._bases.count_bytes():
-            yield f"{self._bases.bytes} bytes of versions count as kept for deltas, and {self._bases.count_bytes()} are"
         flat = self.flat.numpy()
         for path, (count, _, squares) in self.schema.moments.items():
             if flat.item(count.start) < 0 or (flat[squares] < 0).any():

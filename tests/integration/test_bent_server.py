@@ -1,4 +1,4 @@
-"""A server that finds its own state impossible stops, with what to do; its run goes on from the newest checkpoint."""
+"""With --check, a server that finds its own state impossible stops, with what to do; its run can be resumed."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from tests.integration.processes import Programs, status_of, wait_for, weights_o
 
 def test_a_server_whose_ledger_is_bent_ends_and_saves_nothing_more(programs: Programs, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    flags = ["--host", "127.0.0.1", "--port", "0", "--run-dir", str(folder), "--checkpoint-seconds", "60"]
+    flags = ["--host", "127.0.0.1", "--port", "0", "--run-dir", str(folder), "--checkpoint-seconds", "60", "--check"]
     server = programs.start("tests.integration.bent_server", *flags)
     endpoint = wait_for(lambda: (folder / "endpoint").exists() and (folder / "endpoint").read_text(), program=server)
     client = Client(endpoint.strip(), "a")

@@ -5,7 +5,6 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
-from ps_client.machine.effects import Fail
 from tests.rows import row
 from tests.simulation.cluster import Faults, ones
 from tests.simulation.pair import SimulatedPair
@@ -179,7 +178,6 @@ AT_SERVER: dict[str, Bend] = {
     "updates have a staleness": setting(f"{RUN}.progress.staleness_counts", lambda _: [10**6]),
     "games have a return": a_game_without_a_number,
     "the target weights are": setting(f"{RUN}.weights.version", lambda _: 0),
-    "kept for deltas": setting(f"{RUN}.weights._bases.bytes", lambda before: before + 1),
     "and were of version": setting(f"{RUN}.weights._seen", lambda seen: seen + 10),
     "count as alive": emptying("server.membership._living"),
     "members have": emptying("server.membership._by_peer"),
@@ -225,11 +223,3 @@ def test_each_machine_finds_what_is_bent_in_it() -> None:
                     assert pair.now < deadline, "there was nothing to bend"
                     pair.step()
                 assert sentence in machine.check()
-
-
-def test_a_worker_whose_state_cannot_be_ends_with_what_to_do() -> None:
-    pair = a_pair()
-    a_byte_too_many(pair)
-    failed = [one for one in pair.workers[0].machine.tick(now=pair.now + 1.1) if isinstance(one, Fail)]
-    assert [one.ticket for one in failed] == [0], "all calls"
-    assert "that cannot be; start this worker anew" in str(failed[0].error)

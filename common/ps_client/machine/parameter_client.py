@@ -168,7 +168,7 @@ class ParameterClient:
         if self.phase in ENDED:
             return []
         refusal = self._handshake.refusal
-        if (error := self._patience.error(refusal, now=now) or self._requests.fault(now=now)) is not None:
+        if (error := self._patience.error(refusal, now=now)) is not None:
             return self._end(error)
         warnings = (self._requests.refusals.take_warning(), self._patience.warning(refusal, now=now))
         effects: list[Effect] = [LogLine(warning) for warning in warnings if warning]

@@ -13,7 +13,7 @@ from ps_client.machine.effects import Effect, Fail, LogLine, Resolve, Transmit
 from ps_client.machine.outbox import Outbox, Request
 from ps_client.machine.patience import RefusalLoop
 from ps_client.machine.resend_buffer import ResendBuffer
-from ps_common.errors import PsRlError, RequestRefused, WireError
+from ps_common.errors import RequestRefused, WireError
 from ps_common.meters import POWERS_OF_TEN
 from ps_common.protocol import messages
 from ps_common.protocol.deltas import DELTA, WHOLE, Base
@@ -21,15 +21,12 @@ from ps_common.protocol.messages import NotModified, ToServer, ToWorker, Weights
 from ps_common.protocol.tensors import vector_bytes
 from ps_common.protocol.wire import Buffer
 
-LOOK_SECONDS = 1.0  # between two looks at what cannot be
-
 
 class Requests:
     """The requests of one worker, on one connection after another."""
 
     def __init__(self, resend_bytes: int) -> None:
         self.last_ticket = 0
-        self._look_due = 0.0
         self.pushes = 0
         self._weights_bytes = 0  # of the newest weights
         self._seed: Transmit | None = None  # the SEED with which the run began, until a checkpoint has its weights
@@ -158,15 +155,8 @@ class Requests:
             message = msgspec.structs.replace(message, request=ticket, settled=request.settled)
         return [*effects, Resolve(ticket, message, vector)]
 
-    def fault(self, *, now: float) -> PsRlError | None:
-        """The violations that `check` finds, looked for once a second."""
-        if now < self._look_due:
-            return None
-        self._look_due = now + LOOK_SECONDS
-        return PsRlError(f"{found}: that cannot be; start this worker anew") if (found := self.check()) else None
-
     def check(self) -> str:
-        """The violations among the requests and the pushes that are kept, as one sentence; "" if there are none."""
+        """The violations among the requests and the pushes that are kept, as one sentence, for tests; "" without."""
         return "; ".join((*self._outbox.violations(self.resend_buffer), *self.resend_buffer.violations()))
 
     def clear(self) -> None:
