@@ -3,8 +3,6 @@ The time of each stage of one round trip, at the worker and at the server: `pyth
 
 Functions are wrapped in a clock; the time of an inner one is part of the outer one's. The table shows the 10th
 percentile in microseconds, the time of an undisturbed call.
-
-`python -m benchmarks.stages check` shows how long a server looks at its own invariants, which it does once a second.
 """
 
 import json
