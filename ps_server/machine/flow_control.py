@@ -94,10 +94,10 @@ class PushBudget:
         for queue in self._queues:
             while (found := self._first(queue, waiting_bytes, has_waiting)) is not None:
                 peer, request, size = found
-                self._take_back(peer)  # the answer to its former request was lost
-                if queue.granted and queue.granted_bytes + size > self._most_bytes(queue):
-                    break
-                queue.granted[peer] = size, now + queue.grant_seconds
+                if peer not in queue.granted:  # else the answer was lost
+                    if queue.granted and queue.granted_bytes + size > self._most_bytes(queue):
+                        break
+                    queue.granted[peer] = size, now + queue.grant_seconds
                 del queue.waiting[peer]
                 grants.append((peer, request))
         return grants
@@ -126,6 +126,9 @@ class PushBudget:
             member = self._membership.known_at(peer)
             if member is None or not member.alive:
                 gone.append(peer)
+            elif queue is self._proven and not member.uses_credit:  # since it asked
+                gone.append(peer)
+                self._others.waiting[peer] = request, size
             elif taken + size <= self._budget_bytes or not has_waiting(member.worker_id):
                 found = peer, request, size
                 break

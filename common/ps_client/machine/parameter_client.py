@@ -74,9 +74,13 @@ class ParameterClient:
         self, *, have_epoch: int, have_version: int, now: float, target: bool = False, codec: str | Base = "float32"
     ) -> Call:
         """Request weights newer than these, from a Base as a delta; the reply is Weights, whole, or NotModified."""
-        number, have = self._requests.next_ticket(), {"have_epoch": have_epoch, "have_version": have_version}
-        name = codec if isinstance(codec, str) else DELTA
-        pull = messages.Pull(request=number, **have, target=target, codec=name)
+        pull = messages.Pull(
+            request=self._requests.next_ticket(),
+            have_epoch=have_epoch,
+            have_version=have_version,
+            target=target,
+            codec=codec if isinstance(codec, str) else DELTA,
+        )
         return self._request(pull, codec, now=now)
 
     def push(
@@ -103,7 +107,7 @@ class ParameterClient:
             schema_hash=self.schema.hash, codec=codec, epoch=epoch, computed_on=computed_on, steps=steps,
             weight_codec=DELTA if isinstance(weight_codec, Base) else weight_codec,
             have_epoch=epoch, have_version=computed_on, blocks=blocks,
-            norm=norm or 0,  # the object of the default: it alone is left out, and servers of 0.1.0 refuse the field
+            norm=norm,
         )  # fmt: skip
         return self._request(push, weight_codec, vector=vector, now=now)
 
@@ -140,9 +144,6 @@ class ParameterClient:
             case messages.Refused(code="unknown_worker" | "no_weights" | "outside_window"):
                 return self._retry(message, now=now)
             case messages.Refused(code="bad_message"):
-                if self.phase is Phase.JOINING and self._identity.says_less(message.reason):
-                    self._handshake.due = now
-                    return []
                 return self._end(RequestRefused(message.code, explained(message.reason)))
             case messages.Refused() if self._handshake.is_refusal(message):
                 return self._end(RequestRefused(message.code, message.reason))

@@ -66,27 +66,18 @@ METHODS_ELSEWHERE = {
 # Flags of earlier versions, or values of them, and what to use instead.
 REMOVED = {
     "--checksums": "vectors have no checksum; encryption authenticates them (ps-ctl keygen)",
-    "--envs auto": "give a number; docs/how-to/use-a-gpu.md has a table of speeds",
-    "--film-minutes": "a film shows up to nine games, evenly chosen",
-    "--gif-dir": "rl-cluster makes the GIFs of a run (--gif-every-episodes)",
-    "--link auto": "--link slow has the codecs that it chose on slow links: docs/how-to/train-over-a-slow-link.md",
-    "--measure-envs": "give a number to --envs: docs/how-to/use-a-gpu.md has a table of speeds",
-    "--notice-command": "a line of shell sends SIGTERM: docs/OPERATIONS.md, machines that go away",
-    "--notice-file": "a line of shell sends SIGTERM: docs/OPERATIONS.md, machines that go away",
     "--record": "the simulation finds faults of the server (make swarm)",
-    "--render": "the page of a run shows the game of a worker, and rl-eval --video FILE records one",
-    "--rescue": "resume a copy of the run's folder; without one begin a new run, and start its workers anew",
     "--summaries model": "TensorBoard has one scheme of tags: --summaries perf",
     "--summary-every-updates": "TensorBoard has a point in two seconds",
-    "--threads auto": "give a number; 1 is best with one worker a core",
-    "--workers": "several workers are started by rl-cluster: rl-cluster --server HOST:PORT --workers N",
 }
 
 
 # Flags of other libraries that no flag of ours stands for, or values of flags, and what there is here.
 NOT_HERE = {
     "--exploration-fraction": "here the share of random actions falls over a number of steps: --epsilon-anneal-steps",
+    "--render": "the page of a run shows the game of a worker, and rl-eval --video FILE records one",
     "--track tensorboard": "TensorBoard's files are written without it: tensorboard --logdir RUN_DIR (--summaries)",
+    "--workers": "several workers are started by rl-cluster: rl-cluster --server HOST:PORT --workers N",
 }
 
 

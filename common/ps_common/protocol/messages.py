@@ -319,7 +319,7 @@ class Followed(Request, frozen=True, kw_only=True, tag="FOLLOWED"):
 
     follow: Count  # the request of FOLLOW
     number: Count  # of the last update that is applied; 0 before STATE
-    durable_through: Count = 0  # as the newest LEADING said; not to servers before 0.2.0, which refuse the field
+    durable_through: Count = 0  # as the newest LEADING said
 
 
 class Fence(Request, frozen=True, kw_only=True, tag="FENCE"):

@@ -20,7 +20,7 @@ from ps_common.protocol.status import STALENESS_BOUNDS, Histogram
 from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_common.release import beside, is_newer
 
-KIND, FORMAT, OLDEST = "checkpoint", 4, 2
+KIND, FORMAT, OLDEST = "checkpoint", 4, 3
 MOST_BYTES = 2**26  # of a record: 200,000 workers
 EPISODES_IN_MEAN = 100
 MOST_STEPS = 10**9  # of one push, however long an unroll: T has to stay a number that a message can carry
@@ -223,23 +223,10 @@ def is_finite(vector: Tensor) -> bool:
 
 
 class _Numbered(msgspec.Struct):
-    """The number of the format and the release alone; records of format 2 say neither."""
+    """The number of the format and the release alone."""
 
-    format: int = 2
+    format: int = 0
     release: Text = ""
-
-
-def _from_2(plain: dict[str, Any]) -> dict[str, Any]:
-    """Format 2 had no bounds, was written with fewer fields at first, and had a rule for late gradients."""
-    run = {name: section for name, section in plain["run"].items() if name != "staleness"}
-    counts = [0] * (len(STALENESS_BOUNDS) + 1)
-    lineage = plain["lineage"]
-    return {"first_shard": [lineage["run_id"], *lineage.get("continues", ())][-1], "code": {}} | plain | {
-        "format": 3,
-        "run": run,
-        "progress": {"staleness_counts": counts} | plain["progress"],
-        "adjustments": {"drained": False} | plain["adjustments"],
-    }  # fmt: skip
 
 
 def _from_3(plain: dict[str, Any]) -> dict[str, Any]:
@@ -254,4 +241,4 @@ def _from_3(plain: dict[str, Any]) -> dict[str, Any]:
 
 
 # From each format to the next.
-MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {2: _from_2, 3: _from_3}
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {3: _from_3}

@@ -36,7 +36,7 @@ def run_from_dict(settings: Mapping[str, Any], *, source: str) -> RunSpec:
 
     Raises SettingsError that names `source` (a file, a flag, a worker) and the setting.
     """
-    settings = {section: _with_name(section, value) for section, value in without_staleness(settings).items()}
+    settings = {section: _with_name(section, value) for section, value in settings.items()}
     for setting, (neutral, instead) in GONE.items():
         if (value := taken(settings, setting, neutral)) != neutral:
             raise SettingsError(f"{source}: {setting} = {json.dumps(value)} is no setting any more; {instead}")
@@ -72,13 +72,6 @@ def problem_and_place(error: msgspec.ValidationError) -> tuple[str, str]:
     """The sentence, and the path at its end (".records.summaries"; "" at the top); a value may imitate such a path."""
     located = re.fullmatch(r"(.*) - at `\$([^`]*)`", str(error), re.DOTALL)
     return (located[1], located[2]) if located else (str(error), "")
-
-
-def without_staleness(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings without the section `staleness` of earlier versions: the rule for late gradients is gone."""
-    section = settings.get("staleness")
-    is_known = isinstance(section, Mapping) and section.keys() <= {"rule", "max_staleness"}
-    return {name: value for name, value in settings.items() if name != "staleness" or not is_known}
 
 
 def _with_name(section: str, settings: Any) -> Any:

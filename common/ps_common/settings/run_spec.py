@@ -61,7 +61,6 @@ Score = Annotated[float, msgspec.Meta(ge=-1e12, le=1e12)]
 ExperimentName = Annotated[str, msgspec.Meta(max_length=60, pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]*)?\Z")]
 Seed = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
 
-ADDED_IN_0_2 = kinds(added="0.2.0")
 ADDED_IN_0_3 = kinds(added="0.3.0")
 NO_ENVIRONMENT = "none"  # the id in a run that trains something else than a game
 
@@ -102,7 +101,7 @@ class Environment(Section, frozen=True, kw_only=True):
     id: Annotated[Text, flag(name="environment")] = NO_ENVIRONMENT
     """Gymnasium id, as ALE/Pong-v5; or MODULE:NAME, a function of yours that returns an environment; none: no game, the
     workers are custom programs"""
-    kwargs: Annotated[KeywordArguments, of_a_game(), ADDED_IN_0_2, *table_flag("environment-kwargs")] = {}
+    kwargs: Annotated[KeywordArguments, of_a_game(), *table_flag("environment-kwargs")] = {}
     """keyword arguments of the environment (not ALE, ViZDoom, EnvPool): numbers, texts, true, false, and lists and
     tables of these"""
     wrapper: Annotated[tuple[ImportPath, ...], kinds(takes="MODULE:NAME")] = ()
@@ -370,7 +369,7 @@ class NetworkSettings(Section, frozen=True, kw_only=True):
     """the torso: conv84 as in the paper, nature84 as in Mnih et al. 2015, conv42 and universe42 for 42x42, shallow40
     for 40x40, conv10 for MinAtar, conv for images of any size, mlp; auto: by the observation's shape; MODULE:NAME: a
     torso of yours"""
-    kwargs: Annotated[KeywordArguments, ADDED_IN_0_2, *table_flag("network-kwargs")] = {}
+    kwargs: Annotated[KeywordArguments, *table_flag("network-kwargs")] = {}
     """keyword arguments of a torso of yours, as --environment-kwargs"""
     hidden: tuple[Width, ...] = ()
     """widths of the hidden layers after the torso; the torso's defaults when empty"""
@@ -583,7 +582,6 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     start_from: Annotated[
         Text,
         KEPT,
-        ADDED_IN_0_2,
         kinds(takes="a path in ASCII characters"),
         flag(
             metavar="PATH",

@@ -157,12 +157,15 @@ def test_who_leaves_a_grant_unused_waits_with_the_newcomers_until_it_pushes() ->
     new.pushes = 0
     asks(budget, "a", "b", "new")
     assert granted(budget, now=0.0) == ["a", "new"]
+    asks(budget, "a")
+    assert granted(budget, now=GRANT_SECONDS) == [], "its answer was lost, and its grant ends as before"
+    asks(budget, "a")
     now = GRANT_SECONDS + 0.1
-    asks(budget, "a", "new")
     assert granted(budget, now=now) == ["b", "a"]
     budget.arrived(b)
     asks(budget, "b")
     assert granted(budget, now=now) == ["b"], "a keeps no place of those that push"
+    asks(budget, "new")
     now += FIRST_GRANT_SECONDS + 0.1
     assert granted(budget, now=now) == ["new"]
     budget.arrived(a)  # late, over a slow link

@@ -160,6 +160,7 @@ def test_a_disk_that_was_full_for_a_while_costs_nothing(tmp_path: Path) -> None:
     assert steps == list(range(60)), "what was refused waited in the buffer"
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the writer does not close such a file
 def test_a_full_disk_is_reported_once_and_ends_no_run(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

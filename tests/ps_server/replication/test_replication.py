@@ -143,14 +143,6 @@ def test_a_standby_that_came_back_on_another_connection_gets_another_state() -> 
     assert refused.code == "not_following"
 
 
-def test_a_standby_of_a_release_that_says_none_is_told_to_be_updated_and_gets_no_state() -> None:
-    server = Primary.seeded()
-    (refused,) = server.sent(server.say("s", messages.Follow(request=1, address=STANDBY)))
-    assert refused.code == "earlier_release"
-    assert refused.reason.endswith(f"before 0.2.0, and this server of ps-rl {release()}: update the standby")
-    assert server.machine.status(now=server.now).standby is None
-
-
 def test_another_standby_is_refused_until_the_lease_of_the_first_has_ended() -> None:
     server = followed_server()
     assert [message.code for message in server.follow(address="third:1", peer="t")] == ["followed"]

@@ -354,5 +354,5 @@ def test_of_many_names_the_oldest_that_cannot_be_expected_back_are_forgotten(mon
 
     assert to_forget() == ["w1"]
     ledger.open("new", Opened(incarnation=1, proof="p", key="", oldest=1, environments=1, forgotten=("w1",)))
-    assert (len(ledger.accounts), ledger.superseded, "w1" in ledger.accounts) == (7, 1, False)
+    assert (len(ledger.accounts), ledger.superseded, "w1" in ledger.accounts) == (8, 1, False)
     assert to_forget() == ["w4", "w5", "w6", "w7"], "those that are needed are looked at last"
