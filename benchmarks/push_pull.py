@@ -2,7 +2,7 @@
 Push a gradient, apply RMSProp, pull the weights: a client of our server, made of a worker's own parts.
 
 As a program: `push_pull.py KIND HOST:PORT PARAMETERS [KEYS]`. KIND is ours (vectors in shared memory), wire (over TCP),
-either with `-checked` (with checksums), kept (with a resend buffer), not-kept or not-modified. With a folder KEYS that
+kept (with a resend buffer), not-kept or not-modified. With a folder KEYS that
 contains the key pair `bench`, it uses CURVE.
 """
 
@@ -48,7 +48,7 @@ def our_parameters(server: str, size: int, *, resend_bytes: int, keys: str = "")
     )
     client = ZmqClient(server, machine, keys=keys_in(keys))
     client.welcome.result()
-    return client, RemoteParameters(client, Schema([TensorSpec("all", (size,))]), Wire())
+    return client, RemoteParameters([client], Schema([TensorSpec("all", (size,))]), Wire())
 
 
 def gradients(client: ZmqClient, size: int) -> Callable[[], Tensor]:

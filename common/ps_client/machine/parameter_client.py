@@ -179,7 +179,7 @@ class ParameterClient:
             ticket, silence = self._requests.next_ticket(), self._patience.silence(now=now)
             self._handshake.sent(ticket, now=now)
             effects.append(Transmit(self._identity.hello(ticket, self._requests.oldest, silence)))
-        if self.phase is Phase.JOINED and now >= self.heartbeats.due(wants_checkpoint=self._requests.wants_checkpoint):
+        if self.phase is Phase.JOINED and now >= self._heartbeat_due():
             self.heartbeats.sent(now=now)
             self._postpone_heartbeat(now=now)
             is_held = any(link.is_held for link in self.links_elsewhere)
@@ -190,8 +190,8 @@ class ParameterClient:
         """When `tick` has something to do at the latest, on the shell's clock."""
         if self.phase in ENDED:
             return inf
-        heartbeat_due = self.heartbeats.due(wants_checkpoint=self._requests.wants_checkpoint)
-        return min(self._handshake.due if self.phase is Phase.JOINING else heartbeat_due, self._patience.warning_due)
+        due = self._handshake.due if self.phase is Phase.JOINING else self._heartbeat_due()
+        return min(due, self._patience.warning_due)
 
     def reconnect(self, *, now: float) -> list[Effect]:
         """The link is dead, or the server has moved."""
@@ -278,6 +278,9 @@ class ParameterClient:
         if effects:
             self._postpone_heartbeat(now=now)
         return effects
+
+    def _heartbeat_due(self) -> float:
+        return self.heartbeats.due(wants_checkpoint=self._requests.resend_buffer.wants_checkpoint)
 
     def _postpone_heartbeat(self, *, now: float) -> None:
         """A message was sent that will have a reply."""

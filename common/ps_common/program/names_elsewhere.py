@@ -63,21 +63,12 @@ METHODS_ELSEWHERE = {
     "vtrace": "--algorithm a3c --off-policy vtrace",
 }
 
-# Flags of earlier versions, or values of them, and what to use instead.
-REMOVED = {
-    "--checksums": "vectors have no checksum; encryption authenticates them (ps-ctl keygen)",
-    "--record": "the simulation finds faults of the server (make swarm)",
-    "--summaries model": "TensorBoard has one scheme of tags: --summaries perf",
-    "--summary-every-updates": "TensorBoard has a point in two seconds",
-}
-
-
 # Flags of other libraries that no flag of ours stands for, or values of flags, and what there is here.
 NOT_HERE = {
     "--exploration-fraction": "here the share of random actions falls over a number of steps: --epsilon-anneal-steps",
     "--render": "the page of a run shows the game of a worker, and rl-eval --video FILE records one",
-    "--track tensorboard": "TensorBoard's files are written without it: tensorboard --logdir RUN_DIR (--summaries)",
     "--workers": "several workers are started by rl-cluster: rl-cluster --server HOST:PORT --workers N",
+    "--track tensorboard": "TensorBoard's files are written without it: tensorboard --logdir RUN_DIR (--summaries)",
 }
 
 
@@ -92,13 +83,9 @@ def name_here(typed: Mapping[str, Sequence[str]], flags: Collection[str]) -> str
     for name, values in typed.items():
         if (ours := NAMES_ELSEWHERE.get(name)) in flags and name not in flags:
             return f"{name}: here it is called {ours}"
-        if name not in flags and name in REMOVED:
-            return f"{name}: is no flag any more; {REMOVED[name]}"
         if name not in flags and name in NOT_HERE:
             return f"{name}: {NOT_HERE[name]}"
         value = " ".join([name, *values[:1]]) if values else ""
         if value in NOT_HERE:
             return f"{value}: {NOT_HERE[value]}"
-        if value in REMOVED:
-            return f"{value}: is no value any more; {REMOVED[value]}"
     return ""
