@@ -89,8 +89,8 @@ def section(found: Mapping[str, Sequence[float]], *, size: int, load: float) -> 
         f"`make dear-update`, {time.strftime('%Y-%m-%d')}, {platform.machine()}, {psutil.cpu_count()} cores, load "
         f"{load:.1f} at the beginning. Hopper's sizes, hidden layers of 256 and 256 ({size:,} parameters), batches of "
         "256, one thread a process but in one row; the processes take turns. An update draws a batch, computes losses "
-        "and gradients, moves the weights by Adam and the targets: `train(gradient_steps=1)` of Stable-Baselines3. A push and pull is "
-        "the round trip of that vector to a server on this machine, with its Adam.",
+        "and gradients, moves the weights by Adam and the targets: `train(gradient_steps=1)` of Stable-Baselines3. A "
+        "push and pull is the round trip of that vector to a server on this machine, with its Adam.",
         "",
         "| | ms, median | ms, each turn | of it |",
         "|---|---|---|---|",
