@@ -13,7 +13,7 @@ BIN := $(VENV)/bin
 # What running needs, with the extra that a preset's environment takes; and all extras with the developers' tools.
 ID := $(shell sed -n 's/^id = "\(.*\)"/\1/p' common/ps_common/presets/$(PRESET).toml 2>/dev/null)
 EXTRA := $(if $(filter Vizdoom%,$(ID)),doom)$(if $(filter MinAtar/%,$(ID)),minatar)$(if $(filter \
-	InvertedPendulum%,$(ID)),mujoco)$(if $(filter LunarLander% BipedalWalker% CarRacing%,$(ID)),box2d)
+	Inverted% Hopper% HalfCheetah%,$(ID)),mujoco)$(if $(filter LunarLander% BipedalWalker% CarRacing%,$(ID)),box2d)
 RUN := $(VENV)/run$(EXTRA).ready
 READY := $(VENV)/ready
 
@@ -155,6 +155,15 @@ peers-scores: $(READY) $(PEERS)/ready  ## each as its authors recommend, and its
 
 dear: $(READY) $(PEERS)/ready  ## SAC on a simulator of 20 ms a step, beside Stable-Baselines3's; half an hour: ARGS="--seeds 1 …"
 	$(BIN)/python -m benchmarks.dear --venvs $(PEERS) $(ARGS)
+
+dear-mujoco: $(READY) $(PEERS)/ready  ## Hopper and HalfCheetah beside Stable-Baselines3's SAC, hours; continues where it stopped: ARGS="--seeds 1 …"
+	$(BIN)/python -m benchmarks.dear.mujoco --venvs $(PEERS) $(ARGS)
+
+dear-goals: $(READY)  ## steps until ten games have the goal, for the presets with a replay memory, half an hour: ARGS="--presets …"
+	$(BIN)/python -m benchmarks.dear.goals $(ARGS)
+
+dear-update: $(READY) $(PEERS)/ready  ## ms of an update of SAC, beside Stable-Baselines3's, and of its push and pull; two minutes
+	$(BIN)/python -m benchmarks.dear.update_cost --venvs $(PEERS) $(ARGS)
 
 scaling: $(READY)  ## scores against steps with 1 to 16 workers, MinAtar; goes on where it stopped: ARGS="--seeds 0 1 …"
 	$(BIN)/python -m benchmarks.learning.scaling $(ARGS)
