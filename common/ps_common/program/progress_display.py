@@ -1,7 +1,8 @@
 """
 The progress of a run, for a person: a live panel in a terminal or a notebook, plain lines in a pipe.
 
-The display shows statuses and knows nothing of processes. The panel takes the terminal's width.
+The display shows statuses and knows nothing of processes. The panel takes the terminal's width; its curve is the mean
+return of the last 100 games over the minutes.
 """
 
 import contextlib
@@ -9,9 +10,10 @@ import os
 import sys
 import termios
 import time
+from bisect import bisect_right
 from typing import Any, Self
 
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.panel import Panel
 from rich.table import Table
@@ -23,7 +25,12 @@ LINE_SECONDS = 10.0  # between two lines in a pipe
 COLUMNS = (4, 2, 1)  # of facts in the panel: the most that fit
 CELL_WIDTH = 18  # of the longest fact, and a space
 MOST_WORKERS = 8  # shown one by one
+CURVE_ROWS, FEW_CURVE_ROWS = 6, 3
+LOW_TERMINAL = 24  # rows: a terminal with no more gets the lower curve
 FRAME_WIDTH = 4  # of the panel: its sides and the spaces inside them
+MOST_POINTS = 2_000  # of the curve that are kept
+BLOCKS = " ▁▂▃▄▅▆▇█"
+LABEL_WIDTH = 9  # of the numbers at the left of the curve
 PHASES = {"empty": "waiting for the first worker", "serving": "training"}  # as people read them
 
 
@@ -37,6 +44,7 @@ class ProgressDisplay:
         self._live = Live(console=self._console, auto_refresh=False) if draws else None
         self._terminal: list[Any] | None = None  # its attributes as they were
         self._line_due = 0.0
+        self._curve = TextCurve()
 
     def __enter__(self) -> Self:
         if self._live is not None:
@@ -52,6 +60,8 @@ class ProgressDisplay:
 
     def show(self, status: Status) -> None:
         """Show a status."""
+        if status.mean_return_100 is not None:
+            self._curve.add(status.minutes, status.mean_return_100)
         if self._live is not None:
             self._live.update(self._panel(status), refresh=True)
         elif self._console.is_jupyter:
@@ -96,7 +106,16 @@ class ProgressDisplay:
                 grid.add_row(*cells[first : first + columns])
         title = Text(status.preset or "undecided", style="bold").append(f"  {status.environment}", style="not bold")
         state = Text(_phase(status))
-        return Panel(grid, title=title, title_align="left", subtitle=state)
+        return Panel(Group(*self._curve_lines(status), grid), title=title, title_align="left", subtitle=state)
+
+    def _curve_lines(self, status: Status) -> list[RenderableType]:
+        """The curve, where the terminal can show block characters."""
+        if self._console.options.ascii_only:
+            return []
+        rows = FEW_CURVE_ROWS if self._console.height <= LOW_TERMINAL else CURVE_ROWS
+        width = self._console.width - FRAME_WIDTH
+        lines = self._curve.lines(width, rows, target=status.until_return)
+        return [Text(line, style="cyan", no_wrap=True) for line in lines]
 
 
 def _set_attributes(attributes: list[Any]) -> None:
@@ -199,3 +218,52 @@ def _minutes_left(status: Status) -> str:
     if status.max_steps and status.steps_per_second:
         left.append((status.max_steps - status.global_steps) / status.steps_per_second / 60)
     return f"at most {max(0.0, min(left)):.1f}" if left and not status.ending else "-"
+
+
+class TextCurve:
+    """y over x. An x that falls back, as after a restart from a checkpoint, is drawn at the largest x so far."""
+
+    def __init__(self) -> None:
+        self._x: list[float] = []
+        self._y: list[float] = []
+        self._every = 1  # one point in so many is kept
+        self._added = 0
+
+    def add(self, x: float, y: float) -> None:
+        self._added += 1
+        if self._added % self._every:
+            return
+        self._x.append(max(x, self._x[-1]) if self._x else x)
+        self._y.append(y)
+        if len(self._x) > MOST_POINTS:  # old points are thinned, new ones are kept as rarely
+            self._x, self._y, self._every = self._x[1::2], self._y[1::2], 2 * self._every
+
+    def lines(self, width: int, rows: int, *, target: float | None) -> list[str]:
+        """`rows` lines of `width` characters, with the highest and lowest value and a dotted line at the target."""
+        columns = width - LABEL_WIDTH
+        if len(self._x) < 2 or columns < 1:
+            return [" " * width] * rows
+        heights = self._at(columns)
+        top, bottom = max(heights + ([] if target is None else [target])), min(heights)
+        scale = (rows * (len(BLOCKS) - 1) - 1) / (top - bottom) if top > bottom else 0.0
+        levels = [1 + round((height - bottom) * scale) for height in heights]
+        dotted = None if target is None or target < bottom else round((target - bottom) * scale) // (len(BLOCKS) - 1)
+        lines = []
+        for row in reversed(range(rows)):
+            filled = [min(max(level - row * (len(BLOCKS) - 1), 0), len(BLOCKS) - 1) for level in levels]
+            drawn = "".join(BLOCKS[level] for level in filled)
+            if row == dotted:
+                drawn = drawn.replace(" ", "┈")
+            label = _number(top) if row == rows - 1 else _number(bottom) if row == 0 else ""
+            lines.append(f"{label:>{LABEL_WIDTH - 1}} {drawn}")
+        return lines
+
+    def _at(self, columns: int) -> list[float]:
+        """The value at the end of each of `columns` equal stretches of x."""
+        first, last = self._x[0], self._x[-1]
+        ends = (first + (last - first) * (column + 1) / columns for column in range(columns))
+        return [self._y[max(0, bisect_right(self._x, end) - 1)] for end in ends]
+
+
+def _number(value: float) -> str:
+    return f"{value:.{0 if abs(value) >= 1000 else 2}f}"[: LABEL_WIDTH - 1]

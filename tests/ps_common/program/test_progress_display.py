@@ -182,6 +182,15 @@ def test_the_panel_is_as_wide_as_the_terminal_and_shows_all_there_is(screens: Sc
         assert fact in shown, shown
 
 
+def test_the_panel_draws_the_score_from_the_lowest_to_the_target(screens: Screens) -> None:
+    scores = [-21.0, -20.0, 3.0, 10.0]
+    shown = screens(*(status(mean_return_100=score, until_return=18.0) for score in scores), width=60)
+    rows = [row.strip("│ ") for row in shown.splitlines()[1:7]]
+    assert rows[0].startswith("18.00 ┈┈")
+    assert rows[-1].startswith("-21.00 ▁")
+    assert rows[-1].endswith("█")
+
+
 def test_the_panel_says_that_a_worker_plays_at_random_before_it_has_weights(screens: Screens) -> None:
     assert "waiting for the first worker" in screens(status(phase="empty", workers_alive=0), width=100)
     assert "waiting for the first weights, which a worker makes" in screens(status(phase="empty"), width=100)
@@ -189,6 +198,12 @@ def test_the_panel_says_that_a_worker_plays_at_random_before_it_has_weights(scre
 
 def test_the_panel_of_a_paused_run_says_how_it_goes_on(screens: Screens) -> None:
     assert "paused; ps-ctl resume goes on" in screens(status(paused=True), width=100)
+
+
+@pytest.mark.parametrize(("height", "rows"), [(24, 3), (50, 6)])
+def test_a_low_terminal_gets_a_lower_curve(screens: Screens, height: int, rows: int) -> None:
+    shown = screens(status(workers_alive=0), status(workers_alive=0), width=80, height=height)
+    assert len(shown.splitlines()) == rows + 5, "a frame, three rows of facts, and the curve"
 
 
 def test_many_workers_are_counted_and_the_lost_are_not_shown(screens: Screens) -> None:
@@ -206,6 +221,11 @@ def test_the_last_frame_is_the_end_of_the_run(screens: Screens) -> None:
     shown = screens(status(mean_return_100=471.0), end, width=80, finish=True)
     assert "last 100 490.20" in shown
     assert "the run is over: it reached 490 in training, as the mean of 100 games" in shown
+
+
+def test_a_terminal_without_block_characters_gets_the_facts(screens: Screens) -> None:
+    shown = screens(status(), status(), width=80, encoding="ascii")
+    assert "last 100 -3.46" in shown
 
 
 def test_names_from_the_network_are_shown_without_markup(screens: Screens) -> None:
