@@ -22,9 +22,10 @@ from ps_common.protocol.status import Status
 from ps_common.protocol.wire import read_to_server, take_places
 from ps_common.release import at_this_release
 from ps_common.sockets.zmq_sockets import bind, receive_frames
+from ps_server.machine.dispatch import takes_an_admin
 from ps_server.machine.flow_control import RECEIVE_BYTES
 from ps_server.machine.parameter_server import ParameterServer
-from ps_server.machine.phases import ANYBODY, Sender, takes_an_admin
+from ps_server.machine.phases import ANYBODY, Sender
 from ps_server.shell.access_control import AccessControl
 from ps_server.shell.connections import Connections
 from ps_server.shell.mapped_segments import MappedSegments

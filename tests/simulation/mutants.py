@@ -14,7 +14,7 @@ import msgspec
 
 from ps_client.machine.resend_buffer import ResendBuffer
 from ps_common.protocol.deltas import Base
-from ps_server.machine import parameter_server
+from ps_server.machine import dispatch
 from ps_server.machine.checkpoint_schedule import CheckpointSchedule
 from ps_server.machine.consistency import ConsistencyGate
 from ps_server.machine.flow_control import PushBudget
@@ -151,8 +151,8 @@ MUTANTS = {
     "a standby acknowledges what it has not applied": Mutant(_instead(Following, "_apply", _acknowledges_first), 20),
     "a checkpoint has an older ledger": Mutant(_instead(TrainingRun, "record", _older_ledger), 10),
     "a credit is returned twice": Mutant(_instead(PushBudget, "_take_back", _twice), 20),
-    "a fence accepts the same epoch": Mutant(_instead(parameter_server, "is_fenced_by", _same_epoch), 40),
-    "nobody fences a server": Mutant(_instead(parameter_server, "is_fenced_by", lambda *_: False), 40),
+    "a fence accepts the same epoch": Mutant(_instead(dispatch, "is_fenced_by", _same_epoch), 40),
+    "nobody fences a server": Mutant(_instead(dispatch, "is_fenced_by", lambda *_: False), 40),
     "a resend buffer drops the oldest": Mutant(_instead(ResendBuffer, "keep", _drops_the_oldest), 40),
     "a delta leads away from another base": Mutant(_instead(Base, "delta_to", _wrong_base), 10),
     "half a gradient is applied": Mutant(_instead(TrainingRun, "settle", _half), 10),

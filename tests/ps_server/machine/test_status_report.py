@@ -20,10 +20,8 @@ def test_a_status_is_made_a_few_times_a_second_for_however_many_requests(
     server: Transcript, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = []
-    status = server.machine._operators.status._status
-    monkeypatch.setattr(
-        server.machine._operators.status, "_status", lambda *, now: (made.append(now), status(now=now))[1]
-    )
+    status = server.machine.shared_status._status
+    monkeypatch.setattr(server.machine.shared_status, "_status", lambda *, now: (made.append(now), status(now=now))[1])
     codes = []
     for number in range(100):
         reply = server.ask("one", messages.StatusRequest(request=number)).message
