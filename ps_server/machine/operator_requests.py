@@ -87,7 +87,7 @@ def evaluation(parts: Parts, request: Request[messages.Evaluation]) -> list[Effe
 
 def checkpoint_request(parts: Parts, request: Request[messages.CheckpointRequest]) -> list[Effect]:
     """The reply comes when the checkpoint is on disk."""
-    return parts.saving.ask(parts.run, request.peer, request.message.request, now=request.now)
+    return parts.checkpoints.ask(parts.run, request.peer, request.message.request, now=request.now)
 
 
 def stop_request(parts: Parts, request: Request[messages.StopRequest]) -> list[Effect]:
@@ -113,7 +113,7 @@ def follow(parts: Parts, request: Request[messages.Follow]) -> list[Effect]:
     effects = parts.replication.follow(request.peer, message, run, now=request.now)
     if run.standby != message.address or not run.was_followed:
         run.standby = message.address
-        parts.checkpoints.hurry()  # a restarted server asks the standby first whether it serves the run now
+        parts.checkpoints.checkpoint_early()  # a restarted server asks the standby first whether it serves the run now
     return effects
 
 
@@ -121,7 +121,7 @@ def followed(parts: Parts, request: Request[messages.Followed]) -> list[Effect]:
     """The standby has everything up to a number: more may be durable."""
     run = parts.decided
     effects = parts.replication.acknowledge(request.peer, request.message, run, now=request.now)
-    parts.checkpoints.release(run.ledger, followed=parts.replication.followed)
+    parts.checkpoints.release(run.ledger)
     return effects
 
 
@@ -173,7 +173,7 @@ def _settings_changed(parts: Parts, run: TrainingRun, message: Adjusted | RunRep
     """The settings of the run have changed, as this message tells its standby."""
     if run.adjustments.checkpoint_seconds is not None:
         parts.checkpoints.change_interval(run.adjustments.checkpoint_seconds, now=now)
-    parts.checkpoints.hurry()
+    parts.checkpoints.checkpoint_early()
     return [*parts.replication.forward("", message, now=now), *parts.pushes.settle_ready(now=now)]
 
 

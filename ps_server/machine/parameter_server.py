@@ -19,7 +19,7 @@ from ps_server.machine.membership import ALONE
 from ps_server.machine.operator_requests import adopt_settings
 from ps_server.machine.parts import Parts, Request
 from ps_server.machine.phases import ANYBODY, Phase, Sender
-from ps_server.state.effects import Effect, LogLine, PeerId, Recall
+from ps_server.state.effects import Effect, LogLine, PeerId, ReloadCheckpoint
 from ps_server.state.guards import Denied
 from ps_server.state.soundness import NOTHING_TO_GO_BACK_TO
 
@@ -69,18 +69,18 @@ class ParameterServer(Parts):
         effects += [*self._keep_time(now=now), *self.replication.tick(now=now)]
         if self.run is not None:
             self.run.progress.tick(now=now)
-            self.checkpoints.release(self.run.ledger, followed=self.replication.followed)
+            self.checkpoints.release(self.run.ledger)
             effects += self.pushes.settle_ready(now=now)
         effects += [*self.pushes.grant_credit(now=now), *self._end_if_over(now=now)]
         if self.run is not None and self.phase not in (Phase.HANDING_OVER, Phase.FENCED):
             effects += self.pushes.watch_weights()
-            if not any(isinstance(effect, Recall) for effect in effects):  # else there is nothing to save
-                effects += self.saving.tick(self.run, now=now)
+            if not any(isinstance(effect, ReloadCheckpoint) for effect in effects):  # else there is nothing to save
+                effects += self.checkpoints.tick(self.run, now=now)
         return effects + self.ending.tick(now=now) + self.subscriptions.tick(self.shared_status, now=now)
 
     def check(self) -> str:
         """The violations of this state, which nothing leads to, as one sentence; "" if there are none."""
-        checkpoints = self.checkpoints.violations(version=self.version, number=self.replication.number)
+        checkpoints = self.checkpoints.violations(version=self.version)
         return as_text("; ".join((*checkpoints, *self.pushes.violations())), LONGEST_SENTENCE)
 
     def logged(self, line: LogLine, *, now: float) -> list[Effect]:
@@ -99,20 +99,20 @@ class ParameterServer(Parts):
 
     def checkpoint_saved(self, path: str) -> list[Effect]:
         """The checkpoint that was being written is complete."""
-        return self.saving.completed(self.decided, path)
+        return self.checkpoints.completed(self.decided, path)
 
     def checkpoint_failed(self, reason: str) -> list[Effect]:
         """The checkpoint could not be written."""
-        return self.saving.failed(self.decided, reason)
+        return self.checkpoints.failed(self.decided, reason)
 
-    def recalled(self, checkpoint: str, vectors: dict[str, Tensor], record: Record, *, now: float) -> list[Effect]:
+    def reloaded(self, checkpoint: str, vectors: dict[str, Tensor], record: Record, *, now: float) -> list[Effect]:
         """The newest sound checkpoint, of this name, was read: the run goes on from it."""
         try:
-            return self.saving.go_back(self.decided, checkpoint, vectors, record)
+            return self.checkpoints.roll_back(self.decided, checkpoint, vectors, record)
         except CheckpointError as error:
             return self.end(str(error), failed=True, now=now)
 
-    def recall_failed(self, reason: str, *, now: float) -> list[Effect]:
+    def reload_failed(self, reason: str, *, now: float) -> list[Effect]:
         """No sound checkpoint could be read."""
         return self.end(NOTHING_TO_GO_BACK_TO + reason, failed=True, now=now)
 

@@ -14,7 +14,7 @@ from ps_common.protocol.lineage import Lineage
 from ps_common.protocol.messages import ToServer
 from ps_common.protocol.status import Status
 from ps_common.protocol.wire import Buffer
-from ps_server.machine.checkpoint_schedule import CheckpointSchedule, Saving
+from ps_server.machine.checkpoints import Checkpoints
 from ps_server.machine.ending import Ending
 from ps_server.machine.flow_control import Limits
 from ps_server.machine.membership import Member, Membership
@@ -78,12 +78,15 @@ class Parts:
         self.membership = Membership(limits.lease_seconds, now=now)
         self.refusals = Refusals(self.membership)
         self.replication = Replication()
-        episodes = run.progress.episodes if run else 0
-        every_seconds = (run and run.adjustments.checkpoint_seconds) or limits.checkpoint_seconds
-        self.checkpoints = CheckpointSchedule(every_seconds, saved_version=self.version, episodes=episodes, now=now)
-        self.checkpoints.saved_settings = run.adjustments.version if run else 0
         soundness = Soundness()
-        self.saving = Saving(self.checkpoints, self.replication, self.refusals, soundness)
+        self.checkpoints = Checkpoints(
+            (run and run.adjustments.checkpoint_seconds) or limits.checkpoint_seconds,
+            run,
+            replication=self.replication,
+            refusals=self.refusals,
+            soundness=soundness,
+            now=now,
+        )
         parts = self.membership, self.refusals, self.replication, soundness, self.first_shard
         self.pushes = PushPipeline(run, *parts, receive_bytes=limits.receive_bytes)
         self.ending = Ending(self.membership, self.pushes, self.replication)
@@ -125,7 +128,9 @@ class Parts:
 
     def save(self, *, now: float, is_last: bool = False) -> list[Effect]:
         """Write a checkpoint of the weights unless one is being written, or it is fenced; `is_last`: at its end."""
-        return [] if self.run is None or self.ending.fenced else self.saving.begin(self.run, now=now, is_last=is_last)
+        if self.run is None or self.ending.fenced:
+            return []
+        return self.checkpoints.begin(self.run, now=now, is_last=is_last)
 
     def end(self, reason: str, *, failed: bool, now: float) -> list[Effect]:
         """The run is over: send STOP, save, and exit when the workers have left."""

@@ -29,7 +29,7 @@ from ps_server.machine.membership import Member, Membership
 from ps_server.machine.refusals import Refusals
 from ps_server.replication.first_shard import FirstShard
 from ps_server.replication.replication import Replication
-from ps_server.state.effects import Effect, PeerId, Recall, Send
+from ps_server.state.effects import Effect, PeerId, ReloadCheckpoint, Send
 from ps_server.state.guards import DAMAGED, Denied, codec_for_weights
 from ps_server.state.soundness import Soundness, violations_of
 from ps_server.state.training_run import TrainingRun
@@ -161,7 +161,7 @@ class PushPipeline:
 
     def watch_weights(self) -> list[Effect]:
         """Go back to a checkpoint if the weights are not finite any more."""
-        return [Recall()] if self._run is not None and self._soundness.is_lost(self._run) else []
+        return [ReloadCheckpoint()] if self._run is not None and self._soundness.is_lost(self._run) else []
 
     def _settle(self, run: TrainingRun, together: Sequence[WaitingPush], *, now: float) -> list[Effect]:
         """Apply these pushes as one update, or discard them; reply, and forward them to the standby."""

@@ -35,7 +35,7 @@ def seed(parts: Parts, request: Request[messages.Seed]) -> list[Effect]:
     seeded = Seeded(request=number, accepted=True, version=run.weights.version)
     lines.append(LogLine(f"seeded with {len(schema.specs)} tensors, {schema.size} parameters"))
     # Saved at once: from the first checkpoint on, a killed server has something to come back with.
-    return [Send(request.peer, seeded), *lines, *parts.saving.begin(run, now=request.now)]
+    return [Send(request.peer, seeded), *lines, *parts.checkpoints.begin(run, now=request.now)]
 
 
 def _start_of(run: TrainingRun, start: StartingWeights | None) -> StartingWeights:
@@ -69,7 +69,7 @@ def heartbeat(parts: Parts, request: Request[messages.Heartbeat]) -> list[Effect
     account, member.waits_elsewhere = run.ledger.accounts[member.worker_id], message.waits_elsewhere
     effects: list[Effect] = []
     if message.save_soon:
-        parts.checkpoints.hurry_for(member.worker_id, account)
+        parts.checkpoints.early_for(member.worker_id, account)
         if parts.checkpoints.waits_for_standby:
             effects = parts.replication.worker_waits(member.worker_id, now=request.now)
     alive = Alive(

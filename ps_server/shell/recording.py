@@ -46,7 +46,7 @@ KIND = "ps-rl recording 2"
 PROVEN, LEAST_SECRET = "proven", 16  # for the proof of an epoch; characters: a shorter text may be part of another
 CALLS = {
     "receive", "receive_from_primary", "receive_from_first_shard", "unreadable", "tick", "logged", "was_away", "save",
-    "checkpoint_saved", "checkpoint_failed", "recalled", "recall_failed", "leave", "fence", "claimed",
+    "checkpoint_saved", "checkpoint_failed", "reloaded", "reload_failed", "leave", "fence", "claimed",
 }  # fmt: skip
 DECIDED = ("code", "version", "global_steps", "number", "incarnation", "durable", "credit", "waiting")
 SETTLED = attrgetter("sequence", "verdict", "code", "version", "staleness", "durable", "credit")

@@ -6,7 +6,7 @@ The states of a push, and who moves it on:
     waiting    machine/consistency.py keeps it until its turn comes
     judged     state/training_run.py has found its gradient sound, or a reason to discard it
     settled    applied or discarded, and entered here in the same step: it will never be applied again
-    durable    machine/checkpoint_schedule.py knows a complete checkpoint with it, and the standby in sync has it too
+    durable    machine/checkpoints.py knows a complete checkpoint with it, and the standby in sync has it too
     released   its worker, told so by a reply, has dropped it from the resend buffer
 
 A server that is restarted goes back to its checkpoint: workers send again every push that is not released, and the

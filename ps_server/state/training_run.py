@@ -193,7 +193,7 @@ class TrainingRun:
         settings = self.spec.algorithm
         return settings.target_interval if isinstance(settings, ActionValuesSettings | CustomAlgorithmSettings) else 0
 
-    def go_back(self, vectors: dict[str, Tensor], record: Record) -> None:
+    def roll_back(self, vectors: dict[str, Tensor], record: Record) -> None:
         """
         Restore weights and optimizer from a checkpoint of this run, as a new version. T, scores and ledger stay.
 

@@ -15,7 +15,7 @@ import msgspec
 from ps_client.machine.resend_buffer import ResendBuffer
 from ps_common.protocol.deltas import Base
 from ps_server.machine import dispatch
-from ps_server.machine.checkpoint_schedule import CheckpointSchedule
+from ps_server.machine.checkpoints import Checkpoints
 from ps_server.machine.consistency import ConsistencyGate
 from ps_server.machine.flow_control import PushBudget
 from ps_server.machine.membership import Membership
@@ -101,13 +101,15 @@ def _counts_twice(waits: Any, gate: ConsistencyGate, worker_id: str) -> bool:
     return waits(gate, worker_id) or (gate._settings.rule == "sync" and more > 0)
 
 
-def _durable_at_once(started: Any, schedule: CheckpointSchedule, content: Any, *, now: float) -> None:
-    started(schedule, content, now=now)
-    schedule._unreleased.append(content)
+def _durable_at_once(started: Any, checkpoints: Checkpoints, content: Any, *, now: float) -> None:
+    started(checkpoints, content, now=now)
+    checkpoints._unreleased.append(content)
 
 
-def _without_standby(release: Any, schedule: CheckpointSchedule, ledger: Ledger, *, followed: int | None) -> None:
-    release(schedule, ledger, followed=None)
+def _without_standby(_release: Any, checkpoints: Checkpoints, ledger: Ledger) -> None:
+    for content in checkpoints._unreleased:
+        ledger.mark_durable(content.accounts)
+    checkpoints._unreleased.clear()
 
 
 def _any_process(open_account: Any, ledger: Ledger, worker_id: str, opened: Any) -> Any:
@@ -159,8 +161,8 @@ MUTANTS = {
     "a lease never ends": Mutant(_instead(Membership, "expire", lambda *_, now: []), 20),
     "a round counts a member twice": Mutant(_instead(ConsistencyGate, "waits", _counts_twice), 40),
     "ssp has no slack": Mutant(_instead(ConsistencyGate, "_next_of_ssp", _no_slack), 60),
-    "a push is durable before it is written": Mutant(_instead(CheckpointSchedule, "started", _durable_at_once), 40),
-    "a push is durable that the standby lacks": Mutant(_instead(CheckpointSchedule, "release", _without_standby), 60),
+    "a push is durable before it is written": Mutant(_instead(Checkpoints, "started", _durable_at_once), 40),
+    "a push is durable that the standby lacks": Mutant(_instead(Checkpoints, "release", _without_standby), 60),
     "a process gets the account of the one before": Mutant(_instead(Ledger, "open", _any_process), 40),
     "a promise never ends": Mutant(_instead(Promise, "holds", lambda *_, at: True), 100),
     "a newcomer promotes a standby": Mutant(_instead(Standby, "_unconvinced", _at_the_word_of_anybody), 50),

@@ -152,7 +152,9 @@ class _AsRecorded:
         sent = [one for one in decisions if len(one) > 1]
         self.code = next((one[2][1] for one in sent if one[0] == "Refused"), "")
         self.settled = {(one[2][0], one[3][0]): (one[3][1], one[3][2]) for one in sent if one[3]}
-        self.lost = any(one[0] == "Recall" for one in decisions) or (name.endswith("recalled") and bool(decisions))
+        self.lost = any(one[0] == "ReloadCheckpoint" for one in decisions) or (
+            name.endswith("reloaded") and bool(decisions)
+        )
 
     def gradient(self, message: Push, vector: Any, schema: Schema) -> tuple[Tensor, float]:
         verdict, code = self.settled.get((message.request, message.sequence), ("applied", ""))

@@ -9,7 +9,7 @@ from ps_common.protocol.messages import Fence, Seed
 from ps_server.machine.phases import Phase
 from ps_server.shell import recording as recordings
 from ps_server.shell.recording import Recording, beginning, framed
-from ps_server.state.effects import Recall
+from ps_server.state.effects import ReloadCheckpoint
 from tests.ps_server.transcripts import SCHEMA, SECRET, Transcript, a_lineage, a_run, encoded, later, secret_of
 from tests.rows import row
 from tests.simulation.cluster import Faults, SimulatedCluster, ones
@@ -93,8 +93,8 @@ def test_what_guards_said_of_vectors_and_lost_weights_come_out_of_a_recording_wi
     assert server.push("a", 3, [3e38] * 3).code == "absurd_norm"
     assert server.push("a", 4).verdict == "applied"
     server.run.weights.flat.fill_(float("nan"))
-    assert any(isinstance(effect, Recall) for effect in server.after(0.25))
-    server.machine.recalled("here", saved.vectors, saved.record, now=server.now)
+    assert any(isinstance(effect, ReloadCheckpoint) for effect in server.after(0.25))
+    server.machine.reloaded("here", saved.vectors, saved.record, now=server.now)
     assert server.push("a", 5).verdict == "applied"
     recording.close()
     again = replay(tmp_path / "recording")

@@ -85,7 +85,7 @@ def test_reasons_can_be_sent_whatever_they_quote(server: Transcript) -> None:
     assert isinstance(refused.message, messages.Refused)
     assert (refused.message.code, len(refused.message.reason)) == ("contradiction", 4000)
     sendable(refused)
-    server.effects = server.machine.recall_failed("läufe/pong has no checkpoints " + "x" * 5000, now=server.now)
+    server.effects = server.machine.reload_failed("läufe/pong has no checkpoints " + "x" * 5000, now=server.now)
     assert stops(server).keys() == {b"a", b"b"}
     for send in sends(server.effects):
         sendable(send)

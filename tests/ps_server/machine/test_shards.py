@@ -346,7 +346,7 @@ def test_a_shard_without_a_run_ends_with_shard_1_without_one() -> None:
 
 def test_a_shard_that_cannot_go_on_ends_the_run_and_waits_until_shard_1_knows() -> None:
     first, second = a_pair()
-    second.machine.recall_failed("it has no checkpoints", now=second.now)
+    second.machine.reload_failed("it has no checkpoints", now=second.now)
     second.machine.checkpoint_saved("last.safetensors")
     second.goodbye("w")
     assert sends(ask(second, first)) == []
