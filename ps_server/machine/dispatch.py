@@ -88,4 +88,6 @@ def reply(parts: Parts, request: Request[ToServer], sender: Sender) -> list[Effe
         raise Denied("fenced", parts.ending.fenced)
     if not is_legal:
         raise Denied("no_weights", "the run has no weights yet; send SEED first")
+    if row.who is Who.ADMIN:
+        parts.newest_status = None  # whoever changes something sees it in the next status
     return row.handler(parts, request)

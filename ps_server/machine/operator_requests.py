@@ -32,7 +32,7 @@ def status_request(parts: Parts, request: Request[messages.StatusRequest]) -> li
     at_once, per_second = STATUSES_OF_A_CONNECTION
     if not parts.statuses.allows(request.peer, at_once=at_once, per_second=per_second, now=request.now):
         raise Denied("too_often", f"more than {per_second:g} statuses a second are not sent; SUBSCRIBE has one")
-    return [status_reply(request.peer, request.message, parts.run, parts.shared_status(now=request.now))]
+    return [status_reply(request.peer, request.message, parts.run, parts.recent_status(now=request.now))]
 
 
 def subscribe(parts: Parts, request: Request[messages.Subscribe]) -> list[Effect]:

@@ -76,7 +76,7 @@ class ParameterServer(Parts):
             effects += self.pushes.watch_weights()
             if not any(isinstance(effect, ReloadCheckpoint) for effect in effects):  # else there is nothing to save
                 effects += self.checkpoints.tick(self.run, now=now)
-        return effects + self.ending.tick(now=now) + self.subscriptions.tick(self.shared_status, now=now)
+        return effects + self.ending.tick(now=now) + self.subscriptions.tick(self.status, now=now)
 
     def check(self) -> str:
         """The violations of this state, which nothing leads to, as one sentence; "" if there are none."""

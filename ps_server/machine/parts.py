@@ -21,7 +21,7 @@ from ps_server.machine.membership import Member, Membership
 from ps_server.machine.phases import Phase
 from ps_server.machine.push_pipeline import PushPipeline
 from ps_server.machine.refusals import Refusals
-from ps_server.machine.status_report import SharedStatus, status_of
+from ps_server.machine.status_report import FRESH_SECONDS, status_of
 from ps_server.machine.subscriptions import Subscriptions, Watchers
 from ps_server.replication.first_shard import FirstShard
 from ps_server.replication.replication import Replication
@@ -91,7 +91,7 @@ class Parts:
         self.pushes = PushPipeline(run, *parts, receive_bytes=limits.receive_bytes)
         self.ending = Ending(self.membership, self.pushes, self.replication)
         self.subscriptions, self.watchers = Subscriptions(), Watchers()
-        self.shared_status = SharedStatus(self.status)
+        self.newest_status: tuple[float, Status] | None = None  # None: an operator has changed the run since
         self.statuses, self.new_names = RateLimits(MOST_LIMITED), RateLimits(MOST_LIMITED)
         self.process: dict[str, int] = {}  # fields of the status that the shell measures: memory and connections
 
@@ -144,7 +144,7 @@ class Parts:
     def status(self, *, now: float) -> Status:
         """The state of the run; an immutable value that any thread may have."""
         checkpoints = self.checkpoints
-        return status_of(
+        status = status_of(
             self.run,
             self.membership.all(),
             phase=self.phase.value,
@@ -164,3 +164,11 @@ class Parts:
             **self.process,
             now=now,
         )
+        self.newest_status = now, status
+        return status
+
+    def recent_status(self, *, now: float) -> Status:
+        """The newest status that was made, if it is fresh: one is made with each tick, and few are for requests."""
+        if self.newest_status is None or now - self.newest_status[0] >= FRESH_SECONDS:
+            return self.status(now=now)
+        return self.newest_status[1]
