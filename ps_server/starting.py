@@ -189,7 +189,7 @@ def _life_in_store(storage: RunStorage, settings: ServerSettings) -> Lineage | N
     is_ours = here is not None and here.epoch >= there.epoch
     newest = here if here is not None and is_ours else there
     if settings.take_back:
-        claimed = newest.taken_over(draw=drawn()).taken_over(draw=drawn())
+        claimed = newest.promoted(draw=drawn()).promoted(draw=drawn())
     elif newest.replaced_by is not None:
         return None
     else:
@@ -222,7 +222,7 @@ def _begin_epoch(
         run.lineage = _lineage_known_to_pair(run, storage.folder, is_asked=not take_back, keys=keys)
     if take_back:
         # One takeover may be unknown here: that of a standby which does not reply.
-        run.lineage = run.lineage if is_begun else run.lineage.taken_over(draw=drawn()).taken_over(draw=drawn())
+        run.lineage = run.lineage if is_begun else run.lineage.promoted(draw=drawn()).promoted(draw=drawn())
     elif run.lineage.replaced_by is not None:
         write_lineage(storage.folder, run.lineage)
         by = run.lineage.replaced_by

@@ -234,7 +234,7 @@ class Checkpoints:
             return []  # one loss may cause two ReloadCheckpoint
         sentence = self._soundness.roll_back(run, checkpoint, vectors, record)
         self._is_early = True  # a server that is resumed from an older one would apply the ruinous pushes again
-        return [LogLine(sentence, warning=True), *self._replication.begin_anew()]
+        return [LogLine(sentence, warning=True), *self._replication.rolled_back()]
 
     def violations(self, *, version: int) -> Iterator[str]:
         """The violations of the checkpoints of a run at this version."""

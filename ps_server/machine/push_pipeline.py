@@ -177,7 +177,7 @@ class PushPipeline:
             check = push.message.check if vector else ""
             message = msgspec.structs.replace(push.message, inline=b"", check=check)
             worker, more = push.member.worker_id, push is not together[-1]
-            effects += self._replication.forward(worker, message, vector, together=more, now=now)
+            effects += self._replication.forward(worker, message, vector, more_in_group=more, now=now)
         if any(one.code == "not_finite" for one in settled):
             effects += self.watch_weights()
         return effects

@@ -215,9 +215,8 @@ class ZmqServer:
             return
         if isinstance(message, Hello):
             self._segments.offer(peer, message)
-        sender = ANYBODY
-        if access is not None:
-            sender = Sender(key=key, is_admin=takes_an_admin(message) and access.is_admin(key))
+        is_admin = access is None or (takes_an_admin(message) and access.is_admin(key))
+        sender = ANYBODY if access is None else Sender(key=key, is_admin=is_admin)
         self._do(self._server.receive(peer, message, vector, now=self._clock.now(), sender=sender))
 
     def _most_vector_bytes(self) -> int:

@@ -84,7 +84,7 @@ class Ledger:
             account = Account(opened.incarnation, opened.proof, opened.key, number, applied=applied)
         key, environments = opened.key or account.key, opened.environments
         self._keep(worker_id, replace(account, number=number, key=key, environments=environments, left=False))
-        self.forget_before(worker_id, opened.oldest)
+        self.settle_below(worker_id, opened.oldest)
         return self.accounts[worker_id]
 
     def applied(self, worker_id: str) -> None:
@@ -120,7 +120,7 @@ class Ledger:
         early = sum(sequence < oldest for sequence in account.early)
         return max(0, oldest - 1 - account.through - early)
 
-    def forget_before(self, worker_id: str, oldest: int) -> None:
+    def settle_below(self, worker_id: str, oldest: int) -> None:
         """
         Count every push older than `oldest` as settled: the worker will never resend it.
 

@@ -19,7 +19,7 @@ from ps_server.machine.checkpoints import Checkpoints
 from ps_server.machine.consistency import ConsistencyGate
 from ps_server.machine.flow_control import PushBudget
 from ps_server.machine.membership import Membership
-from ps_server.replication.standby_copy import Repetition
+from ps_server.replication.standby_copy import Replay
 from ps_server.standby import standby
 from ps_server.standby.following import Following
 from ps_server.standby.promotion import Promise
@@ -51,13 +51,11 @@ def _forgets_one(settle: Any, ledger: Ledger, worker_id: str, sequence: int) -> 
         settle(ledger, worker_id, sequence)
 
 
-def _acknowledges_first(
-    apply: Any, copy: Following, repetition: Repetition, update: Any, *rest: Any, **named: Any
-) -> Any:
+def _acknowledges_first(apply: Any, copy: Following, replay: Replay, update: Any, *rest: Any, **named: Any) -> Any:
     if update.number > copy.number + 1:  # one that is out of order
         copy.number = update.number
         return [copy._acknowledge()]
-    return apply(copy, repetition, update, *rest, **named)
+    return apply(copy, replay, update, *rest, **named)
 
 
 def _older_ledger(record: Any, run: TrainingRun, *, now: float) -> Any:
@@ -134,10 +132,10 @@ def _same_epoch(is_fenced: Any, message: Any, run: TrainingRun | None) -> bool:
 
 def _at_the_word_of_anybody(unconvinced: Any, standby: Standby, peer: Any, hello: Any, *, now: float) -> Any:
     """The rule up to 0.3: complete when the silence began, or ten seconds of it."""
-    if now - standby.following.heard < 10.0 and not standby.is_complete(now=standby.following.heard):
+    if now - standby.following.heard < 10.0 and not standby.holds_every_durable_push(now=standby.following.heard):
         return unconvinced(standby, peer, hello, now=now)
     assert standby.run is not None
-    server, effects = standby._promote(standby.run, "anybody", now=now)
+    server, effects = standby._serve(standby.run, "anybody", now=now)
     return effects + server.receive(peer, hello, now=now)
 
 

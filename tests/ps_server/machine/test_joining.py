@@ -13,7 +13,7 @@ from ps_common.settings.run_settings import run_for_peers
 from ps_server.machine import admission
 from ps_server.machine.membership import SILENT_SECONDS
 from ps_server.machine.phases import ANYBODY, Phase, Sender
-from ps_server.replication.standby_copy import Repetition
+from ps_server.replication.standby_copy import Replay
 from ps_server.state import ledger
 from ps_server.state.training_run import TrainingRun
 from tests.ps_server.transcripts import (
@@ -239,7 +239,7 @@ def test_names_without_a_push_take_no_place_of_workers(server: Transcript, monke
     assert server.push("a", 3).verdict == "duplicate"
     for number, (worker, message, *vector) in enumerate(told):
         update = messages.Update(request=1, number=number, worker_id=worker, message=message)
-        Repetition(standby, 0).apply(update, *vector or [()], now=server.now)
+        Replay(standby, 0).apply(update, *vector or [()], now=server.now)
     numbers = [{name: one.number for name, one in run.ledger.accounts.items()} for run in (server.run, standby)]
     assert numbers[0] == numbers[1]
 

@@ -201,7 +201,7 @@ def test_of_a_restored_ledger_names_without_a_push_can_be_forgotten() -> None:
     opened(original, "a", 2)
     opened(original, "b", 2)
     opened(original, "c", 1)
-    original.forget_before("c", 10)
+    original.settle_below("c", 10)
     ledger = Ledger(WINDOW)
     ledger.restore(read_back(original.record()))
     assert (ledger.kept, original.kept) == (1, 1), "a push of an earlier process named a was applied"

@@ -231,4 +231,4 @@ def test_a_standby_whose_weights_are_ruined_does_not_take_over() -> None:
     assert isinstance(refused, Send)
     assert isinstance(refused.message, messages.Refused)
     assert refused.message.code == "lacking"
-    assert "sound weights" in refused.message.reason
+    assert "finite weights" in refused.message.reason
