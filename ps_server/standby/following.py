@@ -73,9 +73,8 @@ class Following:
 
     def receive(self, message: ToWorker, vector: Sequence[Buffer], *, now: float) -> list[Effect]:
         """One message of the primary. Raises SettingsError or CheckpointError when its state cannot be read here."""
-        if not (
-            (isinstance(message, Refused) and message.code in WITHOUT_THE_RUN) or isinstance(message, messages.Stop)
-        ):
+        has_no_run = isinstance(message, Refused) and message.code in WITHOUT_THE_RUN
+        if not (has_no_run or isinstance(message, messages.Stop)):
             self.heard = now
         if is_damaged(vector, check_in(message)):
             return self.warn(f"{self._primary}: vectors arrive damaged, are not used, and are sent again", DAMAGED)

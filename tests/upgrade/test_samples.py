@@ -11,7 +11,7 @@ import pytest
 from ps_common.protocol import messages
 from ps_common.protocol.codecs import CODECS
 from ps_common.protocol.wire import read_to_server, read_to_worker
-from ps_common.run_folder.checkpoint_file import joined, newest_set, read_newest
+from ps_common.run_folder.places import joined, newest_set, read_newest
 from ps_common.run_folder.policy_file import read_policy
 from ps_common.run_folder.run_rows import EpisodeRow, EventRow, MetricsRow, rows_in
 from ps_common.settings.run_settings import run_from_dict

@@ -647,9 +647,7 @@ class Update(Struct, frozen=True, kw_only=True, tag="UPDATE"):
     number: Count  # one more with each
     worker_id: Text  # "" of ADJUSTED, EVALUATION, RUN and HANDED_OVER
     message: UpdateMessage
-    more_in_group: bool = msgspec.field(
-        default=False, name="together"
-    )  # a push, settled as one with that of the next number
+    more_in_group: bool = msgspec.field(default=False, name="together")  # a push that is settled with the next
 
 
 class Leading(Struct, frozen=True, kw_only=True, tag="LEADING"):
