@@ -13,7 +13,7 @@ from ps_common.protocol import messages
 from ps_common.protocol.messages import Adjusted, Evaluated, Promoted, RunReply, Stopping, ToServer
 from ps_common.protocol.names import check_address
 from ps_common.protocol.status import Adjustment
-from ps_common.settings.adjustable import shown
+from ps_common.settings.kinds import text_of
 from ps_server.machine.parts import Parts, Request
 from ps_server.machine.phases import Phase
 from ps_server.machine.status_report import status_reply
@@ -178,5 +178,5 @@ def _settings_changed(parts: Parts, run: TrainingRun, message: Adjusted | RunRep
 
 
 def _sentence(adjustment: Adjustment) -> str:
-    change = f"from {shown(adjustment.before)} to {shown(adjustment.after)}"
+    change = f"from {text_of(adjustment.before)} to {text_of(adjustment.after)}"
     return f"{adjustment.by} has set {adjustment.setting} {change}"

@@ -105,7 +105,7 @@ def test_a_gif_shows_the_screen_as_it_is(settings: Environment, height: int, wid
     ("settings", "steps_per_second"),
     [
         (Environment(id="ALE/Pong-v5", frame_skip=4), 15.0),
-        (Environment(id="ALE/Pong-v5", frame_skip=1, lost_game_reward=-1.0), 60.0),
+        (Environment(id="ALE/Pong-v5", frame_skip=1), 60.0),
         (Environment(id="CartPole-v1"), 50.0),
         (Environment(id="Acrobot-v1"), 15.0),
         (Environment(id="MinAtar/Breakout-v1"), 30.0),  # it does not say

@@ -22,7 +22,6 @@ from rl_agent.environments.interface import (
     unsound_observation,
     unsound_step,
 )
-from rl_agent.environments.make import LostGames
 from rl_agent.environments.spaces import ObservationSpace, packed, packed_space
 from rl_agent.networks.running_statistics import ReturnNormalization, observe
 from rl_agent.rollouts import MOST_DROPPED, RolloutCollector
@@ -62,12 +61,13 @@ class Blinking(ScriptedEnvironments):
 class Watched:
     """A collector, and what it warned of."""
 
-    def __init__(self, environments: ScriptedEnvironments | LostGames, unroll_length: int = 3) -> None:
+    def __init__(self, environments: ScriptedEnvironments, unroll_length: int = 3, **given: Any) -> None:
         self.warnings: list[str] = []
         self.actor = ScriptedActor()
         self.collector = RolloutCollector(
-            environments, self.actor, unroll_length=unroll_length, discount=0.9, seed=0, warn=self.warnings.append
-        )
+            environments, self.actor, unroll_length=unroll_length, discount=0.9, seed=0, warn=self.warnings.append,
+            **given,
+        )  # fmt: skip
 
 
 def one_bad_reward(number: float) -> ScriptedEnvironments:
@@ -179,14 +179,14 @@ def test_games_with_a_part_in_a_dropped_unroll_are_not_reported_and_later_ones_a
 
 def test_a_lost_game_with_such_a_reward_is_dropped_as_well() -> None:
     lost = [rewards(-1, NAN), rewards(-1, -1)]
-    watched = Watched(LostGames(ScriptedEnvironments(lost, lost), reward=-7.0), unroll_length=2)
+    watched = Watched(ScriptedEnvironments(lost, lost), unroll_length=2, lost_game_reward=-7.0)
     assert watched.collector.collect().rewards.tolist() == [[-1, -1], [-7, -7]]
     assert watched.collector.dropped == 1
 
 
 def test_a_lost_game_is_known_also_after_such_a_reward_in_it() -> None:
     lost = [rewards(-1, NAN, -1, -1)]
-    watched = Watched(LostGames(ScriptedEnvironments(lost, lost), reward=-7.0), unroll_length=2)
+    watched = Watched(ScriptedEnvironments(lost, lost), unroll_length=2, lost_game_reward=-7.0)
     assert watched.collector.collect().rewards.tolist() == [[-1, -1], [-7, -7]]
 
 
