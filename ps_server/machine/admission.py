@@ -25,15 +25,11 @@ from ps_common.settings.overrides import contradiction
 from ps_common.settings.run_settings import run_for_peers, run_from_dict, with_settings
 from ps_common.settings.run_spec import RunSpec
 from ps_server.machine.parts import Parts, Request
-from ps_server.state.effects import Effect, LogLine, PeerId, Send
+from ps_server.state.effects import Effect, LogLine, Send
 from ps_server.state.guards import Denied
 from ps_server.state.training_run import TrainingRun
 
-# Worker ids of one run with an applied push, heard of in the last day. A checkpoint holds an account of each, of about
-# a hundred bytes.
-MAX_WORKERS = 100_000
-# New names that one connection may bring, at once and a second; and all connections with one key.
-OF_A_CONNECTION, OF_A_KEY = (10, 0.1), (10_000, 1.0)
+MAX_WORKERS = 100_000  # worker ids of one run, heard of in the last day
 SAME_CODE = "bring the same source to all hosts; after a change on purpose, resume the server with --new-code"
 
 
@@ -172,9 +168,9 @@ def _opened(parts: Parts, run: TrainingRun, request: Request[Hello], before: Acc
         may_return=parts.membership.may_return(worker, now=now),
         superseded=run.ledger.superseded,
     )
-    if before is None and not _may_bring_a_name(parts, request.key or request.peer, now=now):
-        whose = "key has" if request.key else "connection has"
-        raise Denied("too_many_workers", f"this {whose} brought too many new names; take one that the run knows")
+    if before is None and not parts.membership.allowances.allow(request.key or request.peer, "name", now=now):
+        whose = "key" if request.key else "connection"
+        raise Denied("too_many_workers", f"too many new names of one {whose}; take one that the run knows")
     return Opened(
         incarnation=incarnation,
         proof=proof_of(message.secret),
@@ -190,20 +186,14 @@ def _opened(parts: Parts, run: TrainingRun, request: Request[Hello], before: Acc
 
 def _forget(parts: Parts, run: TrainingRun, *, now: float) -> tuple[str, ...]:
     """The workers that are forgotten for a new name. Raises Denied when there is no place for it all the same."""
-    may_live, may_return = parts.membership.may_live, parts.membership.may_return
-    idle, kept = run.ledger.to_forget(partial(may_live, now=now), partial(may_return, now=now))
-    if run.ledger.kept - len(kept) >= MAX_WORKERS:
+    forgotten = run.ledger.to_forget(partial(parts.membership.may_return, now=now))
+    if len(run.ledger.accounts) - len(forgotten) >= MAX_WORKERS:
         reason = f"this run has heard of {MAX_WORKERS} workers in the last day; start one under a name it knows"
         raise Denied("too_many_workers", reason)
-    for name in (forgotten := (*idle, *kept)):
+    for name in forgotten:
         parts.membership.forget(name)
         parts.pushes.gate.forget(name)
-    return forgotten
-
-
-def _may_bring_a_name(parts: Parts, who: str | PeerId, *, now: float) -> bool:
-    at_once, per_second = OF_A_KEY if isinstance(who, str) else OF_A_CONNECTION
-    return parts.new_names.allows(who, at_once=at_once, per_second=per_second, now=now)
+    return tuple(forgotten)
 
 
 def _welcome(parts: Parts, run: TrainingRun, message: Hello, account: Account) -> Welcome:

@@ -14,6 +14,7 @@ from ps_common.protocol.messages import Adjusted, Evaluated, Promoted, RunReply,
 from ps_common.protocol.names import check_address
 from ps_common.protocol.status import Adjustment
 from ps_common.settings.kinds import text_of
+from ps_server.machine.allowances import LIMITS
 from ps_server.machine.parts import Parts, Request
 from ps_server.machine.phases import Phase
 from ps_server.machine.status_report import status_reply
@@ -23,15 +24,14 @@ from ps_server.state.effects import Effect, KeepCandidate, LogLine, Send
 from ps_server.state.guards import Denied
 from ps_server.state.training_run import TrainingRun
 
-STATUSES_OF_A_CONNECTION = (10, 2.0)  # at once and a second: a reply of many workers is ten thousand times its request
 KEY_DIGITS = 8  # the history shows so many digits of an admin's key
 
 
 def status_request(parts: Parts, request: Request[messages.StatusRequest]) -> list[Effect]:
     """The status, not too often."""
-    at_once, per_second = STATUSES_OF_A_CONNECTION
-    if not parts.statuses.allows(request.peer, at_once=at_once, per_second=per_second, now=request.now):
-        raise Denied("too_often", f"more than {per_second:g} statuses a second are not sent; SUBSCRIBE has one")
+    if not parts.membership.allowances.allow(request.peer, "status", now=request.now):
+        most = LIMITS["status"][1]
+        raise Denied("too_often", f"more than {most:g} statuses a second are not sent; SUBSCRIBE has one")
     return [status_reply(request.peer, request.message, parts.run, parts.recent_status(now=request.now))]
 
 
@@ -137,7 +137,7 @@ def fence(parts: Parts, request: Request[messages.Fence]) -> list[Effect]:
     if not gives_way(parts, request.message):
         return [Send(request.peer, leading(request.message.request, parts.lineage))]
     peer, number, now = request.peer, request.message.request, request.now
-    refusal = parts.refusals.refuse(peer, "fenced", "no run is begun here", number, now=now)
+    refusal = parts.refusals.refuse(peer, "fenced", "no run is begun here", number)
     return [*refusal, *parts.ending.give_way(request.message, now=now)]
 
 
@@ -150,7 +150,7 @@ def gives_way(parts: Parts, message: ToServer) -> bool:
 def fenced(parts: Parts, request: Request[ToServer], message: messages.Hello | messages.Fence) -> list[Effect]:
     """This HELLO or FENCE proves that the run is served in a later epoch."""
     peer, now = request.peer, request.now
-    refusal = parts.refusals.refuse(peer, "fenced", "a later epoch is served", message.request, now=now)
+    refusal = parts.refusals.refuse(peer, "fenced", "a later epoch is served", message.request)
     address = message.address if isinstance(message, messages.Fence) else ""
     return [*refusal, *parts.fence(address, epoch=message.latest_epoch, now=now)]
 

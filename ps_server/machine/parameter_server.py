@@ -34,15 +34,12 @@ class ParameterServer(Parts):
         self, peer: PeerId, message: ToServer, vector: Sequence[Buffer] = (), *, now: float, sender: Sender = ANYBODY
     ) -> list[Effect]:
         """One message of a peer, and the buffers of its vector. No message raises; an illegal one is refused."""
-        if (left := self.refusals.seconds_left(peer, now=now)) > 0:
-            reason = f"too many requests were refused; further ones are refused unread for {left:.1f} s"
-            return self.refusals.refuse(peer, "quarantined", reason, message.request, now=now)
         member = self.membership.heard_from(peer, now=now)
         try:
             request = Request(peer, message, vector, member, sender.key, now)
             effects = [*reply(self, request, sender), *self._keep_time(now=now)]
         except Denied as denied:
-            return self.refusals.refuse(peer, denied.code, str(denied), message.request, now=now)
+            return self.refusals.refuse(peer, denied.code, str(denied), message.request)
         return effects + self._end_if_over(now=now)
 
     def receive_from_first_shard(self, message: ToWorker, *, now: float) -> list[Effect]:
@@ -57,8 +54,7 @@ class ParameterServer(Parts):
 
     def unreadable(self, peer: PeerId, reason: str, *, now: float) -> list[Effect]:
         """A peer has sent bytes that are no message."""
-        is_ignored = self.refusals.seconds_left(peer, now=now) > 0
-        return [] if is_ignored else self.refusals.refuse(peer, "bad_message", reason, request=0, now=now)
+        return self.refusals.unreadable(peer, reason, now=now)
 
     def tick(self, *, now: float) -> list[Effect]:
         """Time has passed. To be called at least once a second."""

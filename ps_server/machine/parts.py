@@ -9,7 +9,6 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from ps_common.meters import RateLimits
 from ps_common.protocol.lineage import Lineage
 from ps_common.protocol.messages import ToServer
 from ps_common.protocol.status import Status
@@ -29,8 +28,6 @@ from ps_server.state.effects import Effect, PeerId
 from ps_server.state.soundness import Soundness
 from ps_server.state.starting_weights import StartingWeights
 from ps_server.state.training_run import TrainingRun
-
-MOST_LIMITED = 10_000  # connections, of the latest
 
 M = TypeVar("M", bound=ToServer)
 
@@ -92,7 +89,6 @@ class Parts:
         self.ending = Ending(self.membership, self.pushes, self.replication)
         self.subscriptions, self.watchers = Subscriptions(), Watchers()
         self.newest_status: tuple[float, Status] | None = None  # None: an operator has changed the run since
-        self.statuses, self.new_names = RateLimits(MOST_LIMITED), RateLimits(MOST_LIMITED)
         self.process: dict[str, int] = {}  # fields of the status that the shell measures: memory and connections
 
     @property

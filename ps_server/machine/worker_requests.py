@@ -6,10 +6,10 @@ dispatch.py has found each legal, and of a member where it has to be. Pushes go 
 
 from ps_common.errors import SettingsError
 from ps_common.protocol import messages
-from ps_common.protocol.messages import Alive, Farewell, Noted, Seeded
-from ps_server.machine.membership import REPORTS_PER_SECOND, Member
+from ps_common.protocol.messages import Alive, Farewell, Noted, Seeded, WatchedFrame
+from ps_server.machine.allowances import LIMITS
+from ps_server.machine.membership import Member
 from ps_server.machine.parts import Parts, Request
-from ps_server.machine.subscriptions import forwarded
 from ps_server.state.effects import Effect, LogLine, Send
 from ps_server.state.guards import Denied, check_games, most_steps, seed_of
 from ps_server.state.starting_weights import StartingWeights
@@ -101,15 +101,13 @@ def report(parts: Parts, request: Request[messages.Report]) -> list[Effect]:
     run, member, message, now = parts.decided, request.worker, request.message, request.now
     worker, account = member.worker_id, run.ledger.accounts[member.worker_id]
     if message.sequence > account.reported:
-        if not member.reports.allows(now=now):
-            raise Denied("too_often", f"more than {REPORTS_PER_SECOND:g} reports a second are not counted")
+        if not parts.membership.allowances.allow(member.peer, "report", now=now):
+            raise Denied("too_often", f"more than {LIMITS['report'][1]:g} reports a second are not counted")
         most = most_steps(account.environments, run.spec)  # a push of more is discarded when it is settled
         waiting = sum(one.steps for one in parts.pushes.gate.pushes_of(worker) if one.steps <= most)
         check_games(message.episodes, unplayed=account.unplayed + waiting)
-    is_first = run.first_reporter.is_first(account.number, now=now)
-    reply = Noted(request=message.request, sequence=message.sequence, first=is_first)
-    effects: list[Effect] = [Send(member.peer, reply)]
-    reported = run.count_report(worker, message, is_first=is_first, now=now)
+    effects: list[Effect] = [Send(member.peer, Noted(request=message.request, sequence=message.sequence))]
+    reported = run.count_report(worker, message, now=now)
     if reported is not None:
         member.meters = reported.meters
         effects += [reported, *parts.replication.forward(worker, message, now=now)]
@@ -117,8 +115,13 @@ def report(parts: Parts, request: Request[messages.Report]) -> list[Effect]:
 
 
 def frame(parts: Parts, request: Request[messages.Frame]) -> list[Effect]:
-    """A frame of the worker's game, for those who watch it."""
-    return forwarded(request.worker, request.message, now=request.now)
+    """A frame of the worker's game, for those who watch it. One that comes too soon, or to nobody, is dropped."""
+    member = request.worker
+    peers = member.watched_by(now=request.now)
+    if not peers or not parts.membership.allowances.allow(request.peer, "frame", now=request.now):
+        return []
+    watched = WatchedFrame(worker_id=member.worker_id, frame=request.message)
+    return [Send(peer, watched) for peer in peers]
 
 
 def goodbye(parts: Parts, request: Request[messages.Goodbye]) -> list[Effect]:

@@ -19,7 +19,7 @@ from ps_common.protocol.lineage import Lineage
 from ps_common.protocol.messages import Follow, Followed, Leading, Refused, Update
 from ps_common.protocol.status import StandbyStatus
 from ps_common.protocol.wire import Buffer
-from ps_common.release import beside, of_other
+from ps_common.release import of_other
 from ps_server.replication.pair_states import AT_PRIMARY, AtPrimary, OfStandby
 from ps_server.replication.standby_copy import WINDOW, Backlog, state_of
 from ps_server.state.effects import Effect, LogLine, PeerId, Send
@@ -105,14 +105,12 @@ class Replication:
         return standby if standby is not None and standby.is_sent_updates else None
 
     def follow(self, peer: PeerId, follow: Follow, run: TrainingRun, *, now: float) -> list[Effect]:
-        """A peer requests to be the standby. Raises Denied when there is another one, or this one is too old."""
+        """A peer requests to be the standby. Raises Denied when there is another one."""
         known, living, process = self._standby, self._living, follow.process or follow.address
         if living is not None and living.process != process:
             own = living.follow.address
             at = f"another program at {own}" if own == follow.address else own
             raise Denied("followed", f"this server has a standby, {at}; it may have one, and that was heard just now")
-        if not follow.release:
-            raise Denied("earlier_release", "it cannot read the run" + beside("the standby", "", here="this server"))
         if known is not None and known.peer == peer and follow.request <= known.follow.request:
             if known.is_sent_updates:
                 known.heard = now

@@ -9,22 +9,18 @@ of life of the primary, and what it promised stays as it was.
 """
 
 import math
-from collections import Counter
 from collections.abc import Sequence
-
-import msgspec
 
 from ps_common.errors import DamagedCheckpoint
 from ps_common.protocol import messages
 from ps_common.protocol.messages import Refused, ToServer, ToWorker
-from ps_common.protocol.wire import Buffer, is_damaged
-from ps_common.release import does_not_know_release, explained, release
+from ps_common.protocol.wire import Buffer
+from ps_common.release import explained, release
 from ps_server.replication.pair_states import AT_STANDBY, AtStandby, OfPrimary
 from ps_server.replication.replication import LEASE_SECONDS
-from ps_server.replication.standby_copy import Replay, check_in, is_proven, run_of
+from ps_server.replication.standby_copy import Replay, is_proven, run_of
 from ps_server.standby.promotion import Promise
 from ps_server.state.effects import Effect, Exit, LogLine, SendToServer
-from ps_server.state.guards import DAMAGED
 from ps_server.state.training_run import TrainingRun
 
 BEAT_SECONDS = 0.25  # between two FOLLOWED that ask for a reply
@@ -41,9 +37,7 @@ class Following:
         self.state = AtStandby.TRANSFER
         self.promise = Promise()
         self.heard = now  # the primary, last
-        self.refused: Counter[str] = Counter()  # messages of the primary, by the code of what is wrong with them
         self._primary, self._process = primary, process
-        self._release = release()  # "" at a primary that does not know this field of FOLLOW
         self._follow = 1  # the request of the newest FOLLOW
         self._replay: Replay | None = None  # of the state that came for this FOLLOW; `run` may be of an earlier one
         self._last_request = 1
@@ -76,8 +70,6 @@ class Following:
         has_no_run = isinstance(message, Refused) and message.code in WITHOUT_THE_RUN
         if not (has_no_run or isinstance(message, messages.Stop)):
             self.heard = now
-        if is_damaged(vector, check_in(message)):
-            return self.warn(f"{self._primary}: vectors arrive damaged, are not used, and are sent again", DAMAGED)
         match message:
             case messages.State() if message.request == self._follow and not self.is_applying:
                 return self._adopt(message, vector, now=now)
@@ -130,8 +122,8 @@ class Following:
         request = self.next_request()
         if not self.is_applying:
             held = self.run.lineage.run_id if self.run is not None else ""
-            who = messages.Follow(request=self._follow, address=address, run_id=held, release=self._release)
-            return [self.send(msgspec.structs.replace(who, process=self._process) if self._release else who)]
+            who = {"address": address, "run_id": held, "process": self._process}
+            return [self.send(messages.Follow(request=self._follow, release=release(), **who))]
         self._beats = {beat: sent for beat, sent in self._beats.items() if now - sent < LEASE_SECONDS}
         self._beats[request] = now
         return [self._acknowledge(request=request)]
@@ -156,9 +148,8 @@ class Following:
         """A message to the primary."""
         return SendToServer(self._primary, message, "--standby-of")
 
-    def warn(self, text: str, code: str = "") -> list[Effect]:
-        """Count by the code, if any. Log each warning once, and at most so many: any peer can cause some."""
-        self.refused.update([code] if code else [])
+    def warn(self, text: str) -> list[Effect]:
+        """Log each warning once, and at most so many: any peer can cause some."""
         if text in self._warned or len(self._warned) >= MOST_WARNINGS:
             return []
         self._warned.add(text)
@@ -192,7 +183,7 @@ class Following:
         return []
 
     def _acknowledge(self, *, request: int = 0) -> SendToServer:
-        said = {"durable_through": self.promise.through} if request and self._release else {}
+        said = {"durable_through": self.promise.through} if request else {}
         return self.send(messages.Followed(request=request, follow=self._follow, number=self.number, **said))
 
     def _ask_anew(self) -> None:
@@ -202,9 +193,6 @@ class Following:
         self._beats.clear()
 
     def _refused_for_good(self, refused: messages.Refused) -> list[Effect]:
-        """The primary takes no standby, unless it is of an earlier release and is told less."""
-        if self._release and does_not_know_release(refused.reason):
-            self._release = ""
-            return []
+        """The primary takes no standby."""
         why = explained(refused.reason) if refused.code == "bad_message" else refused.reason
         return self.warn(f"{self._primary} does not take a standby: {why} ({refused.code})")

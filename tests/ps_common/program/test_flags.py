@@ -114,7 +114,7 @@ def test_a_preset_that_is_tuned_to_no_game_plays_another() -> None:
 
 def test_what_belongs_to_the_game_of_a_preset_may_be_typed_anew() -> None:
     typed = ["--preset", "cartpole", "--environment", "Acrobot-v1"]
-    with pytest.raises(SettingsError, match=r"for CartPole-v1 \(--until-return 475.0\); use --environment Acrobot-v1"):
+    with pytest.raises(SettingsError, match=r"for CartPole-v1 \(--until-return 475\); use --environment Acrobot-v1"):
         parsed(*typed)
     flags = parsed(*typed, "--until-return", "-100")
     assert (flags.run.preset, flags.run.budget.until_return) == ("cartpole-on-Acrobot-v1", -100)

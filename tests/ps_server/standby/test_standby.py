@@ -9,12 +9,11 @@ import torch
 
 from ps_common.protocol import messages
 from ps_common.protocol.record import Record
-from ps_common.release import release
 from ps_server.machine.ending import FAREWELL_SECONDS
 from ps_server.machine.phases import Phase, Sender
 from ps_server.replication.replication import LEASE_SECONDS
 from ps_server.standby.following import BEAT_SECONDS
-from ps_server.state.effects import Exit, RecordReport, SaveCheckpoint, Send, SendToServer
+from ps_server.state.effects import Exit, RecordReport, SaveCheckpoint, Send
 from ps_server.state.training_run import TrainingRun
 from tests.ps_server.standby_transcripts import PRIMARY, STANDBY, TAKEOVER_SECONDS, WithStandby
 from tests.ps_server.transcripts import (
@@ -364,33 +363,6 @@ def test_a_second_standby_logs_its_refusal_once() -> None:
     assert notes(
         [*other.receive_from_primary(refused, now=server.now), *other.receive_from_primary(refused, now=server.now)]
     ) == [f"{PRIMARY} does not take a standby: {refused.reason} (followed)"]
-
-
-def test_a_primary_that_does_not_know_releases_is_not_told_one() -> None:
-    server = WithStandby.following()
-    standby = server.new_standby()
-    (follow,) = standby.tick(now=server.now)
-    assert isinstance(follow, SendToServer)
-    assert isinstance(follow.message, messages.Follow)
-    assert follow.message.release == release()
-    reason = "bad header: Object contains unknown field `release`"
-    refused = messages.Refused(request=0, code="bad_message", reason=reason)
-    assert standby.receive_from_primary(refused, now=server.now) == []
-    (follow,) = standby.tick(now=server.now + 1.0)
-    assert isinstance(follow, SendToServer)
-    assert isinstance(follow.message, messages.Follow)
-    assert follow.message.release == ""
-    assert notes(standby.receive_from_primary(refused, now=server.now + 1.0)), "another reason than before"
-
-
-@pytest.mark.parametrize("knows_releases", [True, False])
-def test_a_primary_that_does_not_know_releases_is_not_told_what_it_said(knows_releases: bool) -> None:
-    server = WithStandby.following()
-    server.standby.following._release = server.standby.following._release if knows_releases else ""
-    (beat,) = server.standby.tick(now=server.now + 1.0)
-    assert isinstance(beat, SendToServer)
-    assert isinstance(beat.message, messages.Followed)
-    assert (beat.message.durable_through > 0) is knows_releases
 
 
 def test_the_status_of_a_standby_says_what_it_is() -> None:

@@ -143,7 +143,7 @@ def test_other_settings_of_the_network_are_named_by_their_flag(tmp_path: Path) -
     folder = trained(tmp_path / "run", a_run(), SEEN["float32 [3]"], Discrete(2))
     for settings, words in (
         ({"network.hidden": [8, 8]}, "--hidden 8, and this run has --hidden 8 8"),
-        ({"network.separate": True}, "--separate False, and this run has --separate True"),
+        ({"network.separate": True}, "--separate false, and this run has --separate true"),
         ({"algorithm.name": "n_step_q"}, "--algorithm a3c, and this run has --algorithm n_step_q"),
     ):
         run = with_settings(a_run(start_from=str(folder)), settings, source="test")
