@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from ps_common.protocol import messages
-from ps_common.run_folder.checkpoint_file import joined, newest_set, read_checkpoint, read_newest
+from ps_common.run_folder.checkpoint_file import read_checkpoint
+from ps_common.run_folder.places import joined, newest_set, read_newest
 from ps_common.run_folder.trained import trained_in
 from ps_common.sockets.request import ask_run
 from ps_ctl.folder_commands import make_keys

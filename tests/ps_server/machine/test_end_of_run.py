@@ -9,8 +9,9 @@ import ps_common
 from ps_common.protocol import messages
 from ps_common.protocol.messages import CheckpointSaved, Stop, Weights
 from ps_common.settings.run_settings import run_for_peers
+from ps_server.machine.dispatch import REQUESTS
 from ps_server.machine.ending import DRAIN_SECONDS
-from ps_server.machine.phases import ACCEPTS, Phase
+from ps_server.machine.phases import Phase
 from ps_server.state.effects import Exit, LogLine, SaveCheckpoint, Send
 from tests.ps_server.machine.test_hostile_peers import sendable
 from tests.ps_server.transcripts import CHECKPOINT_SECONDS, Transcript, encoded, exits, notes, only, received, sends
@@ -84,7 +85,7 @@ def test_reasons_can_be_sent_whatever_they_quote(server: Transcript) -> None:
     assert isinstance(refused.message, messages.Refused)
     assert (refused.message.code, len(refused.message.reason)) == ("contradiction", 4000)
     sendable(refused)
-    server.effects = server.machine.recall_failed("läufe/pong has no checkpoints " + "x" * 5000, now=server.now)
+    server.effects = server.machine.reload_failed("läufe/pong has no checkpoints " + "x" * 5000, now=server.now)
     assert stops(server).keys() == {b"a", b"b"}
     for send in sends(server.effects):
         sendable(send)
@@ -154,7 +155,8 @@ def test_whatever_needs_a_running_run_is_answered_by_stop(
 def test_the_protocol_page_lists_what_is_still_answered() -> None:
     page = " ".join((Path(ps_common.__file__).parent.parent / "PROTOCOL.md").read_text().split())
     listed = page.split("the server still answers ")[1].split(" as before")[0].replace(" and", ",").split(", ")
-    assert sorted(listed) == sorted(kind.__struct_config__.tag for kind in ACCEPTS[Phase.DRAINING])
+    legal = [kind for kind, row in REQUESTS.items() if Phase.DRAINING in row.phases]
+    assert sorted(listed) == sorted(kind.__struct_config__.tag for kind in legal)
 
 
 def test_after_the_end_the_weights_can_be_read_and_the_last_scores_reported(draining: Transcript) -> None:

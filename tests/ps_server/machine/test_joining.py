@@ -14,7 +14,7 @@ from ps_server.machine import admission
 from ps_server.machine.allowances import LIMITS
 from ps_server.machine.membership import SILENT_SECONDS
 from ps_server.machine.phases import ANYBODY, Phase, Sender
-from ps_server.replication.standby_copy import Repetition
+from ps_server.replication.standby_copy import Replay
 from ps_server.state import ledger
 from ps_server.state.training_run import TrainingRun
 from tests.ps_server.transcripts import (
@@ -234,7 +234,7 @@ def test_a_standby_forgets_the_names_that_the_primary_forgets(
     assert server.push("a", 3).verdict == "duplicate"
     for number, (worker, message, *vector) in enumerate(told):
         update = messages.Update(request=1, number=number, worker_id=worker, message=message)
-        Repetition(standby, 0).apply(update, *vector or [()], now=server.now)
+        Replay(standby, 0).apply(update, *vector or [()], now=server.now)
     numbers = [{name: one.number for name, one in run.ledger.accounts.items()} for run in (server.run, standby)]
     assert numbers[0] == numbers[1]
     assert server.run.ledger.superseded == standby.ledger.superseded

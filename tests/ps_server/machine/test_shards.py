@@ -12,7 +12,7 @@ from ps_common.release import release
 from ps_common.settings.run_settings import run_for_peers
 from ps_server.machine.phases import Sender
 from ps_server.replication.first_shard import END_SECONDS
-from ps_server.replication.standby_copy import Repetition
+from ps_server.replication.standby_copy import Replay
 from ps_server.state.effects import Effect, SendToServer
 from ps_server.state.training_run import TrainingRun
 from tests.ps_server.transcripts import (
@@ -239,7 +239,7 @@ def test_a_standby_of_a_shard_repeats_what_the_shard_took_over() -> None:
     adjust(first, schedule__learning_rate=0.5, paused=True)
     reply = first.answer(RunReply, "shard 2", messages.RunRequest(request=1, shard=2))
     update = messages.Update(request=1, number=1, worker_id="", message=reply)
-    Repetition(copy, 0).apply(update, (), now=START)
+    Replay(copy, 0).apply(update, (), now=START)
     assert (copy.spec, copy.adjustments) == (first.run.spec, first.run.adjustments)
 
 
@@ -346,7 +346,7 @@ def test_a_shard_without_a_run_ends_with_shard_1_without_one() -> None:
 
 def test_a_shard_that_cannot_go_on_ends_the_run_and_waits_until_shard_1_knows() -> None:
     first, second = a_pair()
-    second.machine.recall_failed("it has no checkpoints", now=second.now)
+    second.machine.reload_failed("it has no checkpoints", now=second.now)
     second.machine.checkpoint_saved("last.safetensors")
     second.goodbye("w")
     assert sends(ask(second, first)) == []

@@ -6,7 +6,7 @@ import pytest
 from ps_common.protocol import messages
 from ps_common.protocol.status import Status
 from ps_common.release import release
-from ps_server.machine.status_report import FRESH_AT_ONCE, MAX_WORKERS, MAX_WORKERS_BYTES
+from ps_server.machine.status_report import FRESH_SECONDS, MAX_WORKERS, MAX_WORKERS_BYTES
 from ps_server.state.progress import Progress
 from tests.ps_server.transcripts import CHECKPOINT_SECONDS, EPOCH, RUN_ID, Transcript, a_run, encoded, notes, received
 from tests.rows import row
@@ -16,14 +16,11 @@ def status_of(server: Transcript) -> Status:
     return server.machine.status(now=server.now)
 
 
-def test_a_status_is_made_a_few_times_a_second_for_however_many_requests(
+def test_however_many_ask_a_status_is_made_a_few_times_a_second(
     server: Transcript, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = []
-    status = server.machine._operators.status._status
-    monkeypatch.setattr(
-        server.machine._operators.status, "_status", lambda *, now: (made.append(now), status(now=now))[1]
-    )
+    made, status = [], server.machine.status
+    monkeypatch.setattr(server.machine, "status", lambda *, now: (made.append(now), status(now=now))[1])
     codes = []
     for number in range(100):
         reply = server.ask("one", messages.StatusRequest(request=number)).message
@@ -31,10 +28,16 @@ def test_a_status_is_made_a_few_times_a_second_for_however_many_requests(
     assert codes == [""] * 10 + ["too_often"] * 90
     for number in range(100):
         server.answer(messages.StatusReply, f"peer-{number}", messages.StatusRequest(request=1))
-    assert len(made) == FRESH_AT_ONCE
-    server.now += 1.0
+    assert len(made) == 1
     server.push("a", 1)
-    assert server.answer(messages.StatusReply, "one", messages.StatusRequest(request=1)).status.updates == 1
+    server.now += FRESH_SECONDS
+    assert server.answer(messages.StatusReply, "two", messages.StatusRequest(request=1)).status.updates == 1
+
+
+def test_whoever_changes_a_setting_sees_it_in_the_next_status(server: Transcript) -> None:
+    server.answer(messages.StatusReply, "one", messages.StatusRequest(request=1))
+    server.answer(messages.Adjusted, "one", messages.Adjust(request=2, settings={"schedule.learning_rate": 0.25}))
+    assert server.answer(messages.StatusReply, "one", messages.StatusRequest(request=3)).status.learning_rate == 0.25
 
 
 def test_before_anybody_came_all_is_zero(empty: Transcript) -> None:

@@ -73,7 +73,7 @@ def test_a_standby_that_may_take_over_before_the_run_went_back_keeps_pushes_from
     server.push("a", 1)
     server.save_and_complete()
     assert server.durable() == 0, "the standby lacks it"
-    server.machine.replication.begin_anew()
+    server.machine.replication.rolled_back()
     server.after(0.25)
     assert server.durable() == 0
     server.after(LEASE_SECONDS)
@@ -82,7 +82,7 @@ def test_a_standby_that_may_take_over_before_the_run_went_back_keeps_pushes_from
 
 def test_a_standby_that_had_everything_before_the_run_went_back_has_nothing_of_it_afterwards() -> None:
     server = followed_server()
-    server.machine.replication.begin_anew()
+    server.machine.replication.rolled_back()
     server.push("a", 1)
     server.save_and_complete()
     assert server.durable() == 0

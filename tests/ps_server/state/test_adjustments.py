@@ -150,7 +150,7 @@ def test_a_restored_run_keeps_what_was_adjusted_and_its_history() -> None:
 def test_a_run_that_repeats_adjustments_is_the_same_run() -> None:
     run, other = a_training_run(global_steps=500, schedule=ANNEALED), a_training_run(schedule=ANNEALED)
     adjust(run, schedule__learning_rate=0.4, budget__max_steps=900, paused=True)
-    other.repeat_adjustments(run.adjustments.history)
+    other.replay_adjustments(run.adjustments.history)
     assert other.spec == run.spec
     assert other.adjustments == run.adjustments
 

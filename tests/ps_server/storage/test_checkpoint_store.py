@@ -106,8 +106,8 @@ def test_what_was_uploaded_before_the_next_life_began_is_found_by_it(url: str, t
 
 def test_a_standby_that_takes_over_begins_its_life_with_its_first_checkpoint(url: str, tmp_path: Path) -> None:
     put(a_store(url), a_file(tmp_path, 10), FIRST)
-    put(a_store(url), a_file(tmp_path, 12), FIRST.taken_over(draw=1))
-    assert a_store(url).lineage() == FIRST.taken_over(draw=1)
+    put(a_store(url), a_file(tmp_path, 12), FIRST.promoted(draw=1))
+    assert a_store(url).lineage() == FIRST.promoted(draw=1)
 
 
 def test_the_newest_are_kept_and_those_kept_apart_and_one_best(url: str, tmp_path: Path) -> None:

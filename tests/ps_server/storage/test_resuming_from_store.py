@@ -135,11 +135,11 @@ def test_folder_and_store_of_two_runs_are_an_error(tmp_path: Path, url: str) -> 
 
 def test_a_server_that_was_replaced_stays_fenced_until_the_run_is_taken_back(tmp_path: Path, url: str) -> None:
     folder = stored(tmp_path, url)
-    write_lineage(folder, FIRST.replaced("127.0.0.1:6", epoch=FIRST.taken_over(draw=1).epoch))
+    write_lineage(folder, FIRST.replaced("127.0.0.1:6", epoch=FIRST.promoted(draw=1).epoch))
     with pytest.raises(Fenced):
         started(folder, url, "--resume", str(folder), "--checkpoint-dir", url)
     taken = started(folder, url, "--resume", str(folder), "--checkpoint-dir", url, "--take-back")
-    assert taken.epoch > FIRST.taken_over(draw=1).epoch
+    assert taken.epoch > FIRST.promoted(draw=1).epoch
 
 
 def test_of_two_servers_that_resume_at_once_the_slower_one_does_not_serve(
