@@ -66,18 +66,6 @@ def test_equal_arguments_give_equal_runs(
     assert vars(one.program) | place == vars(other.program) | place
 
 
-def test_a_run_without_a_folder_gets_one_of_its_own(started: list[Sequence[str]]) -> None:
-    first, second = (train("cartpole", run_dir=None) for _ in range(2))
-    assert first.folder.parent == Path("runs").absolute()
-    assert first.folder != second.folder
-
-
-def test_a_tracker_may_be_given_alone(started: list[Sequence[str]], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(followers.PACKAGES, "wandb", ("json",))
-    train("cartpole", track="wandb")
-    assert parse_with_run(ClusterSettings, started[0], prog="rl-cluster").program.track == ("wandb",)
-
-
 def test_each_flag_of_rl_cluster_is_a_keyword_with_a_value_of_its_kind(
     started: list[Sequence[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,10 +223,3 @@ def test_objects_stand_in_the_flags_by_name_and_their_keywords_are_settings(star
         with row(flag):
             place = flags.index(flag) + 1
             assert flags[place : place + len(values)] == values
-
-
-def test_a_keyword_of_another_library_names_ours(started: list[Sequence[str]]) -> None:
-    for theirs, ours in {"lr": "learning_rate", "total_timesteps": "max_steps", "env": "environment"}.items():
-        with row(theirs), pytest.raises(SettingsError, match=f"^train: {theirs}: here it is called {ours}$"):
-            train(**CARTPOLE | {theirs: 1})
-    assert not started

@@ -274,24 +274,6 @@ def test_every_response_forbids_what_other_sites_could_use(folder: Path) -> None
     with_page(folder, check)
 
 
-def test_a_run_that_does_not_exist_is_not_found(folder: Path) -> None:
-    async def check(client: TestClient) -> None:  # type: ignore[type-arg]
-        sent = {"Content-Type": "application/json", "Authorization": f"Bearer {TOKEN}"}
-        for number in ("1", "-1", "x"):
-            assert (await client.post(f"/api/runs/{number}/stop", data=b"{}", headers=sent)).status == 404
-
-    with_page(folder, check)
-
-
-def test_metrics_tell_of_a_run_whose_server_is_gone(folder: Path) -> None:
-    async def check(client: TestClient) -> None:  # type: ignore[type-arg]
-        text = await (await client.get("/metrics")).text()
-        assert 'ps_rl_up{environment="",preset="",run="a-run"} 0.0' in text
-        assert (await client.get("/readyz")).status == 200  # its past can be shown
-
-    with_page(folder, check)
-
-
 def test_runs_of_equal_names_are_told_apart_in_metrics_by_their_paths(folder: Path, tmp_path: Path) -> None:
     for group in ("a", "b"):
         (tmp_path / group / "seed1").mkdir(parents=True)
@@ -349,18 +331,6 @@ def test_scrapes_of_a_silent_server_share_one_request() -> None:
     with server(silent) as address:
         asyncio.run(check(address))
     assert sum(isinstance(one, StatusRequest) for one in asked) == 1
-
-
-def test_a_histogram_of_another_length_in_a_file_is_a_damaged_line(folder: Path) -> None:
-    counts = [ROW | {"global_steps": 200, "staleness_counts": [1] * length} for length in (3, 15)]
-    with (folder / "metrics.jsonl").open("a") as file:
-        file.writelines(json.dumps(row) + "\n" for row in counts)
-
-    async def check(client: TestClient) -> None:  # type: ignore[type-arg]
-        run = await streamed_run(client)
-        assert run["points"]["global_steps"] == [100, 200]
-
-    with_page(folder, check)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from ps_common.run_folder.endpoint_file import address_of
 from ps_common.run_folder.run_rows import EvaluationRow, EventRow, LoggedRow, record_failure
 from ps_rl.run import Run
 from ps_web import run
-from ps_web.history import MOST_EVENTS, newest_events
 from ps_web.index import RunIndex
 from ps_web.run import WatchedRun
 from ps_web.viewers import Viewers
@@ -162,14 +161,6 @@ def test_another_run_at_the_same_address_begins_with_nothing_of_the_one_before()
     sent = found.whole()
     assert (len(sent["events"]), sent["points"]["global_steps"]) == (1, [300])
     assert found.link._subscriber is not subscriber
-
-
-def test_of_many_events_the_newest_are_kept_and_of_checkpoints_the_last() -> None:
-    adjustment, *rest = [an_event(1, kind="adjustment"), *(an_event(k, kind="checkpoint") for k in range(2, 500))]
-    kept = newest_events([adjustment, *rest])
-    assert [event.number for event in kept] == [1, 499]
-    notes = [an_event(number) for number in range(1, 1000)]
-    assert newest_events(notes) == notes[-MOST_EVENTS:]
 
 
 def test_the_histogram_of_staleness_is_of_the_last_minute_and_of_the_whole_run(folder: Path) -> None:

@@ -80,24 +80,6 @@ def test_a_game_is_recorded_with_a_checkpoint_after_every_25_episodes(tmp_path: 
     assert weights.read_text() == "120", "those that came meanwhile have none"
 
 
-def test_a_game_of_a_run_in_shards_is_played_with_all_of_them(tmp_path: Path, begun: list[Recording]) -> None:
-    gifs = gifs_of(tmp_path, shards=2)
-    keep(tmp_path / "shard-1-of-2", 10)
-    gifs.look()
-    assert begun[0].arguments[:2] == ["--checkpoint", str(tmp_path)]
-
-
-def test_a_run_without_gifs_records_none(
-    tmp_path: Path, begun: list[Recording], capsys: pytest.CaptureFixture[str]
-) -> None:
-    with gifs_of(tmp_path, every=0) as gifs:
-        keep(tmp_path, 10)
-        assert gifs.look() == []
-    assert begun == []
-    assert capsys.readouterr().out == ""
-    assert not (tmp_path / GIFS).exists()
-
-
 def test_a_failure_is_said_and_the_next_game_is_recorded(tmp_path: Path, begun: list[Recording]) -> None:
     gifs = gifs_of(tmp_path)
     keep(tmp_path, 10)

@@ -98,12 +98,6 @@ def test_a_given_limit_is_that_of_every_game(tmp_path: Path) -> None:
         rl_eval(["--verify", "receipt.json", "--max-episode-steps", "9"])
 
 
-def test_a_limit_beyond_that_of_the_game_changes_nothing(tmp_path: Path) -> None:
-    for flags in ([], ["--max-episode-steps", "8"], ["--max-episode-steps", str(10**9)]):
-        with row(flags):
-            assert scores(tmp_path, *flags, name="limited") == [7] * 5
-
-
 def test_the_limit_is_that_of_the_run_else_of_the_environment_else_the_general_one() -> None:
     for id, of_run, given, expected in (
         ("CartPole-v1", 0, None, (0, 500)),

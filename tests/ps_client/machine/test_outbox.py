@@ -33,21 +33,6 @@ def outbox_of(*messages: ToServer) -> Outbox:
     return outbox
 
 
-def test_requests_go_out_in_order() -> None:
-    requests = [pull(1), push(1), pull(11), push(2)]
-    assert send_all(outbox_of(*requests)) == requests
-
-
-def test_a_vector_travels_with_its_request() -> None:
-    outbox = Outbox(lambda: 1)
-    outbox.put(Request(push(1), vector(1, 2)))
-    assert outbox.next() == push(1)
-    assert outbox.send_next() == Transmit(push(1), vector(1, 2))
-    assert outbox.bytes_in_flight == 8
-    outbox.take(10)
-    assert outbox.bytes_in_flight == 0
-
-
 def test_only_some_pushes_are_in_flight_and_a_reply_lets_the_next_go() -> None:
     outbox = outbox_of(*(push(sequence) for sequence in range(1, 100)))
     assert len(send_all(outbox)) == MOST_PUSHES_IN_FLIGHT
@@ -68,16 +53,6 @@ def test_an_oldest_push_that_is_lost_again_and_again_keeps_the_others_pending() 
     assert len(send_all(outbox)) == MOST_PUSHES_IN_FLIGHT
 
 
-def test_a_request_has_one_reply() -> None:
-    outbox = outbox_of(pull(1))
-    send_all(outbox)
-    request = outbox.take(1)
-    assert request is not None
-    assert request.message == pull(1)
-    assert outbox.take(1) is None
-    assert len(outbox) == 0
-
-
 def test_a_reply_proves_that_what_was_sent_before_its_request_is_lost() -> None:
     outbox = outbox_of(pull(1), pull(2), pull(3))
     send_all(outbox)
@@ -87,17 +62,6 @@ def test_a_reply_proves_that_what_was_sent_before_its_request_is_lost() -> None:
     third = outbox.take(3)
     assert third is not None
     assert outbox.resend_before(third.order) == [], "it was sent again after that"
-
-
-def test_a_lost_heartbeat_is_not_sent_again() -> None:
-    outbox = Outbox(lambda: 1)
-    outbox.send_now(messages.Heartbeat(request=1))
-    outbox.put(Request(pull(2)))
-    send_all(outbox)
-    request = outbox.take(2)
-    assert request is not None
-    assert outbox.resend_before(request.order) == []
-    assert len(outbox) == 0
 
 
 def test_a_request_sent_now_goes_before_all_that_are_pending() -> None:
@@ -123,13 +87,6 @@ def test_a_reply_of_a_former_connection_proves_nothing() -> None:
     assert late is not None
     assert outbox.resend_before(late.order) == []
     assert send_all(outbox) == [pull(1)]
-
-
-def test_a_cleared_outbox_has_nothing() -> None:
-    outbox = outbox_of(pull(1), pull(2))
-    outbox.send_next()
-    outbox.clear()
-    assert (len(outbox), outbox.next(), outbox.take(1)) == (0, None, None)
 
 
 def test_pushes_wait_when_the_credit_is_used_up() -> None:
@@ -161,12 +118,6 @@ def test_credit_for_a_larger_push_is_requested_once_and_granted() -> None:
     outbox.send_next()
     assert not outbox.has_credit(), "the grant is for one push"
     assert outbox.credit_to_request() == 8
-
-
-def test_a_request_without_a_vector_needs_no_credit() -> None:
-    outbox = outbox_of(pull(1))
-    outbox.credit = 0
-    assert outbox.has_credit()
 
 
 def test_a_grant_of_a_former_connection_is_void() -> None:

@@ -91,13 +91,6 @@ def log_of(child: Child) -> str:
     return child.log.read_text(encoding="utf-8", errors="replace")
 
 
-def test_it_runs_a_module_with_arguments_and_logs_its_output(started: list[Child], tmp_path: Path) -> None:
-    child = start(started, tmp_path, "writes_and_leaves", "--flag", "a value")
-    assert child.wait(within_seconds=SOON_SECONDS)
-    assert child.exit_status == 3
-    assert log_of(child) == "first\nlast: --flag a value\n"
-
-
 @pytest.mark.parametrize(("how", "has_left", "is_over"), [("over", True, True), ("left", True, False)])
 def test_a_child_that_says_so_has_left_in_order(
     started: list[Child], tmp_path: Path, how: str, has_left: bool, is_over: bool
@@ -109,23 +102,10 @@ def test_a_child_that_says_so_has_left_in_order(
     assert child.reason == Reason(how, "because")  # type: ignore[arg-type]
 
 
-def test_a_child_dies_of_what_it_says_and_not_of_the_last_line_of_its_log(started: list[Child], tmp_path: Path) -> None:
-    child = start(started, tmp_path, "speaks", "failed")
-    assert child.wait(within_seconds=SOON_SECONDS)
-    assert (child.exit_status, child.has_died, child.cause_of_death()) == (0, True, "because")
-
-
 def test_a_child_that_says_nothing_has_died_whatever_its_exit_status(started: list[Child], tmp_path: Path) -> None:
     child = start(started, tmp_path, "writes_nothing")
     assert child.wait(within_seconds=SOON_SECONDS)
     assert (child.has_left, child.has_died) == (False, True)
-    assert child.cause_of_death() == "exit status 0, without a reason"
-
-
-def test_a_hang_that_was_told_is_no_cause_of_death(started: list[Child], tmp_path: Path) -> None:
-    child = start(started, tmp_path, "speaks", "hangs")
-    assert child.wait(within_seconds=SOON_SECONDS)
-    assert child.reason == Reason("hangs", "because")
     assert child.cause_of_death() == "exit status 0, without a reason"
 
 
@@ -154,14 +134,6 @@ def test_a_log_is_continued_and_holds_errors_too(started: list[Child], tmp_path:
     lines = child.log.read_bytes().splitlines()
     assert lines[0] == b"before \xff"
     assert set(lines[1:]) == {b"to the log", b"on stderr"}
-
-
-def test_a_child_has_one_thread_for_mathematics_and_no_terminal_of_its_parent(
-    started: list[Child], tmp_path: Path
-) -> None:
-    child = start(started, tmp_path, "writes_threads")
-    assert child.wait(within_seconds=SOON_SECONDS)
-    assert log_of(child) == f"1 1 {child.pid}\n"
 
 
 @pytest.mark.parametrize(
@@ -290,13 +262,3 @@ def test_the_parent_reads_the_lines_of_a_child_without_a_log() -> None:
     end_all([child], within_seconds=0)
     assert lines == ["first", "last: a b"]
     assert child.cause_of_death() == "exit status 3, without a reason"
-
-
-def test_all_are_asked_to_leave_before_one_is_waited_for(started: list[Child], tmp_path: Path) -> None:
-    stubborn = start(started, tmp_path, "will_not_leave")
-    lines: list[str] = []
-    other = PipedChild("waits", [], lines.append)
-    wait_until(lambda: log_of(stubborn) == "ready\n" and lines == ["ready"], "both")
-    end_all([stubborn, other], within_seconds=0.2)
-    assert stubborn.exit_status == -signal.SIGKILL
-    assert other.exit_status == -signal.SIGTERM

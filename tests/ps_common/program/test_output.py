@@ -75,13 +75,6 @@ def test_a_reader_that_has_left_is_not_reported_and_a_program_that_only_prints_c
     assert capsys.readouterr().err == ""
 
 
-def test_a_program_without_standard_output_has_none_to_lose(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdout", None)
-    monkeypatch.setattr(sys, "stderr", None)
-    with lenient_output("oven"):
-        print("nowhere")
-
-
 def test_nobody_waits_for_a_reader_that_has_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pipe takes 64 KiB; a program that serves others wrote the next line when somebody read the first."""
     readable, writable = os.pipe()
@@ -115,25 +108,6 @@ def test_background_output_arrives_in_order_before_the_program_ends(
     lines = (tmp_path / "out").read_text().splitlines()
     assert lines == ["before", *(f"wörd {number}" for number in range(100)), "no end of lineafter"]
     assert (tmp_path / "err").read_text() == ""
-
-
-PRINTS_TO_BOTH = """
-import sys
-from ps_common.program.output import lenient_output, never_wait_for_output
-
-with lenient_output("oven"):
-    never_wait_for_output()
-    for number in range(2000):
-        print(number, file=sys.stderr if number % 3 else sys.stdout)
-    print("no end", end="", file=sys.stderr)
-"""
-
-
-def test_lines_of_output_and_errors_keep_their_order_in_one_file(tmp_path: Path) -> None:
-    """With a thread each, the line that a server listens came before what it had said of its checkpoints."""
-    with (tmp_path / "log").open("wb") as log:
-        subprocess.run([sys.executable, "-c", PRINTS_TO_BOTH], stdout=log, stderr=log, check=True, timeout=30)
-    assert (tmp_path / "log").read_text().splitlines() == [*map(str, range(2000)), "no end"]
 
 
 PRINTS_INTO_A_STOPPED_PIPE = """

@@ -53,12 +53,6 @@ def test_the_best_so_far_is_saved_sooner_and_not_all_the_time(plan: CheckpointSc
     assert not plan.is_due(7, best=True, now=START + 30), "a full disk is not tried more often"
 
 
-def test_a_restored_run_is_not_saved_again_before_it_changed() -> None:
-    plan = CheckpointSchedule(EVERY, saved_version=8, now=START)
-    assert not plan.is_due(8, now=START + 100)
-    assert plan.is_due(9, now=START + 100)
-
-
 def test_every_so_many_episodes_one_is_kept_apart(plan: CheckpointSchedule, ledger: Ledger) -> None:
     assert not plan.is_milestone(249, every=250)
     assert plan.is_milestone(253, every=250)
@@ -79,21 +73,6 @@ def test_a_milestone_is_passed_when_it_is_on_disk_and_does_not_hurry_a_full_one(
     assert plan.is_milestone(253, every=250)
     assert not plan.is_due(5, milestone=True, now=START + EVERY - 0.1)
     assert plan.is_due(0, milestone=True, now=START + EVERY), "games alone may have come since the saved version"
-
-
-def test_the_milestones_of_a_restored_run_are_passed() -> None:
-    plan = CheckpointSchedule(EVERY, saved_version=8, episodes=260, now=START)
-    assert not plan.is_milestone(260, every=250)
-    assert plan.is_milestone(500, every=250)
-
-
-def test_only_one_is_written_at_a_time(plan: CheckpointSchedule, ledger: Ledger) -> None:
-    plan.started(Content(5, ledger.record()), now=START + 30)
-    assert plan.is_writing
-    assert not plan.is_due(6, now=START + 1000)
-    plan.completed(ledger)
-    assert not plan.is_writing
-    assert plan.is_due(6, now=START + 1000)
 
 
 def test_the_next_is_due_an_interval_after_the_last_was_begun(plan: CheckpointSchedule, ledger: Ledger) -> None:
@@ -145,14 +124,6 @@ def test_a_request_is_answered_when_the_checkpoint_is_complete(plan: CheckpointS
     assert not plan.is_due(5, now=START)
 
 
-def test_a_request_is_answered_when_the_checkpoint_failed(plan: CheckpointSchedule, ledger: Ledger) -> None:
-    plan.ask(b"1", 10)
-    plan.started(Content(5, ledger.record()), now=START)
-    assert plan.failed() == [(b"1", 10)]
-    plan.started(Content(6, ledger.record()), now=START + 30)
-    assert plan.completed(ledger) == [], "it was told once"
-
-
 def test_a_request_during_a_write_is_answered_by_the_next_checkpoint(plan: CheckpointSchedule, ledger: Ledger) -> None:
     """A request for a checkpoint is for the present weights; the one under way is older."""
     plan.ask(b"1", 10)
@@ -162,15 +133,6 @@ def test_a_request_during_a_write_is_answered_by_the_next_checkpoint(plan: Check
     assert plan.is_due(7, now=START)
     plan.started(Content(7, ledger.record()), now=START)
     assert plan.completed(ledger) == [(b"2", 20)]
-
-
-def test_a_retried_request_is_answered_once(plan: CheckpointSchedule, ledger: Ledger) -> None:
-    plan.ask(b"1", 10)
-    plan.ask(b"1", 10)
-    plan.started(Content(5, ledger.record()), now=START)
-    plan.ask(b"1", 10)
-    assert plan.completed(ledger) == [(b"1", 10)]
-    assert not plan.is_due(5, now=START)
 
 
 def test_of_one_peer_the_newest_request_alone_is_answered(plan: CheckpointSchedule, ledger: Ledger) -> None:
@@ -301,12 +263,3 @@ def test_a_disk_that_is_slow_has_as_long_as_it_took_before(plan: CheckpointSched
     plan.started(Content(6, ledger.record()), now=START + 100)
     assert not plan.stalls(now=START + 100 + SLOWER * usual)
     assert plan.stalls(now=START + 100 + SLOWER * usual + 1)
-
-
-def test_a_stalled_checkpoint_that_fails_lets_the_next_begin(plan: CheckpointSchedule, ledger: Ledger) -> None:
-    plan.started(Content(5, ledger.record()), now=START)
-    assert plan.stalls(now=START + 1000)
-    plan.stalled()
-    assert plan.failed() == []
-    assert (plan.failing, plan.is_stalled) == (True, False)
-    assert plan.is_due(6, now=START + 1000)

@@ -7,7 +7,6 @@ import pytest
 from ps_common.protocol import messages
 from ps_server.machine.refusals import (
     FIRST_SECONDS,
-    FORGIVEN_SECONDS,
     LONGEST_SECONDS,
     MOST_RECORDS,
     OFFENCES,
@@ -26,14 +25,6 @@ def offended(times: int, *, now: float = 0.0) -> Quarantine:
     return quarantine
 
 
-def test_a_few_offences_are_borne() -> None:
-    assert offended(STRIKES - 1).seconds_left("x", now=0.0) == 0
-
-
-def test_thousands_at_once_are_no_longer_than_the_longest() -> None:
-    assert offended(10_000).seconds_left("x", now=0.0) == LONGEST_SECONDS
-
-
 def test_many_are_not_and_nobody_else_pays() -> None:
     quarantine = offended(STRIKES)
     assert quarantine.seconds_left("x", now=0.0) == FIRST_SECONDS
@@ -50,13 +41,6 @@ def test_it_takes_longer_each_time_up_to_a_limit() -> None:
             now += left
     assert pauses[:4] == [1, 2, 4, 8]
     assert pauses[-1] == LONGEST_SECONDS
-
-
-def test_rare_offences_are_forgiven() -> None:
-    quarantine = Quarantine()
-    for number in range(10 * STRIKES):
-        quarantine.offence("x", now=number * FORGIVEN_SECONDS)
-        assert quarantine.seconds_left("x", now=number * FORGIVEN_SECONDS) == 0
 
 
 def test_strangers_in_great_numbers_cost_little_memory() -> None:

@@ -4,7 +4,7 @@ from math import inf, nan
 
 from ps_common.protocol.messages import Episode
 from ps_common.protocol.status import mean_meters
-from ps_server.state.effects import RecordReport, SaveCheckpoint
+from ps_server.state.effects import RecordReport
 from ps_server.state.progress import LATE_SECONDS
 from tests.ps_server.transcripts import Transcript, only
 
@@ -44,12 +44,6 @@ def test_a_meter_that_is_no_sound_number_does_not_count_and_its_report_does(serv
     assert (status.episodes, mean_meters(status)) == (1, {"entropy": 0.5, "value": -1e30})
 
 
-def test_a_repeated_report_is_handed_on_once(server: Transcript) -> None:
-    server.report("a", 1, 7.0)
-    server.report("a", 1, 7.0)
-    assert [effect for effect in server.effects if isinstance(effect, RecordReport)] == []
-
-
 def first_of(server: Transcript, worker: str, sequence: int, *, peer: str = "") -> bool:
     """Whether this report of a worker makes it the first: as it is told, and as records are."""
     told = server.report(worker, sequence, peer=peer).first
@@ -79,30 +73,3 @@ def test_another_worker_takes_the_place_of_a_first_one_that_reports_no_more() ->
     server.goodbye("a")
     server.hello("a", process=2, peer="a again")
     assert first_of(server, "a", 1, peer="a again"), "it came back under its name"
-
-
-def test_the_report_that_ends_a_run_is_handed_on_too() -> None:
-    server = Transcript.seeded(budget={"until_return": 18.0})
-    server.report("a", 1, *[18.0] * 100)
-    assert len(only(RecordReport, server.effects).episodes) == 100
-
-
-def test_a_checkpoint_is_kept_apart_every_so_many_episodes() -> None:
-    server = Transcript.seeded(records={"checkpoint_every_episodes": 3, "keep_checkpoints": 2})
-    server.push("a", 1)
-    server.report("a", 1, 1.0, 2.0)
-    assert server.after(1) == []
-    server.report("a", 2, 3.0, 4.0)
-    checkpoint = only(SaveCheckpoint, server.after(1))
-    assert (checkpoint.milestone, checkpoint.keep) == (4, 2)
-    server.machine.checkpoint_saved("here.safetensors")
-    assert server.after(1) == []
-    assert server.save().milestone is None
-
-
-def test_a_checkpoint_made_for_its_time_counts_for_its_episodes_too() -> None:
-    server = Transcript.seeded(records={"checkpoint_every_episodes": 3})
-    server.push("a", 1)
-    server.report("a", 1, 1.0, 2.0, 3.0)
-    assert server.save_and_complete().milestone == 3
-    assert server.after(1) == []

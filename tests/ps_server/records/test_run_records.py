@@ -41,22 +41,6 @@ def test_a_run_leaves_its_settings_its_episodes_and_its_summaries(tmp_path: Path
     assert not (tmp_path / "endpoint").exists()
 
 
-def test_a_run_that_ends_before_a_point_is_due_has_one(tmp_path: Path) -> None:
-    records = RunRecords(tmp_path, lambda: PERF, endpoint="host:5555")
-    records.add(a_report(updates=9, global_steps=80, meters={"entropy": 0.5}))
-    records.close(a_status())
-    event = events_in(tmp_path)[-1]
-    assert (event.step, scalars_of(event)) == (80, {"Losses/Entropy": 0.5})
-
-
-def test_a_run_without_summaries_has_no_event_file(tmp_path: Path) -> None:
-    none = RunSpec(records=Records(summaries="none"))
-    records = RunRecords(tmp_path, lambda: none, endpoint="host:5555")
-    records.add(a_report())
-    records.close(a_status())
-    assert not (tmp_path / "tensorboard").exists()
-
-
 def test_a_run_has_an_event_file_unless_its_settings_forbid_it(tmp_path: Path) -> None:
     spec = RunSpec()
     records = RunRecords(tmp_path, lambda: spec, endpoint="host:5555")

@@ -21,7 +21,7 @@ from ps_server.records.tensorboard import (
     SummaryPoints,
 )
 from tests.ps_server.records.test_episodes import a_report, some
-from tests.ps_server.records.test_event_file import a_gif, loaded
+from tests.ps_server.records.test_event_file import a_gif
 from tests.rows import row
 
 METERS = {
@@ -32,43 +32,6 @@ METERS = {
 
 def points(style: str, **fields: Any) -> SummaryPoints:
     return SummaryPoints(STYLES[style], **({"every_updates": 10, "frames_per_step": 4} | fields))
-
-
-def test_the_style_perf_has_these_names() -> None:
-    made = points("perf")
-    made.add(a_report(updates=1, meters=METERS, episodes=(Episode(20.0, 200),)))
-    assert made.add(a_report(updates=11, meters=METERS)) == {
-        "Perf/Reward": 20.0,
-        "Perf/Length": 200.0,
-        "Perf/Value": 5.0,
-        "Losses/Value Loss": 3.0,
-        "Losses/Policy Loss": 2.0,
-        "Losses/Entropy": 4.0,
-        "Losses/Grad Norm": 6.0,
-        "Losses/Var Norm": 7.0,
-    }
-
-
-def test_the_style_model_has_these_names() -> None:
-    made = points("model")
-    made.add(a_report(updates=1, meters=METERS, episodes=(Episode(20.0, 200),)))
-    assert made.add(a_report(updates=11, meters=METERS)) == {
-        "model/loss": 1.0,
-        "model/policy_loss": 2.0,
-        "model/value_loss": 3.0,
-        "model/entropy": 4.0,
-        "model/global_norm": 7.0,
-        "model/gradient_global_norm": 6.0,
-        "environment/episode_length": 200.0,
-        "environment/episode_reward": 20.0,
-        "environment/fps": 400.0,
-    }
-
-
-def test_a_meter_whose_name_has_a_slash_is_its_own_tag() -> None:
-    made = points("perf")
-    made.add(a_report(updates=1, meters={"metrics/fuel": 1.0, "collect_share": 0.5}))
-    assert made.add(a_report(updates=11, meters={"metrics/fuel": 3.0})) == {"metrics/fuel": 2.0}
 
 
 def test_a_point_is_the_mean_of_what_was_reported_since_the_last() -> None:
@@ -151,16 +114,6 @@ def test_a_gif_that_is_incomplete_or_huge_waits(tmp_path_factory: pytest.TempPat
             assert gifs.due(minutes=0.0) == {}
             complete = left_gif(tmp_path, 9)
             assert gifs.due(minutes=0.1) == {GAME: complete}
-
-
-def test_a_run_without_gifs_looks_for_none(tmp_path: Path) -> None:
-    for every, tags in ((0, []), (5, [GAME])):
-        folder = tmp_path / str(every)
-        folder.mkdir()
-        left_gif(folder, 9)
-        summaries = Summaries(folder, RunSpec(records=Records(gif_every_episodes=every)))
-        summaries.close()
-        assert loaded(folder).Tags()["images"] == tags
 
 
 def test_a_week_takes_no_more_than_150_megabytes_without_gifs(tmp_path: Path) -> None:

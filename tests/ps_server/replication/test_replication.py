@@ -132,13 +132,6 @@ def test_followed_is_answered_with_what_is_durable_without_the_standby() -> None
     assert leading.durable_through == 2, "the push may have been durable before the standby had the state"
 
 
-def test_followed_from_a_peer_that_is_no_standby_is_refused() -> None:
-    server = followed_server()
-    for ack in ({"peer": "another"}, {"follow": 2}):
-        (refused,) = server.followed(1, **ack)  # type: ignore[arg-type]
-        assert refused.code == "not_following"
-
-
 def test_a_standby_that_came_back_on_another_connection_gets_another_state() -> None:
     server = followed_server()
     (state,) = server.follow(request=1, peer="t")
@@ -147,25 +140,12 @@ def test_a_standby_that_came_back_on_another_connection_gets_another_state() -> 
     assert refused.code == "not_following"
 
 
-def test_a_standby_of_a_release_that_says_none_is_told_to_be_updated_and_gets_no_state() -> None:
-    server = Primary.seeded()
-    (refused,) = server.sent(server.say("s", messages.Follow(request=1, address=STANDBY)))
-    assert refused.code == "earlier_release"
-    assert refused.reason.endswith(f"before 0.2.0, and this server of ps-rl {release()}: update the standby")
-    assert server.machine.status(now=server.now).standby is None
-
-
 def test_another_standby_is_refused_until_the_lease_of_the_first_has_ended() -> None:
     server = followed_server()
     assert [message.code for message in server.follow(address="third:1", peer="t")] == ["followed"]
     server.after(LEASE_SECONDS + 0.5)
     assert notes(server.effects) == [f"the standby {STANDBY} is gone; checkpoints alone count again"]
     assert [type(message) for message in server.follow(address="third:1", peer="t")] == [messages.State]
-
-
-def test_a_run_without_weights_is_not_followed() -> None:
-    server = Primary()
-    assert [message.code for message in server.follow()] == ["no_weights"]
 
 
 # -- durability -------------------------------------------------------------------------------------------------------
@@ -178,16 +158,6 @@ def test_a_push_is_durable_when_it_is_on_disk_and_at_the_standby() -> None:
     server.save_and_complete()
     assert server.durable() == 0
     server.followed(number)
-    assert server.durable() == 1
-
-
-def test_at_the_standby_alone_it_is_not_durable() -> None:
-    server = followed_server()
-    server.push("a", 1)
-    server.followed(server.updates()[0])
-    server.save()
-    assert server.durable() == 0
-    server.machine.checkpoint_saved("now")
     assert server.durable() == 1
 
 
@@ -214,15 +184,6 @@ def test_when_the_lease_of_the_standby_ends_checkpoints_alone_count() -> None:
     assert server.durable() == 1
 
 
-def test_a_standby_without_the_state_holds_nothing_back() -> None:
-    server = Primary.seeded()
-    assert isinstance(server, Primary)
-    server.follow()
-    server.push("a", 1)
-    server.save_and_complete()
-    assert server.durable() == 1
-
-
 # -- fencing ----------------------------------------------------------------------------------------------------------
 
 
@@ -243,13 +204,6 @@ def test_a_server_that_was_replaced_changes_nothing_more_sends_everybody_away_an
     assert server.machine.version == 1
     assert server.after(1.0) == []
     assert server.machine.save(now=server.now) == []
-
-
-def test_the_hello_of_a_worker_that_has_seen_the_new_server_is_enough() -> None:
-    server = followed_server()
-    refused = server.refusal("a", server.hello_of("a", **later()))
-    assert refused.code == "fenced"
-    assert STANDBY in server.machine.ending.fenced, "it knows where its standby listens"
 
 
 CLAIMS = {

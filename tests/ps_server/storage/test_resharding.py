@@ -104,14 +104,6 @@ def test_an_empty_folder_of_a_shard_begins_with_the_run_when_its_place_is_given(
     assert (own / CHECKPOINTS / checkpoint_name(100, 1)).exists()
 
 
-def test_a_new_shard_has_no_best_checkpoint_yet(tmp_path: Path) -> None:
-    """Its folder has none: it stayed so until the mean return of the old one was beaten."""
-    run = a_sharded_run(tmp_path / "run", 2, best_saved=20.0)
-    _, record = read_checkpoint(join(run, place_of(1, 4)) / CHECKPOINTS / checkpoint_name(0, 1))
-    assert record.progress.best_saved is None
-    assert record.progress.best_mean == 20.0
-
-
 def test_checkpoints_of_a_shard_go_below_the_run_in_a_store_however_it_is_named(tmp_path: Path) -> None:
     own = a_sharded_run(tmp_path / "run", 2) / "shard-2-of-2"
     places = [["--shard", "2/2", "--shards", *place_of(2, 2).addresses], []]
@@ -327,14 +319,6 @@ def test_a_new_run_does_not_lie_beside_one_with_another_number_of_shards(tmp_pat
     with pytest.raises(SettingsError, match=f"{whole}: holds the checkpoints of a run, in a whole.*--resume '{whole}'"):
         check_no_others(whole / "shard-1-of-2", None)
     check_no_others(whole, None)
-
-
-def test_a_store_with_the_shards_of_a_run_is_not_empty(tmp_path: Path) -> None:
-    url = in_a_store(a_sharded_run(tmp_path / "run", 2))
-    for folder in (tmp_path / "new", tmp_path / "new" / "shard-1-of-4"):
-        with pytest.raises(SettingsError, match=f"{url}: holds a run; take another place, or --resume {url}"):
-            check_no_others(folder, url)
-    check_no_others(tmp_path / "new" / "shard-2-of-2", url)
 
 
 def test_flags_of_a_shard_that_is_resumed_undo_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

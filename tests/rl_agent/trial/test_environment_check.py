@@ -220,12 +220,6 @@ def test_what_training_does_not_read_does_not_matter(folder: Path, info: str, sh
     card_of(folder, **VECTOR | {"shown": shown, "info": info})
 
 
-def test_numbers_and_flags_of_other_types_pass(folder: Path) -> None:
-    ends = {"terminated": "torch.tensor(ends)", "truncated": "numpy.array([0])"}
-    card_of(folder, reward="torch.tensor([2.0])", **ends)
-    card_of(folder, reward="numpy.float64(2)", terminated="int(ends)")
-
-
 def test_a_number_that_is_not_finite_is_refused_at_the_start_alone(folder: Path) -> None:
     """What training meets later, it drops."""
     card_of(folder, reward="numpy.nan if self.t == 5 else 1.0")
