@@ -50,7 +50,7 @@ def our_parameters(
     )
     client = ZmqClient(server, machine, keys=keys_in(keys))
     client.welcome.result()
-    return client, RemoteParameters(client, Schema([TensorSpec("all", (size,))]), Wire(checksums=checksums))
+    return client, RemoteParameters([client], Schema([TensorSpec("all", (size,))]), Wire(checksums=checksums))
 
 
 def gradients(client: ZmqClient, size: int) -> Callable[[], Tensor]:

@@ -21,7 +21,7 @@ from ps_client.shell.shard_connections import ShardConnections
 from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_common.run_folder.paths import ENDPOINT, shard_folder
 from ps_common.settings.run_spec import Wire
-from rl_agent.trial.run_check import shard_addresses
+from rl_cluster.addresses import shard_addresses
 
 START_SECONDS = 120.0
 RESEND_BYTES = 2**28

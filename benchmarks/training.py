@@ -15,7 +15,7 @@ from ale_py.vector_env import AtariVectorEnv
 from torch import Tensor
 
 from benchmarks.command_loop import serve_commands
-from ps_client.shell.remote_parameters import Newest
+from ps_client.shell.newest import Newest
 from ps_common.program.flags import parse_with_run
 from ps_common.protocol.messages import Episode
 from ps_common.settings.run_spec import RunSpec

@@ -35,7 +35,8 @@ from ps_common.protocol.messages import Event, Stop, Subscribed, ToServer, ToWor
 from ps_common.protocol.names import as_text
 from ps_common.protocol.status import Status
 from ps_common.run_folder.endpoint_file import address_of
-from ps_common.settings.adjustable import DRAINED, PAUSED, settings_in, shown
+from ps_common.settings.adjustable import DRAINED, PAUSED, settings_in
+from ps_common.settings.kinds import text_of
 from ps_common.sockets.curve import CurveFlags
 from ps_common.sockets.request import ask_run
 from ps_common.sockets.subscription import subscription
@@ -270,7 +271,7 @@ def _adjust(server: AskedServer, settings: Mapping[str, Any]) -> None:
     for adjustment in reply.adjustments:
         print(f"{adjustment.setting}: {change_in(adjustment)}")
     for setting in settings.keys() - {adjustment.setting for adjustment in reply.adjustments}:
-        print(f"{setting}: is {shown(settings[setting])} already")
+        print(f"{setting}: is {text_of(settings[setting])} already")
 
 
 def _json(value: msgspec.Struct) -> str:

@@ -12,9 +12,9 @@ import torch
 from torch import nn
 
 from ps_client.machine.patience import StallWatch
-from ps_client.shell.remote_parameters import Newest
+from ps_client.shell.newest import Newest
+from ps_client.shell.remote_parameters import RemoteParameters
 from ps_client.shell.shard_connections import ShardConnections
-from ps_client.shell.sharded_parameters import Parameters
 from ps_client.shell.zmq_client import ZmqClient
 from ps_common.errors import RunEnded, SettingsError
 from ps_common.program.flags import Parsed
@@ -186,7 +186,10 @@ class Work:
         def on_episodes(episodes: Sequence[Episode], newest: Newest) -> None:
             self.hooks.games_ended(episodes, global_steps=newest.global_steps, worker=welcome.number)
 
-        collector = collector_for(algorithm, environments, seed=seed, watcher=decided, warn=log.warning)
+        collector = collector_for(
+            algorithm, environments, seed=seed, lost_game_reward=run.environment.lost_game_reward, watcher=decided,
+            warn=log.warning,
+        )  # fmt: skip
         with self._stop.grace(LEAVE_SECONDS):
             train(
                 parameters, network, collector, algorithm,
@@ -197,8 +200,8 @@ class Work:
             )  # fmt: skip
 
     def _shared(
-        self, parameters: Parameters, schema: Schema, run: RunSpec, welcome: Welcome, run_seed: int
-    ) -> Parameters | Gang:
+        self, parameters: RemoteParameters, schema: Schema, run: RunSpec, welcome: Welcome, run_seed: int
+    ) -> RemoteParameters | Gang:
         """The parameters for the trainer of this process: shared with those of the gang's members, if it has any."""
         settings = self._flags.program
         if settings.gang == 1:

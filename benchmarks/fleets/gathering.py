@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from benchmarks.fleets.service_times import Gathered
-from ps_client.shell.remote_parameters import Newest
-from ps_client.shell.sharded_parameters import Parameters
+from ps_client.shell.newest import Newest
+from ps_client.shell.remote_parameters import RemoteParameters
 from ps_common.errors import RunEnded
 from ps_common.program.child_processes import LinkedChild
 from ps_common.program.fork_server import begin_fork_server
@@ -57,7 +57,7 @@ def gathered(members: int, size: int) -> Gathered:
     rest: dict[str, Any] = {"run": {}, "modules": (), "hooks": (), "name": "member", "worker": 0, "environments": 1}
     rest |= {"threads": 1, "device": "cpu", "seed": 0}
     gang = Gang(
-        cast(Parameters, NoServer(size)),
+        cast(RemoteParameters, NoServer(size)),
         Schema([TensorSpec("all", (size,))]),
         RunSpec(),
         lambda number, memory, size: Begin(member=number, memory=memory, size=size, **rest),

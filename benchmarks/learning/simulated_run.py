@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from ps_client.shell.remote_parameters import Newest
+from ps_client.shell.newest import Newest
 from ps_common.errors import RunEnded
 from ps_common.program.resources import flush_denormals
 from ps_common.protocol.codecs import NO_GRADIENT
@@ -112,7 +112,8 @@ class SimulatedRun:
         network = FlatNetwork(algorithm.network, blocks=algorithm.blocks)
         if self.run.store is None:
             self.run.seed(network.schema, network.weights)
-        collector = collector_for(algorithm, environments, seed=seed)
+        lost = spec.environment.lost_game_reward
+        collector = collector_for(algorithm, environments, seed=seed, lost_game_reward=lost)
         # A clock that advances by a second per reading: training reports after every unroll.
         clock = itertools.count().__next__
         parameters = _Parameters(self, worker, network.schema, environments=environments.count)

@@ -56,7 +56,7 @@ def _work(server: str, name: str, slot: int, counters: np.ndarray) -> None:
         identity, patience_seconds=120, resend_bytes=2**24, addresses=addresses, now=time.monotonic()
     )
     client = ZmqClient(server, machine, postponing_signals=stop.postponed)
-    parameters = RemoteParameters(client, schema, Wire())
+    parameters = RemoteParameters([client], schema, Wire())
     one = torch.zeros(schema.size)
     one[slot] = -1.0
     try:

@@ -30,7 +30,7 @@ from ps_common.protocol.messages import (
 )
 from ps_common.protocol.names import check_address
 from ps_common.protocol.status import Adjustment
-from ps_common.settings.adjustable import shown
+from ps_common.settings.kinds import text_of
 from ps_server.machine.checkpoint_schedule import CheckpointSchedule, Saving
 from ps_server.machine.membership import Membership
 from ps_server.machine.push_pipeline import PushPipeline
@@ -167,5 +167,5 @@ class OperatorRequests:
 
 
 def _sentence(adjustment: Adjustment) -> str:
-    change = f"from {shown(adjustment.before)} to {shown(adjustment.after)}"
+    change = f"from {text_of(adjustment.before)} to {text_of(adjustment.after)}"
     return f"{adjustment.by} has set {adjustment.setting} {change}"

@@ -114,6 +114,12 @@ def test_an_error_in_a_callback_ends_the_run_and_is_raised(tmp_path: Path) -> No
     assert run.status.failed
 
 
+class WithFactor(A3CSettings, frozen=True, kw_only=True):
+    """An import finds it: structs cannot be handed on."""
+
+    factor: float = 1.0
+
+
 def parts_of(size: int, games: Path) -> dict[str, Any]:
     """Objects that no import finds, over data of the program."""
     values = np.linspace(0, 1, size, dtype=np.float32)
@@ -149,11 +155,8 @@ def parts_of(size: int, games: Path) -> dict[str, Any]:
         def forward(self, observations: torch.Tensor) -> torch.Tensor:
             return torch.tanh(self.layer(observations))
 
-    class Settings(A3CSettings, frozen=True, kw_only=True):
-        factor: float = 1.0
-
     class Method(A3C):
-        settings = Settings
+        settings = WithFactor
 
         def loss(self, batch: Any) -> Loss:
             assert self._settings.factor == 0.5  # type: ignore[attr-defined]

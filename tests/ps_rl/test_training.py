@@ -190,14 +190,15 @@ def test_what_is_no_setting_is_named_before_anything_starts(started: list[Sequen
     assert not started
 
 
+class Warm(A3CSettings, frozen=True, kw_only=True):
+    temperature: float = 2.0
+
+
 def test_objects_stand_in_the_flags_by_name_and_their_keywords_are_settings(started: list[Sequence[str]]) -> None:
     class Rooms: ...
 
-    class Settings(A3CSettings, frozen=True, kw_only=True):
-        temperature: float = 2.0
-
     class Method:
-        settings = Settings
+        settings = Warm
 
     train(
         environment=Rooms,

@@ -103,9 +103,8 @@ def environments_of(name: str, **settings: Any) -> Environments:
 
 
 @pytest.mark.parametrize("name", ["Counted", "counted_together"])
-@pytest.mark.parametrize("settings", [{}, {"lost_game_reward": -1.0}], ids=str)
-def test_the_last_step_of_a_game_gives_its_metrics(name: str, settings: dict[str, Any]) -> None:
-    environments = environments_of(name, **settings)
+def test_the_last_step_of_a_game_gives_its_metrics(name: str) -> None:
+    environments = environments_of(name)
     steps = random_play(environments, seed=1)
     assert [next(steps).metrics for _ in range(2)] == [{}, {}]
     assert next(steps).metrics == {game: {"steps": 3.0, "is_success": 1.0} for game in range(2)}

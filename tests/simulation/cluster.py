@@ -34,6 +34,7 @@ from ps_server.machine.flow_control import Limits
 from ps_server.machine.parameter_server import ParameterServer
 from ps_server.state.effects import Exit, SaveCheckpoint, Send, SendToServer
 from ps_server.state.training_run import TrainingRun
+from tests.simulation.kept_requests import violations_of
 
 SCHEMA = Schema([TensorSpec("point", (3,))])
 TICK_SECONDS = 0.05
@@ -291,7 +292,7 @@ class SimulatedCluster:
         for worker in self.workers:
             if worker.alive:
                 self._do_worker(worker, worker.machine.tick(now=self.now, stalled=worker.stalled))
-                assert (found := worker.machine._requests.check()) == "", found
+                assert (found := violations_of(worker.machine._requests)) == "", found
 
     def kill_server(self) -> None:
         """As kill −9: updates outside of checkpoints are gone."""

@@ -367,7 +367,7 @@ class Played:
         """Workers leave when their pushes are settled, lost ones again: nobody waits for one that has left."""
         processes = [worker.parts for worker in self.clusters[0].workers]
         for parts in processes:
-            if all(part.finished and not part.machine._requests._outbox.has(Push) for part in parts):
+            if all(part.finished and not part.machine._requests.has(Push) for part in parts):
                 for part in parts:
                     part.alive = False
         return not any(part.alive for parts in processes for part in parts)

@@ -113,7 +113,8 @@ class ParameterClient:
     def report(self, episodes: Sequence[Episode], meters: dict[str, float], *, now: float) -> Call:
         """Report episodes and meters, even when the run is over; the reply is Noted."""
         self._reports += 1
-        ticket, meters = self._requests.next_ticket(), meters | self._requests.meters
+        ticket, damaged = self._requests.next_ticket(), self._requests.damaged
+        meters = meters | ({"damaged_weights": damaged} if damaged else {})
         report = messages.Report(request=ticket, sequence=self._reports, episodes=tuple(episodes), meters=meters)
         is_over = isinstance(self.error, RunEnded)
         return (ticket, [self._requests.send_now(report)]) if is_over else self._request(report, now=now)
@@ -171,7 +172,7 @@ class ParameterClient:
         if self.phase in ENDED:
             return []
         refusal = self._handshake.refusal
-        if (error := self._patience.error(refusal, now=now) or self._requests.fault(now=now)) is not None:
+        if (error := self._patience.error(refusal, now=now)) is not None:
             return self._end(error)
         warnings = (self._requests.refusals.take_warning(), self._patience.warning(refusal, now=now))
         effects: list[Effect] = [LogLine(warning) for warning in warnings if warning]
@@ -181,7 +182,7 @@ class ParameterClient:
             ticket, silence = self._requests.next_ticket(), self._patience.silence(now=now)
             self._handshake.sent(ticket, now=now)
             effects.append(Transmit(self._identity.hello(ticket, self._requests.oldest, silence)))
-        if self.phase is Phase.JOINED and now >= self.heartbeats.due(wants_checkpoint=self._requests.wants_checkpoint):
+        if self.phase is Phase.JOINED and now >= self._heartbeat_due():
             self.heartbeats.sent(now=now)
             self._postpone_heartbeat(now=now)
             is_held = any(link.is_held for link in self.links_elsewhere)
@@ -192,8 +193,8 @@ class ParameterClient:
         """When `tick` has something to do at the latest, on the shell's clock."""
         if self.phase in ENDED:
             return inf
-        heartbeat_due = self.heartbeats.due(wants_checkpoint=self._requests.wants_checkpoint)
-        return min(self._handshake.due if self.phase is Phase.JOINING else heartbeat_due, self._patience.warning_due)
+        due = self._handshake.due if self.phase is Phase.JOINING else self._heartbeat_due()
+        return min(due, self._patience.warning_due)
 
     def reconnect(self, *, now: float) -> list[Effect]:
         """The link is dead, or the server has moved."""
@@ -280,6 +281,9 @@ class ParameterClient:
         if effects:
             self._postpone_heartbeat(now=now)
         return effects
+
+    def _heartbeat_due(self) -> float:
+        return self.heartbeats.due(wants_checkpoint=self._requests.resend_buffer.wants_checkpoint)
 
     def _postpone_heartbeat(self, *, now: float) -> None:
         """A message was sent that will have a reply."""

@@ -165,19 +165,6 @@ def words_of(flag: str, value: Any) -> list[str]:
             return [flag, str(value)]
 
 
-def typed(value: Any) -> str:
-    """A value as a user types it, for sentences; of a table without its secrets."""
-    match value:
-        case None:
-            return "none"
-        case list() | tuple():
-            return " ".join(map(str, value)) or "the default"
-        case dict():
-            return json.dumps(hidden(value))
-        case _:
-            return str(value)
-
-
 def keyword_of(setting: str) -> str:
     """The keyword of a setting: "learning_rate" for "schedule.learning_rate", "environment" for "environment.id"."""
     return flag_of(setting).removeprefix("--").replace("-", "_")

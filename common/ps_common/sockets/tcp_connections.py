@@ -17,18 +17,14 @@ import sys
 import termios
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from time import monotonic
 from typing import Any
 
 import zmq
 
-from ps_common.protocol.wire import MAX_REPLY_HEADER_BYTES
-from ps_common.sockets.zmq_sockets import receive_frames
-
 SLACK_BYTES = 2**16  # framing, beside vector and header
 QUIET_BYTES = 2**12  # an unfinished message this small is ignored
-OVERHEAD_BYTES = 2**10  # most that is no message (handshake, heartbeats) between two checks with messages
 LOOK_SECONDS = 0.02  # between two checks; a gigabyte a second may arrive
+OVERHEAD_BYTES = 2**10  # most that is no message (handshake, heartbeats) between two checks with messages
 TCP_INFO_BYTES = 136
 BYTES_ACKED_AT, BYTES_RECEIVED_AT = 120, 128  # in struct tcp_info
 SO_COOKIE = 57
@@ -173,50 +169,6 @@ class TcpConnections:
     def _forget(self, descriptor: int) -> None:
         if self.by_descriptor.pop(descriptor, None) is not None:
             self._sockets.pop(descriptor).detach()
-
-
-class Inbox:
-    """
-    The messages of one server, as a DEALER receives them. A message without an end is cut off with its connection,
-    which ZeroMQ opens again: of a hostile server no more is held than of an honest one, and what arrives between looks.
-    """
-
-    def __init__(self, context: zmq.Context[Any], dealer: zmq.Socket[bytes], *, is_locked: bool) -> None:
-        """To be created before the socket is connected."""
-        self.socket = dealer
-        self.cut_off = 0  # connections
-        self._connections = TcpConnections(context, dealer, is_locked=is_locked)
-        self._look_at = 0.0
-
-    def receive(self, *, most_bytes: int) -> list[zmq.Frame]:
-        """The frames of the next message, of which no vector has more than `most_bytes`. Raises zmq.Again without."""
-        try:
-            frames = receive_frames(self.socket)
-        except zmq.Again:
-            self.look(most_bytes=most_bytes)
-            raise
-        self.delivered(frames)
-        return frames
-
-    def delivered(self, frames: Sequence[zmq.Frame]) -> None:
-        """Count a message that was read from the socket."""
-        self._connections.delivered(frames, now=monotonic())
-
-    def look(self, *, most_bytes: int) -> None:
-        """Cut off who has sent too much of a message; to be called often, while no message is there."""
-        if (now := monotonic()) < self._look_at:
-            return
-        self._look_at = now + LOOK_SECONDS
-        self._connections.look(now=now)
-        most = most_bytes + MAX_REPLY_HEADER_BYTES + SLACK_BYTES
-        for connection in [one for one in self._connections.by_descriptor.values() if one.unfinished > most]:
-            self._connections.cut(connection)
-            self.cut_off += 1
-
-    def close(self) -> None:
-        """Close the socket, and drop what waits in it."""
-        self._connections.close()
-        self.socket.close(linger=0)
 
 
 def _counters(borrowed: socket.socket) -> tuple[int, int]:

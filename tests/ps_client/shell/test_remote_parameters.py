@@ -11,7 +11,8 @@ import torch
 
 from ps_client.machine.effects import Fail, Resolve, Transmit
 from ps_client.machine.parameter_client import Call, ParameterClient
-from ps_client.shell.remote_parameters import MOST_DISCARDED, Newest, RemoteParameters
+from ps_client.shell.newest import Newest
+from ps_client.shell.remote_parameters import MOST_DISCARDED, RemoteParameters
 from ps_client.shell.zmq_client import ZmqClient
 from ps_common.errors import RequestRefused, RunEnded, WireError
 from ps_common.protocol import messages
@@ -55,7 +56,7 @@ class InstantShell:
 def remote(handler: Handler, **how: Any) -> tuple[RemoteParameters, InstantShell]:
     machine = joined_client(epoch=7)
     wire = InstantShell(machine, handler)
-    return RemoteParameters(cast(ZmqClient, wire), SCHEMA, Wire(**how)), wire
+    return RemoteParameters([cast(ZmqClient, wire)], SCHEMA, Wire(**how)), wire
 
 
 class ManualShell(InstantShell):
@@ -121,7 +122,7 @@ def test_with_prefetch_a_push_is_not_waited_for_until_enough_are_in_flight() -> 
 
     machine = joined_client(epoch=7)
     wire = ManualShell(machine, settled)
-    parameters = RemoteParameters(cast(ZmqClient, wire), SCHEMA, Wire(prefetch=1))
+    parameters = RemoteParameters([cast(ZmqClient, wire)], SCHEMA, Wire(prefetch=1))
     have = newest(7, 2)
     unknown = parameters.push_pull(torch.tensor([0.5, -0.5]), computed_on=have, steps=160)
     assert unknown == replace(have, weights=None), "nothing newer is known, and the weights stay"
@@ -164,7 +165,7 @@ def test_a_reply_that_is_older_than_what_was_pulled_since_returns_no_weights() -
     settlement = Settlement(sequence=1, verdict="applied", version=3)
     machine = joined_client(epoch=7)
     wire = ManualShell(machine, lambda message, _: weights(message.request, 1, 2, settled=settlement))
-    parameters = RemoteParameters(cast(ZmqClient, wire), SCHEMA, Wire(prefetch=1))
+    parameters = RemoteParameters([cast(ZmqClient, wire)], SCHEMA, Wire(prefetch=1))
     parameters.push_pull(torch.tensor([0.5, -0.5]), computed_on=newest(7, 2), steps=160)
     wire.reply()
     pulled = newest(7, 4)
@@ -196,7 +197,7 @@ def test_deltas_begin_with_whole_weights_and_lead_from_what_each_push_was_comput
 
     machine = joined_client(epoch=7)
     wire = ManualShell(machine, served)
-    parameters = RemoteParameters(cast(ZmqClient, wire), SCHEMA, Wire(weight_codec="delta", prefetch=1))
+    parameters = RemoteParameters([cast(ZmqClient, wire)], SCHEMA, Wire(weight_codec="delta", prefetch=1))
     pulling = parameters.request(None, target=False)
     wire.reply()
     have = parameters.newest(pulling.result(0), None)

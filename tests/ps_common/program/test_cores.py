@@ -34,12 +34,7 @@ CASES = {
     "in a container": ("0::/docker/123\n", {"cpu.max": "300000 100000"}, 3),
     "part of a core": ("0::/\n", {"cpu.max": "50000 100000"}, 1),
     "more than there are": ("0::/\n", {"cpu.max": "9900000 100000"}, HOST),
-    "version 1": (
-        "5:cpu,cpuacct:/a\n4:memory:/a\n",
-        {"cpu,cpuacct/a/cpu.cfs_quota_us": "200000", "cpu,cpuacct/a/cpu.cfs_period_us": "100000"},
-        2,
-    ),
-    "version 1, no limit": ("5:cpu:/a\n", {"cpu/a/cpu.cfs_quota_us": "-1", "cpu/a/cpu.cfs_period_us": "1"}, HOST),
+    "of version 1": ("5:cpu,cpuacct:/a\n0::/b\n", {"b/cpu.max": "200000 100000"}, 2),
 }
 
 

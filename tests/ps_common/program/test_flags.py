@@ -7,7 +7,7 @@ import pytest
 
 from ps_common.errors import SettingsError
 from ps_common.program.flags import Parsed, StartingPoint, parse_program, parse_with_run
-from ps_common.program.names_elsewhere import NAMES_ELSEWHERE, NOT_HERE, REMOVED
+from ps_common.program.names_elsewhere import NAMES_ELSEWHERE, NOT_HERE
 from ps_common.program.run_program import run_program
 from ps_common.program.typed_values import check_values
 from ps_common.settings.overrides import contradiction
@@ -153,14 +153,9 @@ def test_what_makes_no_sense_is_one_sentence_with_its_flag_and_status_2(capsys: 
         (["--lr", "3e-4"], "--lr: here it is called --learning-rate"),
         (["--total-timesteps=1000"], "--total-timesteps: here it is called --max-steps"),
         (["--num_envs", "4"], "--num-envs: here it is called --envs"),
-        (["--render"], "--render: is no flag any more; the page of a run"),
-        (["--film-minutes", "5"], "--film-minutes: is no flag any more; a film shows up to nine games"),
-        (["--gif-dir", "x"], "--gif-dir: is no flag any more; rl-cluster makes"),
+        (["--render"], "--render: the page of a run"),
         (["--gamma", "0.9"], "--gamma: here it is called --discount"),
-        (["--envs", "auto"], "--envs auto: is no value any more; give a number"),
-        (["--threads=auto"], "--threads auto: is no value any more; give a number"),
-        (["--workers", "2"], "--workers: is no flag any more; several workers are started by rl-cluster"),
-        (["--notice-file", "x"], "--notice-file: is no flag any more; a line of shell sends SIGTERM"),
+        (["--workers", "2"], "--workers: several workers are started by rl-cluster"),
     ]:
         with row(arguments, words):
             with pytest.raises(SystemExit) as exit_:
@@ -210,8 +205,8 @@ def test_no_flag_of_ours_has_a_name_from_elsewhere() -> None:
     flags = {flag_of(key) for run in runs for key in flat_settings(run.to_dict())}
     programs = (StartingPoint, ServerSettings, WorkerSettings, ClusterSettings, EvaluationSettings)
     flags |= {"--" + field.name.replace("_", "-") for program in programs for field in dataclasses.fields(program)}
-    assert not flags & NOT_HERE.keys()
-    assert not flags & (NAMES_ELSEWHERE.keys() | {name for name in REMOVED if name != "--workers"})
+    assert flags & NOT_HERE.keys() == {"--workers"}, "which rl-cluster alone has"
+    assert not flags & NAMES_ELSEWHERE.keys()
     assert flags >= set(NAMES_ELSEWHERE.values()), "a hint names a flag that is not there"
 
 

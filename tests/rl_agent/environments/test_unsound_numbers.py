@@ -22,7 +22,6 @@ from rl_agent.environments.interface import (
     unsound_observation,
     unsound_step,
 )
-from rl_agent.environments.make import LostGames
 from rl_agent.environments.spaces import ObservationSpace, packed, packed_space
 from rl_agent.networks.running_statistics import ReturnNormalization, observe
 from rl_agent.rollouts import MOST_DROPPED, RolloutCollector
@@ -62,12 +61,13 @@ class Blinking(ScriptedEnvironments):
 class Watched:
     """A collector, and what it warned of."""
 
-    def __init__(self, environments: ScriptedEnvironments | LostGames, unroll_length: int = 3) -> None:
+    def __init__(self, environments: ScriptedEnvironments, unroll_length: int = 3, **given: Any) -> None:
         self.warnings: list[str] = []
         self.actor = ScriptedActor()
         self.collector = RolloutCollector(
-            environments, self.actor, unroll_length=unroll_length, discount=0.9, seed=0, warn=self.warnings.append
-        )
+            environments, self.actor, unroll_length=unroll_length, discount=0.9, seed=0, warn=self.warnings.append,
+            **given,
+        )  # fmt: skip
 
 
 def one_bad_reward(number: float) -> ScriptedEnvironments:

@@ -11,7 +11,8 @@ from ps_common.errors import SettingsError
 from ps_common.settings.run_settings import with_settings
 from ps_common.settings.run_spec import RunSpec
 from rl_agent.trial import environment_check
-from rl_agent.trial.run_check import check_apart, check_run
+from rl_agent.trial.run_check import check_run
+from rl_cluster.trial import check_apart
 
 GAME = '''
 import gymnasium, numpy, torch

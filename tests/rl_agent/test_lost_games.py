@@ -1,11 +1,10 @@
 """--lost-game-reward replaces the last reward of a lost game, for the learner only."""
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from ps_common.settings.run_spec import Environment
-from rl_agent.environments.make import LostGames, make_environments
+from rl_agent.environments.make import make_environments
 from rl_agent.rollouts import Decision, RolloutCollector, State
 from tests.rl_agent.scripted_environments import Game, ScriptedActor, ScriptedEnvironments
 
@@ -28,8 +27,9 @@ SCRIPTS = [
 
 
 def test_the_last_reward_of_a_lost_game_is_replaced_and_the_score_stays_true() -> None:
-    environments = LostGames(ScriptedEnvironments(*SCRIPTS), -20)
-    collector = RolloutCollector(environments, ScriptedActor(), unroll_length=6, discount=0.9, seed=0)
+    collector = RolloutCollector(
+        ScriptedEnvironments(*SCRIPTS), ScriptedActor(), unroll_length=6, discount=0.9, seed=0, lost_game_reward=-20
+    )
     rewards = collector.collect().rewards.T.tolist()
     assert rewards == [
         [1, -1, -20, 1, -1, -20],
@@ -42,22 +42,12 @@ def test_the_last_reward_of_a_lost_game_is_replaced_and_the_score_stays_true() -
     assert scores == sorted([-1, -1, 1, 1, -2, -2, 0, 0, 1, -0.5, 1, -0.5])
 
 
-def test_a_reset_begins_new_scores() -> None:
-    environments = LostGames(ScriptedEnvironments([Game((-5.0, 2.0), "terminated")]), -20)
-    environments.reset(0)
-    environments.step(np.zeros(1, dtype=np.int64))
-    environments.reset(0)  # a scripted game goes on from where it was
-    stepped = environments.step(np.zeros(1, dtype=np.int64))
-    assert stepped.learner_rewards is not None
-    assert (stepped.rewards.tolist(), stepped.learner_rewards.tolist()) == ([2], [2])
-
-
-def test_the_setting_puts_it_around_a_real_game() -> None:
+def test_a_real_game() -> None:
     """Pong, lost 21 to 0 by doing nothing."""
-    settings = Environment(id="ALE/Pong-v5", preprocessing="atari42", lost_game_reward=-20)
-    environments = make_environments(settings, count=1)
-    assert environments.description["last reward of a lost game"] == -20
-    collector = RolloutCollector(environments, DoesNothing(), unroll_length=1100, discount=0.99, seed=0)
+    environments = make_environments(Environment(id="ALE/Pong-v5", preprocessing="atari42"), count=1)
+    collector = RolloutCollector(
+        environments, DoesNothing(), unroll_length=1100, discount=0.99, seed=0, lost_game_reward=-20
+    )
     trajectory = collector.collect()
     environments.close()
     (episode,) = collector.take_episodes()
