@@ -5,6 +5,7 @@ import signal
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from ps_common.run_folder.checkpoint_file import read_checkpoint
 from ps_common.run_folder.paths import BEST, CHECKPOINTS, TENSORBOARD
@@ -15,6 +16,7 @@ from ps_rl import Run
 from ps_track.feed import Feed
 from rl_eval.games import Result
 from tests.integration.processes import Program, Programs, children_with, wait_for
+from tests.rows import nightly
 
 GAMES = 5
 FLAGS = ("--preset", "cartpole", "--no-web", "--seed", "1", "--until-return", "None", "--evaluate-games", str(GAMES))
@@ -56,12 +58,17 @@ def assert_shown(folder: Path, rows: list[EvaluationRow]) -> None:
     assert list((folder / TENSORBOARD / "evaluation").iterdir())
 
 
-def test_anybody_may_follow_a_run_and_its_server_records_the_scores(programs: Programs, tmp_path: Path) -> None:
+@pytest.mark.parametrize("by", ["folder", nightly("server")])
+def test_anybody_may_follow_a_run_and_its_server_records_the_scores(
+    by: str, programs: Programs, tmp_path: Path
+) -> None:
+    """Who follows a server takes the run for over when it has been silent for 20 s."""
     folder = tmp_path / "run"
     cluster = begun(programs, folder, "--workers", "1", "--max-minutes", "3")
     endpoint = folder / "endpoint"
     wait_for(lambda: endpoint.exists() and list((folder / CHECKPOINTS).glob("checkpoint-*")), program=cluster)
-    follower = programs.start("rl-eval", "--follow", endpoint.read_text().strip(), "--episodes", "3")
+    place = str(folder) if by == "folder" else endpoint.read_text().strip()
+    follower = programs.start("rl-eval", "--follow", place, "--episodes", "3")
     wait_for(lambda: read_evaluations(folder), program=follower)
     cluster.signal(signal.SIGINT)
     assert cluster.wait() == 0

@@ -49,7 +49,7 @@ class Judge:
         for file in {place.file for place in self._places}:
             importlib.import_module(file.removeprefix("common/").removesuffix(".py").replace("/", "."))
         for one in gc.get_objects():
-            if isinstance(one, FunctionType) and one.__code__.co_filename.startswith(str(ROOT)):
+            if type(one) is FunctionType and one.__code__.co_filename.startswith(str(ROOT)):
                 self._live[one.__code__.co_filename].append(one)
         gc.collect()
         gc.freeze()

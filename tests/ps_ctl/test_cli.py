@@ -1,7 +1,6 @@
 """`ps-ctl`: its requests, its output and its errors. The server is a function."""
 
 import json
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,14 +9,11 @@ import msgspec
 import pytest
 
 from ps_common.errors import PsRlError, RequestRefused, ServerUnreachable, SettingsError
-from ps_common.program.child_processes import command_of
-from ps_common.program.flags import parse_program
 from ps_common.protocol import messages
 from ps_common.protocol.messages import ToServer, ToWorker
 from ps_common.protocol.status import WorkerStatus
 from ps_common.sockets.curve import ClientKeys
 from ps_ctl import cli as control
-from rl_eval.settings import EvaluationSettings
 from tests.ps_ctl.test_plots import a_run
 from tests.ps_server.records.test_metrics import a_status
 from tests.rows import row
@@ -271,33 +267,3 @@ def test_plot_writes_beside_the_first_run_unless_told_otherwise(tmp_path: Path, 
 
 
 # -- export -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def becomes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The words of the program that this one becomes."""
-    words: list[str] = []
-
-    def execv(path: str, argv: list[str]) -> None:
-        assert path == argv[0] == sys.executable
-        words.extend(argv)
-
-    monkeypatch.setattr("os.execv", execv)
-    return words
-
-
-@pytest.mark.parametrize(
-    ("flags", "expected"),
-    [
-        ([], {}),
-        (["--onnx", "--episodes", "7"], {"onnx": True, "episodes": 7}),
-        (["--import", "mine", "yours"], {"imports": ("mine", "yours")}),
-    ],
-    ids=str,
-)
-def test_export_is_rl_eval_with_its_flags(becomes: list[str], flags: list[str], expected: dict[str, Any]) -> None:
-    control.control(["export", "RUN_DIR", "my-policy", *flags])
-    start = command_of("rl_eval")
-    assert becomes[: len(start)] == start
-    asked = parse_program(EvaluationSettings, becomes[len(start) :], prog="rl-eval")
-    assert asked == EvaluationSettings(checkpoint="RUN_DIR", export=Path("my-policy"), **expected)

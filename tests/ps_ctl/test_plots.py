@@ -6,15 +6,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from matplotlib import pyplot
 from matplotlib.axes import Axes
 
 from ps_common.errors import SettingsError
 from ps_common.protocol.messages import Episode
-from ps_common.run_folder.paths import EPISODES, METRICS
-from ps_common.run_folder.run_rows import EpisodeRow
+from ps_common.run_folder.paths import METRICS
 from ps_common.settings.run_files import SETTINGS, load_preset
 from ps_common.settings.run_settings import with_settings
 from ps_ctl.plots import GRID_POINTS, plot_runs
@@ -161,19 +159,6 @@ def test_the_curve_over_steps_has_a_point_for_each_game_where_it_ended(
     assert drawn[0] == ("pong (pong-1)", [40, 60, 80], pytest.approx([10, 15, 70 / 3]))
     assert drawn[1] == ("pong (pong-1)", [0.5, 0.5, 0.5], pytest.approx([10, 25, 70 / 3]))
     assert drawn[2] == ("pong (pong-1)", [1, 2, 3], pytest.approx([10, 25, 70 / 3]))
-
-
-def test_games_that_are_kept_as_their_mean_count_as_so_many(run_folder: Path, tmp_path: Path, drawn: list[Any]) -> None:
-    known: dict[str, Any] = {"global_steps": 1, "minutes": 0.1, "worker": "w", "length": 9}
-    rows = [
-        EpisodeRow(episode=60, games=60, episode_return=10.0, **known),
-        EpisodeRow(episode=120, games=60, episode_return=20.0, **known),
-        EpisodeRow(episode=121, episode_return=30.0, **known),
-    ]
-    (run_folder / EPISODES).write_bytes(b"\n".join(map(msgspec.json.encode, rows)))
-    plot_runs([run_folder], tmp_path / "curve.png")
-    last_hundred = [10.0, (40 * 10 + 60 * 20) / 100, (39 * 10 + 60 * 20 + 30) / 100]
-    assert drawn[2] == ("pong (pong-1)", [60, 120, 121], pytest.approx(last_hundred))
 
 
 def test_rows_that_a_resume_lost_are_left_out(tmp_path: Path, drawn: list[Any]) -> None:

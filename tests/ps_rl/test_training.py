@@ -18,7 +18,6 @@ import pytest
 from ps_common.errors import SettingsError
 from ps_common.program import objects
 from ps_common.program.flags import parse_with_run
-from ps_common.run_folder import followers
 from ps_common.run_folder.folder_lock import FolderLocks
 from ps_common.settings.run_spec import A3CSettings
 from ps_rl import Run, cluster_process, train
@@ -64,28 +63,6 @@ def test_equal_arguments_give_equal_runs(
     assert one.overrides == other.overrides
     place = {"run_dir": None}
     assert vars(one.program) | place == vars(other.program) | place
-
-
-def test_each_flag_of_rl_cluster_is_a_keyword_with_a_value_of_its_kind(
-    started: list[Sequence[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(followers.PACKAGES, "wandb", ("json",))
-    monkeypatch.setitem(followers.PACKAGES, "trackio", ("json",))
-    for name, value in {
-        "gang": True,
-        "track": ("wandb", "trackio"),
-        "hook": ("my_env:Hook", "my_env:Other"),
-        "workers": "auto",
-        "stall_seconds": 5.0,
-        "device": "cuda",
-    }.items():
-        with row(name):
-            train(**CARTPOLE | {name: value})
-            assert getattr(parse_with_run(ClusterSettings, started[-1], prog="rl-cluster").program, name) == value
-    for name, other in {"gang": False, "track": (), "hook": ()}.items():
-        with row(name):
-            train(**CARTPOLE | {name: other})
-            assert getattr(parse_with_run(ClusterSettings, started[-1], prog="rl-cluster").program, name) == other
 
 
 def test_a_value_of_another_kind_is_refused_by_the_name_of_its_keyword(started: list[Sequence[str]]) -> None:

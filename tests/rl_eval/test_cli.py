@@ -21,14 +21,12 @@ from ps_common.run_folder.checkpoint_file import write_checkpoint
 from ps_common.run_folder.paths import gif_name
 from ps_common.run_folder.trained import trained_in
 from ps_common.settings.run_settings import run_from_dict
-from ps_common.settings.run_spec import Environment, NStepQSettings, RunSpec
+from ps_common.settings.run_spec import NStepQSettings, RunSpec
 from rl_agent.agent import build_agent
 from rl_agent.algorithms.n_step_q import NStepQ
-from rl_agent.environments.interface import Environments
 from rl_agent.environments.make import make_environments
 from rl_agent.networks.flat_network import flatten
 from rl_agent.rollouts import Decision, State
-from rl_eval import recording
 from rl_eval.cli import evaluate
 from rl_eval.games import Game as PlayedGame
 from rl_eval.games import play, summary
@@ -288,21 +286,6 @@ def test_what_cannot_be_written_is_said_before_a_game_is_played(
     (tmp_path / "file").touch()
     with pytest.raises(SettingsError, match=f"^{flag} {tmp_path}.*: {words}"):
         evaluate(["--checkpoint", "nowhere", flag, str(tmp_path / file)])
-
-
-@pytest.mark.parametrize(("flag", "file"), [("--gif", "game.gif"), ("--video", "game.mp4")])
-def test_an_environment_that_cannot_be_made_for_a_recording_is_not_the_files_fault(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flag: str, file: str
-) -> None:
-    def make(settings: Environment, *, count: int, with_screen: bool = False) -> Environments:
-        if with_screen:
-            raise FileNotFoundError("the font of the score")
-        return make_environments(settings, count=count)
-
-    path = checkpoint(tmp_path / "some.safetensors")
-    monkeypatch.setattr(recording, "make_environments", make)
-    with pytest.raises(FileNotFoundError, match="the font of the score"):
-        scores_of("--checkpoint", path, "--episodes", "1", flag, tmp_path / file, tmp_path=tmp_path)
 
 
 def test_the_same_seed_plays_the_same_games(tmp_path: Path) -> None:

@@ -126,21 +126,6 @@ def test_a_vector_environment_that_goes_on_is_an_error_that_names_it(tmp_path: P
         evaluate(policy, vectors(num_envs=2), episodes=2, max_episode_steps=5)
 
 
-@pytest.mark.usefixtures("short")
-def test_who_waits_is_told_once_that_no_game_has_ended_and_how_many_were_cut_off(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(games, "SILENT_SECONDS", 0.0)
-    scores(tmp_path)
-    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert len(said) == 2
-    assert said[0].startswith("no game has ended after 1 steps of each; each is cut off after 60, or as many as")
-    assert said[1] == "5 of 5 games were cut off after 60 steps"
-    caplog.clear()
-    scores(tmp_path, name="limited")
-    assert not [record for record in caplog.records if "cut off after 60 steps" in record.getMessage()]
-
-
 def test_a_game_that_is_ten_times_as_long_takes_no_more_memory() -> None:
     peaks = []
     for steps in (100, 1_000, 10_000):

@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ps_common.errors import SettingsError
 from ps_common.settings.run_spec import RunSpec
-from rl_eval import film
 from rl_eval.cli import evaluate
 from rl_eval.film import _cells
 from tests.rl_eval.test_cli import CARTPOLE, checkpoint
@@ -68,42 +66,9 @@ def test_a_game_plays_at_its_own_speed_and_is_cut() -> None:
     assert [int(frame[0, 0, 0]) for frame in frames] == list(range(0, 120, 4))
 
 
-def test_a_film_is_no_longer_than_a_gif_may_be(tmp_path: Path) -> None:
-    run = run_with_gifs(tmp_path / "run", games=9, seconds=20)
-    filmed(run, tmp_path / "film.gif")
-    with Image.open(tmp_path / "film.gif") as gif:
-        lasts = [(gif.seek(number), gif.info["duration"])[1] for number in range(gif.n_frames)]
-        gif.seek(gif.n_frames - 1)
-        assert gif.convert("RGB").getpixel((200, 200))[0] == 180, "the last game is in it"
-    assert sum(lasts) <= 60_100
-    assert film.MOST_SCENES == 9
-
-
 def test_damaged_checkpoints_are_left_out_by_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     run = run_with_checkpoints(tmp_path / "run")
     (run / "checkpoints" / "episodes-000000010.safetensors").write_bytes(b"damaged")
     filmed(run, tmp_path / "film.gif", "--side-by-side")
     assert "episodes-000000010.safetensors" in caplog.text
     assert "leaving it out" in caplog.text
-
-
-def test_a_damaged_gif_is_named(tmp_path: Path) -> None:
-    run = run_with_gifs(tmp_path / "run")
-    (run / "gifs" / "game-000000000200.gif").write_bytes(b"damaged")
-    with pytest.raises(SettingsError, match=r"game-000000000200\.gif: cannot be read: .*move it away"):
-        filmed(run, tmp_path / "film.gif")
-
-
-@pytest.mark.parametrize(
-    ("flags", "sentence"),
-    [
-        (["--server", "here:5555", "--film", "x.gif"], "--film: is made of a run's folder; add --checkpoint RUN_DIR"),
-        (["--checkpoint", "nowhere", "--film", "x.gif"], "--film: --checkpoint nowhere must be the folder of a run"),
-        (["--checkpoint", "nowhere", "--film", "x.gif", "--json", "y"], "--film: takes the place of scored games"),
-        (["--checkpoint", "nowhere", "--side-by-side"], "--side-by-side: belongs to a film; add --film FILE"),
-        (["--checkpoint", "nowhere", "--film", "x.txt"], r"--film x.txt: must name a file that ends in .gif"),
-    ],
-)
-def test_flags_that_make_no_film_are_named(flags: list[str], sentence: str) -> None:
-    with pytest.raises(SettingsError, match=f"^{sentence}"):
-        evaluate(flags)

@@ -1,6 +1,5 @@
 """Child processes: their arguments and logs, their ends, and that none outlives its parent."""
 
-import errno
 import os
 import random
 import signal
@@ -13,7 +12,6 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from ps_common.errors import PsRlError
 from ps_common.program.child_processes import OUTPUT_SECONDS, Child, PipedChild, end_all
 from ps_common.program.reasons import Reason
 from ps_rl import Run
@@ -136,19 +134,6 @@ def test_a_log_is_continued_and_holds_errors_too(started: list[Child], tmp_path:
     assert set(lines[1:]) == {b"to the log", b"on stderr"}
 
 
-@pytest.mark.parametrize(
-    "locale", [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}]
-)
-def test_a_log_is_utf_8_in_every_locale(
-    locale: dict[str, str], started: list[Child], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in locale.items():
-        monkeypatch.setenv(name, value)
-    child = start(started, tmp_path, "writes_a_sign")
-    assert child.wait(within_seconds=SOON_SECONDS)
-    assert log_of(child) == "2 × 3\n"
-
-
 def test_a_child_imports_what_its_parent_can_and_nothing_of_the_working_folder(
     started: list[Child], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,18 +211,6 @@ def test_a_child_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
             parent.kill()
             if is_running(grandchild):
                 os.kill(grandchild, signal.SIGKILL)
-
-
-@pytest.mark.parametrize("error", [errno.EAGAIN, errno.ENOMEM])
-def test_a_child_that_the_system_does_not_start_is_one_sentence(
-    error: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refused(*_: object, **__: object) -> None:
-        raise OSError(error, os.strerror(error))
-
-    monkeypatch.setattr(subprocess, "Popen", refused)
-    with pytest.raises(PsRlError, match=f"^waits cannot be started: {os.strerror(error)}$"):
-        Child("waits", [], tmp_path / "log")
 
 
 def test_children_that_leave_a_process_behind_are_not_waited_for_one_after_the_other(tmp_path: Path) -> None:

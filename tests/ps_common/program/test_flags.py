@@ -11,7 +11,7 @@ from ps_common.program.names_elsewhere import NAMES_ELSEWHERE, NOT_HERE
 from ps_common.program.run_program import run_program
 from ps_common.program.typed_values import check_values
 from ps_common.settings.overrides import contradiction
-from ps_common.settings.run_files import IS_PPO, OF_PPO, OF_PPO_ON_ALE, load_preset, presets, recipe_for
+from ps_common.settings.run_files import load_preset, presets, recipe_for
 from ps_common.settings.run_settings import flag_of, flat_settings, with_settings
 from ps_common.settings.run_spec import ALGORITHM_SETTINGS, OPTIMIZER_SETTINGS, RunSpec, SgdSettings
 from ps_server.settings import ServerSettings
@@ -116,58 +116,6 @@ def test_a_bad_flag_ends_the_program_with_status_2_and_its_name(capsys: pytest.C
             assert printed.out == ""
 
 
-def test_what_makes_no_sense_is_one_sentence_with_its_flag_and_status_2(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments, words in [
-        (["--unroll-length", "0"], "--unroll-length"),
-        (["--learning-rate", "-1"], "--learning-rate"),
-        (["--learning-rate", "nan"], "--learning-rate"),
-        (["--until-return", "inf"], "--until-return"),
-        (["--actions", "1", "-2"], "--actions"),
-        (["--seed", "99999999999999999999"], "--seed"),
-        (["--degrees", "999"], "--degrees 999: must be 50 to 300"),
-        (["--preset", "gong"], "--preset gong: no such preset; did you mean pong? rl-cluster --list shows all of them"),
-        (["cartpole-a3c"], "cartpole-a3c: is no flag; did you mean --preset cartpole-a3c?"),
-        (["CartPole-v1"], "CartPole-v1: is no flag; did you mean --environment CartPole-v1?"),
-        (["banana"], "banana: is no flag; every setting is a flag"),
-        (["--seed", "foo"], "--seed foo: must be a whole number from 0 to 1000000000, or none"),
-        (["--lstm"], "--lstm: needs a value, a whole number from 0 to 100000: width of an LSTM"),
-        (["--degrees", "hot"], "--degrees hot: must be a whole number"),
-        (["--hidden", "64,64"], "--hidden 64,64: spaces stand between numbers: --hidden 64 64"),
-        (["--buffer-size", "9"], "--buffer-size: here it is called --replay-steps"),
-        (["--gradient-steps", "9"], "--gradient-steps: here it is called --replay-ratio"),
-        (["--algorithm", "sac", "--tau", "9"], "--tau: here it is called --target-rate"),
-        (["--track", "tensorboard"], "--track tensorboard: TensorBoard's files are written without it"),
-        (["--frame-stack", "2", "--environment", "CartPole-v1"], "(elsewhere a --wrapper of yours stacks them)"),
-        (["--preset", ""], "--preset : no such preset"),
-        (["--preset"], "--preset: expected one argument"),
-        (["--preset", "pong", "--config", "a.toml"], "--preset and --config both name a run"),
-        (["--config", "/nowhere/a.toml"], "--config /nowhere/a.toml: No such file"),
-        (["--algorithm", "td3"], "--algorithm td3: no such algorithm; nearest to it is --algorithm sac"),
-        (
-            ["--algorithm", "PPO"],
-            "nearest to it is --algorithm ppo",
-        ),
-        (["--algorithm", "muzero"], "--algorithm muzero: no such algorithm; there are a3c"),
-        (["--optimizer", "newton"], "--optimizer newton: no such optimizer; there are sgd, momentum, rmsprop, adam"),
-        (["--environment"], "--environment: expected one argument"),
-        (["--lr", "3e-4"], "--lr: here it is called --learning-rate"),
-        (["--total-timesteps=1000"], "--total-timesteps: here it is called --max-steps"),
-        (["--num_envs", "4"], "--num-envs: here it is called --envs"),
-        (["--render"], "--render: the page of a run"),
-        (["--gamma", "0.9"], "--gamma: here it is called --discount"),
-        (["--workers", "2"], "--workers: several workers are started by rl-cluster"),
-    ]:
-        with row(arguments, words):
-            with pytest.raises(SystemExit) as exit_:
-                run_program(lambda typed=arguments: parsed(*typed), "oven")
-            assert exit_.value.code == 2
-            printed = capsys.readouterr()
-            assert printed.err.startswith("oven: ")
-            assert words in printed.err
-            assert printed.err.count("\n") == 1
-            assert printed.out == ""
-
-
 def test_a_whole_number_may_have_an_exponent_in_every_program() -> None:
     for typed in ["100000", "100_000", "1e5", "1E+5", "100000.0"]:
         with row(typed):
@@ -233,17 +181,3 @@ def test_a_table_is_typed_as_json_and_the_error_shows_how(capsys: pytest.Capture
     kwargs = {"size": 5, "name": "large"}
     typed = parsed("--environment", "CartPole-v1", "--environment-kwargs", json.dumps(kwargs))
     assert typed.run.environment.kwargs == kwargs
-
-
-def test_ppo_is_a_name_for_what_it_is_here() -> None:
-    named = parsed("--environment", "CartPole-v1", "--algorithm", "ppo")
-    settings = flat_settings(named.run.to_dict())
-    assert {name: settings[name] for name in OF_PPO} == OF_PPO
-    assert settings["algorithm.imitation_weight"] == 0, "what PPO does not have"
-    assert (named.run.preset, named.run.algorithm_name) == ("CartPole-v1-ppo", "a3c")
-    assert named.overrides.items() >= IS_PPO.items()
-    preset = flat_settings(parsed("--preset", "cartpole-ppo").run.to_dict())
-    assert {name: preset[name] for name in OF_PPO} == OF_PPO
-    game = parsed("--environment", "ALE/Pong-v5", "--algorithm", "ppo").run
-    assert game.algorithm.unroll_length == OF_PPO_ON_ALE["algorithm.unroll_length"]
-    assert game.network == recipe_for("ALE/Pong-v5").network

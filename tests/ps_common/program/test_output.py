@@ -50,19 +50,6 @@ def test_a_full_disk_is_reported_at_the_end(
     assert capsys.readouterr().err == "oven: some of the output is lost: No space left on device\n"
 
 
-@pytest.mark.parametrize("never_waits", [False, True])
-def test_a_character_that_the_encoding_lacks_is_written_as_its_number(never_waits: bool) -> None:
-    program = (
-        "from ps_common.program.output import lenient_output, never_wait_for_output\nimport sys\n"
-        f"with lenient_output('oven'):\n    if {never_waits}: never_wait_for_output()\n"
-        "    print('2 × 3', 'of \\udce4'); print('• hot', file=sys.stderr)\n"
-    )
-    for encoding, out, err in (("ascii", "2 \\xd7 3", "\\u2022 hot"), ("utf-8", "2 × 3", "• hot")):
-        variables = os.environ | {"PYTHONIOENCODING": encoding}
-        ran = subprocess.run([sys.executable, "-c", program], capture_output=True, env=variables, check=True)
-        assert (ran.stdout.decode(), ran.stderr.decode()) == (f"{out} of \\udce4\n", f"{err}\n")
-
-
 def test_a_reader_that_has_left_is_not_reported_and_a_program_that_only_prints_can_end(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -179,21 +179,6 @@ def test_names_from_the_network_are_shown_without_markup(screens: Screens) -> No
     assert "[/b] 761/s" in shown
 
 
-def test_a_terminal_gets_a_panel_that_is_kept_up_to_date(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    screen = io.StringIO()
-    terminal = partial(Console, file=screen, force_terminal=True, width=80, color_system=None)
-    monkeypatch.setattr(progress_display, "Console", terminal)
-    with ProgressDisplay() as display:
-        display.show(status())
-        display.show(status(global_steps=7_654_321))
-        display.print_line("something to know")
-    shown = screen.getvalue()
-    assert "training" in shown
-    assert "1,234,567" in shown
-    assert "7,654,321" in shown, "two looks in the same moment are both shown"
-    assert "something to know" in shown
-
-
 def test_a_terminal_that_cannot_move_its_cursor_gets_lines(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     screen = io.StringIO()
     monkeypatch.setenv("TERM", "dumb")

@@ -1,6 +1,5 @@
 """How a program ends."""
 
-import errno
 import gc
 import os
 import signal
@@ -38,21 +37,6 @@ def test_a_program_ends_with_the_status_of_its_main(outcome: Any, status: int) -
     with pytest.raises(SystemExit) as exit_:
         run_program(main, "oven")
     assert exit_.value.code == status
-
-
-@pytest.mark.usefixtures("thawed")
-@pytest.mark.parametrize("number", [errno.EROFS, errno.ENOSPC, errno.EACCES])
-def test_a_disk_that_refuses_is_one_sentence_that_names_the_file(
-    number: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def main() -> int:
-        raise OSError(number, os.strerror(number), "/somewhere/file")
-
-    with pytest.raises(SystemExit) as exit_:
-        run_program(main, "oven")
-    assert exit_.value.code == 1
-    said = f"oven: /somewhere/file: cannot be written or read: {os.strerror(number)}\n"
-    assert capsys.readouterr().err.endswith(said)
 
 
 @pytest.mark.usefixtures("thawed")

@@ -12,7 +12,6 @@ from ps_common.settings.run_settings import with_settings
 from ps_common.settings.run_spec import RunSpec
 from rl_agent.trial import environment_check
 from rl_agent.trial.run_check import check_run
-from rl_cluster.trial import check_apart
 
 GAME = '''
 import gymnasium, numpy, torch
@@ -193,21 +192,6 @@ def test_bounds_that_are_no_float32_are_kept_in_spite_of_rounding(folder: Path) 
     for shown in ("numpy.full(3, 0.7)", "torch.full((3,), 0.7)"):
         card = card_of(folder, space="Box(-0.1, 0.7, (3,), numpy.float32)", shown=shown)
         assert not any("beyond" in warning for warning in warnings_in(card))
-
-
-def test_the_warnings_of_gymnasium_are_on_the_card_once_each(folder: Path) -> None:
-    card = card_of(folder, **VECTOR | {"shown": "numpy.zeros(3)"})
-    assert card[0].startswith("  observations")
-    assert warnings_in(card) == [
-        f"The obs returned by the `{method}()` method {what}"
-        for method in ("reset", "step")
-        for what in (
-            "was expecting numpy array dtype to be float32, actual type: float64",
-            "is not within the observation space.",
-        )
-    ]
-    again = run_of(folder, **VECTOR | {"shown": "numpy.zeros(3)"})
-    assert check_apart(again, imports=(), device="cpu") == card
 
 
 @pytest.mark.parametrize("info", [

@@ -138,18 +138,6 @@ def test_weights_are_refused_exactly_where_the_spaces_differ_by_both(
     assert (acted in sentence) == (took != takes), sentence
 
 
-def test_other_settings_of_the_network_are_named_by_their_flag(tmp_path: Path) -> None:
-    folder = trained(tmp_path / "run", a_run(), SEEN["float32 [3]"], Discrete(2))
-    for settings, words in (
-        ({"network.hidden": [8, 8]}, "--hidden 8, and this run has --hidden 8 8"),
-        ({"network.separate": True}, "--separate False, and this run has --separate True"),
-        ({"algorithm.name": "n_step_q"}, "--algorithm a3c, and this run has --algorithm n_step_q"),
-    ):
-        run = with_settings(a_run(start_from=str(folder)), settings, source="test")
-        with pytest.raises(SettingsError, match=f"^--start-from {folder}: it was trained with {words}"):
-            check_run(run, imports=())
-
-
 def test_choices_that_differ_are_told_by_their_tensor(tmp_path: Path) -> None:
     folder = trained(tmp_path / "run", a_run(), SEEN["float32 [3]"], MultiDiscrete([2, 3]))
     Shows.spaces = (SEEN["float32 [3]"], MultiDiscrete([2, 4]))
