@@ -8,6 +8,7 @@ tests.integration.fork_server` reads a request a line from its standard input, a
 """
 
 import contextlib
+import importlib
 import json
 import os
 import runpy
@@ -16,8 +17,9 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 
@@ -30,9 +32,12 @@ def heed_signals() -> None:
 class Forked:
     """A program that the fork server has started; the part of subprocess.Popen that tests use."""
 
-    def __init__(self, args: Sequence[str], log: Path, folder: Path) -> None:
+    def __init__(
+        self, args: Sequence[str], log: Path, folder: Path, constants: Mapping[str, float] = MappingProxyType({})
+    ) -> None:
+        """`constants` are other values of numbers of the program: "package.module.NAME"."""
         self.args = args
-        self.pid = _server().start(args, log, folder)
+        self.pid = _server().start(args, log, folder, constants)
 
     @property
     def returncode(self) -> int | None:
@@ -81,11 +86,12 @@ class _ForkServer:
         assert self.process.stdout.readline(), "the fork server has failed"
         threading.Thread(target=self._read, daemon=True).start()
 
-    def start(self, args: Sequence[str], log: Path, folder: Path) -> int:
+    def start(self, args: Sequence[str], log: Path, folder: Path, constants: Mapping[str, float]) -> int:
         assert self.process.stdin is not None
         number = self._requests = self._requests + 1
         self._names[number] = Path(args[0]).name
         what = {"args": args, "log": str(log), "folder": str(folder), "variables": dict(os.environ)}
+        what["constants"] = dict(constants)
         print(json.dumps({"number": number} | what), file=self.process.stdin, flush=True)
         with self.changed:
             assert self.changed.wait_for(lambda: number in self._started, timeout=60), "the fork server does not answer"
@@ -167,6 +173,10 @@ def _run(request: dict[str, Any]) -> None:
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["variables"])
+    for place, value in request["constants"].items():
+        module, _, name = place.rpartition(".")
+        assert type(getattr(importlib.import_module(module), name)) is type(value), place
+        setattr(sys.modules[module], name, value)
     name, sys.argv = request["args"][0], request["args"]
     sys.path[0] = os.path.dirname(name) or request["folder"]
     if os.path.isabs(name):

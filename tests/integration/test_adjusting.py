@@ -73,7 +73,8 @@ def test_a_drained_run_lets_its_workers_leave_in_order_is_saved_and_goes_on_afte
     assert (status.phase, status.drained, status.workers_alive) == ("serving", True, 0)
     assert f"version {status.version} saved as" in printed, "with every push"
     assert status.checkpoint_version == status.version
-    late = programs.start("rl-worker", "--server", endpoint, "--name", "c")
+    soon = {"ps_client.machine.patience.WARNING_SECONDS": 0.5}
+    late = programs.start("rl-worker", "--server", endpoint, "--name", "c", constants=soon)
     wait_for(lambda: "this run is drained" in late.output, program=late)
     assert "drained: true -> false" in ps_ctl("resume", "--server", endpoint)
     wait_for(lambda: status_of(endpoint).version > status.version, program=late)

@@ -22,7 +22,8 @@ def start_page(programs: Programs, *flags: object) -> str:
     """The address of a page, with its token."""
     token = programs.folder / "token"
     token.write_text("a-secret-of-a-test")
-    page = programs.start("ps-web", *map(str, flags), "--port", "0", "--token-file", str(token))
+    soon = {"ps_web.link.SILENT_SECONDS": 1.5, "ps_web.run.STILL_SECONDS": 3.0}
+    page = programs.start("ps-web", *map(str, flags), "--port", "0", "--token-file", str(token), constants=soon)
     return f"{printed_address(page)}?token={token.read_text()}"
 
 

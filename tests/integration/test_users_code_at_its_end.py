@@ -64,7 +64,8 @@ def test_a_worker_that_ends_before_the_run_does_has_died_of_its_reason(programs:
         )
     )
     flags = ["--environment", "own:Line-v0", "--envs", "1", "--workers", "1", "--no-web", "--run-dir", "run"]
-    cluster = programs.start("rl-cluster", *flags, folder=tmp_path)
+    soon = {"ps_common.program.supervision.BACKOFF_SECONDS": 0.1}
+    cluster = programs.start("rl-cluster", *flags, folder=tmp_path, constants=soon)
     assert cluster.wait(120) == 1, cluster.output
     death = rf"worker-0 died: {why} \(its log: run/worker-0\.log\); it is started again"
     assert len(re.findall(death, cluster.output)) == 2, cluster.output

@@ -319,15 +319,11 @@ def test_a_folder_that_exists_is_not_written_into(tmp_path: Path) -> None:
 # -- ONNX -------------------------------------------------------------------------------------------------------------
 
 NETWORKS = {
-    "vector": (numbers(4), {"network": {"hidden": [8]}}),
-    "pixels": (pixels(4, 42, 42), {"network": {"name": "conv42", "hidden": [8]}}),
     "normalised pixels": (
         pixels(4, 42, 42),
         {"network": {"name": "conv42", "normalization": "random_play"}, "environment": {"id": "ALE/Pong-v5"}},
     ),
-    "LSTM": (numbers(4), {"network": {"hidden": [8], "lstm": 6}}),
     "separate with LSTM": (numbers(4), {"network": {"hidden": [8], "lstm": 6, "separate": True}}),
-    "running scale": (numbers(4), {"network": {"hidden": [8], "normalization": "running"}}),
     "running scale of images": (
         ObservationSpace((2, 12, 12), np.dtype(np.float32)),
         {"network": {"hidden": [8], "normalization": "auto"}, "algorithm": {"reward_normalization": "returns"}},

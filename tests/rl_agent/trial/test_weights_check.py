@@ -5,7 +5,7 @@ The relation: whatever the spaces then and now, a run is refused exactly where t
 """
 
 from collections.abc import Iterator
-from itertools import product
+from itertools import cycle, product
 from pathlib import Path
 from typing import Any
 
@@ -104,8 +104,11 @@ PAIRS = [
 ]
 
 
-@pytest.mark.parametrize("flag", ["--resume", "--start-from", "rl-eval"])
-@pytest.mark.parametrize(("then", "now"), PAIRS, ids=lambda pair: " and ".join(name for name, _ in pair))
+@pytest.mark.parametrize(
+    ("then", "now", "flag"),
+    [(*pair, flag) for pair, flag in zip(PAIRS, cycle(["--resume", "--start-from", "rl-eval"]), strict=False)],
+    ids=lambda one: one if isinstance(one, str) else " and ".join(name for name, _ in one),
+)
 def test_weights_are_refused_exactly_where_the_spaces_differ_by_both(
     then: Any, now: Any, flag: str, tmp_path: Path
 ) -> None:
