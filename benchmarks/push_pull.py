@@ -2,7 +2,7 @@
 Push a gradient, apply RMSProp, pull the weights: a client of our server, made of a worker's own parts.
 
 As a program: `push_pull.py KIND HOST:PORT PARAMETERS [KEYS]`. KIND is ours (vectors in shared memory), wire (over TCP),
-either with `-checked` (with checksums), kept (with a resend buffer), not-kept or not-modified. With a folder KEYS that
+kept (with a resend buffer), not-kept or not-modified. With a folder KEYS that
 contains the key pair `bench`, it uses CURVE.
 """
 
@@ -31,9 +31,7 @@ from ps_common.sockets import shared_memory
 RESEND_BYTES = 2**28  # the default of rl-worker
 
 
-def our_parameters(
-    server: str, size: int, *, resend_bytes: int, keys: str = "", checksums: bool = False
-) -> tuple[ZmqClient, RemoteParameters]:
+def our_parameters(server: str, size: int, *, resend_bytes: int, keys: str = "") -> tuple[ZmqClient, RemoteParameters]:
     """A worker's connection to a server, with a vector of this size."""
     machine = ParameterClient(
         Identity(
@@ -50,7 +48,7 @@ def our_parameters(
     )
     client = ZmqClient(server, machine, keys=keys_in(keys))
     client.welcome.result()
-    return client, RemoteParameters([client], Schema([TensorSpec("all", (size,))]), Wire(checksums=checksums))
+    return client, RemoteParameters([client], Schema([TensorSpec("all", (size,))]), Wire())
 
 
 def gradients(client: ZmqClient, size: int) -> Callable[[], Tensor]:
@@ -67,12 +65,11 @@ def our_client(
     push: bool = True,
     by_memory: bool = False,
     resend_bytes: int = RESEND_BYTES,
-    checksums: bool = False,
 ) -> None:
     """Serve commands with one push and pull per call; without `push`, with a pull that is answered NOT_MODIFIED."""
     if not by_memory:
         shared_memory.FOLDER = "/nowhere"
-    client, parameters = our_parameters(server, size, resend_bytes=resend_bytes, keys=keys, checksums=checksums)
+    client, parameters = our_parameters(server, size, resend_bytes=resend_bytes, keys=keys)
     weights = torch.zeros(size)
     parameters.seed(weights)
     newest = parameters.pull()
@@ -95,8 +92,6 @@ if __name__ == "__main__":
         # The cost of the resend buffer is measured by `kept` and `not-kept` alone.
         "ours": partial(our_client, by_memory=True, resend_bytes=0),
         "wire": partial(our_client, resend_bytes=0),
-        "ours-checked": partial(our_client, by_memory=True, resend_bytes=0, checksums=True),
-        "wire-checked": partial(our_client, resend_bytes=0, checksums=True),
         "kept": our_client,
         "not-kept": partial(our_client, resend_bytes=0),
         "not-modified": partial(our_client, push=False),

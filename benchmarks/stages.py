@@ -3,8 +3,6 @@ The time of each stage of one round trip, at the worker and at the server: `pyth
 
 Functions are wrapped in a clock; the time of an inner one is part of the outer one's. The table shows the 10th
 percentile in microseconds, the time of an undisturbed call.
-
-`python -m benchmarks.stages check` shows how long a server looks at its own invariants, which it does once a second.
 """
 
 import json
@@ -12,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import timeit
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -29,11 +26,8 @@ from ps_client.shell.segment_slots import SegmentSlots
 from ps_client.shell.zmq_client import ZmqClient
 from ps_common.program.resources import keep_freed_memory
 from ps_common.protocol.codecs import Float32
-from ps_common.protocol.lineage import Lineage
-from ps_common.protocol.messages import Hello
 from ps_common.sockets import shared_memory
 from ps_server import cli
-from ps_server.machine.flow_control import Limits
 from ps_server.machine.parameter_server import ParameterServer
 from ps_server.shell import zmq_server
 from ps_server.shell.mapped_segments import MappedSegments
@@ -131,29 +125,12 @@ def main(size: int) -> None:
     Console(width=110).print(table)
 
 
-def check() -> None:
-    """Of servers with so many living workers, each with an account: milliseconds of a look, the shortest of ten."""
-    table = Table("workers", "ms of each second")
-    for workers in (16, 1000, 10_000):
-        lineage = Lineage.begun("0123456789abcdef", secret="s", draw=0)
-        limits = Limits(lease_seconds=5.0, checkpoint_seconds=30.0)
-        server = ParameterServer(None, lineage=lineage, overrides={}, limits=limits, now=0.0)
-        for number in range(workers):
-            who: Any = {"worker_id": f"w{number}", "secret": f"secret-of-worker-{number}", "proposed_run": {}}
-            hello = Hello(request=1, protocols=(1, 1), **who)
-            server.receive(f"{number}".encode(), hello, now=0.0)
-        table.add_row(f"{workers}", f"{1e3 * min(timeit.repeat(server.check, number=1, repeat=10)):.2f}")
-    Console(width=110).print(table)
-
-
 if __name__ == "__main__":
     torch.set_num_threads(1)
     keep_freed_memory()  # as in both programs
     match sys.argv[1:]:
         case ["serve", result, *flags]:
             serve(result, *flags)
-        case ["check"]:
-            check()
         case ["wire" | "memory" as way, size]:
             print(json.dumps(measure(int(size), by_memory=way == "memory")))
         case sizes:

@@ -9,14 +9,13 @@ silent for a day.
 """
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import msgspec
 
 from ps_common.errors import SettingsError
-from ps_common.meters import RateLimits
 from ps_common.protocol.codecs import CODEC_NAMES
 from ps_common.protocol.lineage import Lineage
 from ps_common.protocol.messages import PROTOCOL_VERSION, Hello, Opened, Welcome
@@ -32,12 +31,7 @@ from ps_server.state.effects import Effect, LogLine, PeerId, Send
 from ps_server.state.guards import Denied
 from ps_server.state.training_run import TrainingRun
 
-# Worker ids of one run with an applied push, heard of in the last day. A checkpoint holds an account of each, of about
-# a hundred bytes.
-MAX_WORKERS = 100_000
-# New names that one connection may bring, at once and a second; and all connections with one key.
-OF_A_CONNECTION, OF_A_KEY = (10, 0.1), (10_000, 1.0)
-MOST_QUOTAS = 10_000  # of the latest connections
+MAX_WORKERS = 100_000  # worker ids of one run, heard of in the last day
 SAME_CODE = "bring the same source to all hosts; after a change on purpose, resume the server with --new-code"
 
 
@@ -139,7 +133,6 @@ class Admission:
     membership: Membership
     replication: Replication
     pushes: PushPipeline
-    new_names: RateLimits = field(default_factory=lambda: RateLimits(MOST_QUOTAS))
 
     def join(self, run: TrainingRun, peer: PeerId, hello: Hello, *, key: str, now: float) -> list[Effect]:
         """Reply WELCOME to a HELLO of this run. Raises Denied when the worker id belongs to another process."""
@@ -152,9 +145,9 @@ class Admission:
         incarnation = incarnation_of(
             hello, before, key=key, owner_lives=owner_lives, may_return=returns, superseded=superseded
         )
-        if before is None and not self._may_bring_a_name(key or peer, now=now):
-            whose = "key has" if key else "connection has"
-            raise Denied("too_many_workers", f"this {whose} brought too many new names; take one that the run knows")
+        if before is None and not self.membership.allowances.allow(key or peer, "name", now=now):
+            whose = "key" if key else "connection"
+            raise Denied("too_many_workers", f"too many new names of one {whose}; take one that the run knows")
         forgotten = self._forget(run, now=now) if before is None else ()
         self.pushes.gate.drop(worker)
         opened = Opened(
@@ -184,19 +177,14 @@ class Admission:
 
     def _forget(self, run: TrainingRun, *, now: float) -> tuple[str, ...]:
         """The workers that are forgotten for a new name. Raises Denied when there is no place for it all the same."""
-        may_live, may_return = self.membership.may_live, self.membership.may_return
-        idle, kept = run.ledger.to_forget(partial(may_live, now=now), partial(may_return, now=now))
-        if run.ledger.kept - len(kept) >= MAX_WORKERS:
+        forgotten = run.ledger.to_forget(partial(self.membership.may_return, now=now))
+        if len(run.ledger.accounts) - len(forgotten) >= MAX_WORKERS:
             reason = f"this run has heard of {MAX_WORKERS} workers in the last day; start one under a name it knows"
             raise Denied("too_many_workers", reason)
-        for name in (forgotten := (*idle, *kept)):
+        for name in forgotten:
             self.membership.forget(name)
             self.pushes.gate.forget(name)
-        return forgotten
-
-    def _may_bring_a_name(self, who: str | PeerId, *, now: float) -> bool:
-        at_once, per_second = OF_A_KEY if isinstance(who, str) else OF_A_CONNECTION
-        return self.new_names.allows(who, at_once=at_once, per_second=per_second, now=now)
+        return tuple(forgotten)
 
     def _welcome(self, run: TrainingRun, hello: Hello, account: Account) -> Welcome:
         # One vector at first: other workers may join at once, and the first reply brings the even share.

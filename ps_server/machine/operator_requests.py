@@ -10,7 +10,6 @@ that a run lets change, and the effect of each.
 from dataclasses import dataclass, field
 
 from ps_common.errors import SettingsError
-from ps_common.meters import RateLimits
 from ps_common.protocol.lineage import Lineage
 from ps_common.protocol.messages import (
     Adjust,
@@ -31,6 +30,7 @@ from ps_common.protocol.messages import (
 from ps_common.protocol.names import check_address
 from ps_common.protocol.status import Adjustment
 from ps_common.settings.kinds import text_of
+from ps_server.machine.allowances import LIMITS
 from ps_server.machine.checkpoint_schedule import CheckpointSchedule, Saving
 from ps_server.machine.membership import Membership
 from ps_server.machine.push_pipeline import PushPipeline
@@ -42,8 +42,6 @@ from ps_server.state.effects import Effect, KeepCandidate, LogLine, PeerId, Send
 from ps_server.state.guards import Denied
 from ps_server.state.training_run import TrainingRun
 
-STATUSES_OF_A_CONNECTION = (10, 2.0)  # at once and a second: a reply of many workers is ten thousand times its request
-MOST_LIMITED = 10_000  # connections
 KEY_DIGITS = 8  # the history shows so many digits of an admin's key
 
 
@@ -60,7 +58,6 @@ class OperatorRequests:
     checkpoints: CheckpointSchedule
     saving: Saving
     status: SharedStatus
-    statuses: RateLimits = field(default_factory=lambda: RateLimits(MOST_LIMITED))
     subscriptions: Subscriptions = field(default_factory=Subscriptions)
     watchers: Watchers = field(default_factory=Watchers)
 
@@ -70,11 +67,9 @@ class OperatorRequests:
         """The reply; that to CHECKPOINT_REQUEST comes when it is on disk. `key` is the sender's. Raises Denied."""
         match message:
             case StatusRequest():
-                at_once, per_second = STATUSES_OF_A_CONNECTION
-                if not self.statuses.allows(peer, at_once=at_once, per_second=per_second, now=now):
-                    raise Denied(
-                        "too_often", f"more than {per_second:g} statuses a second are not sent; SUBSCRIBE has one"
-                    )
+                if not self.membership.allowances.allow(peer, "status", now=now):
+                    most = LIMITS["status"][1]
+                    raise Denied("too_often", f"more than {most:g} statuses a second are not sent; SUBSCRIBE has one")
                 return [status_reply(peer, message, run, self.status(now=now))]
             case RunRequest():
                 return [Send(peer, run_reply(message, run, lineage))]

@@ -107,9 +107,6 @@ class ParameterServer:
         self, peer: PeerId, message: ToServer, vector: Sequence[Buffer] = (), *, now: float, sender: Sender = ANYBODY
     ) -> list[Effect]:
         """One message of a peer, and the buffers of its vector. No message raises; an illegal one is refused."""
-        if (left := self.refusals.seconds_left(peer, now=now)) > 0:
-            reason = f"too many requests were refused; further ones are refused unread for {left:.1f} s"
-            return self.refusals.refuse(peer, "quarantined", reason, message.request, now=now)
         member = self.membership.heard_from(peer, now=now)
         legal = type(message) in ACCEPTS[self.phase]
         try:
@@ -117,11 +114,11 @@ class ParameterServer:
                 return self.ending.reply(peer, message, self.run, self.lineage, now=now)
             check_sender(message, sender, is_member=member is not None)
             if isinstance(message, messages.Fence) and self.phase is Phase.EMPTY and not self.membership.count_alive():
-                refusal = self.refusals.refuse(peer, "fenced", "no run is begun here", message.request, now=now)
+                refusal = self.refusals.refuse(peer, "fenced", "no run is begun here", message.request)
                 return [*refusal, *self.ending.give_way(message, now=now)]
             self.first_shard.check(message, self.run)
             if is_fenced_by(message, self.run):
-                refusal = self.refusals.refuse(peer, "fenced", "a later epoch is served", message.request, now=now)
+                refusal = self.refusals.refuse(peer, "fenced", "a later epoch is served", message.request)
                 address = message.address if isinstance(message, messages.Fence) else ""
                 return [*refusal, *self.fence(address, epoch=message.latest_epoch, now=now)]
             if not legal and self.phase is Phase.HANDING_OVER:
@@ -132,7 +129,7 @@ class ParameterServer:
                 raise Denied("no_weights", "the run has no weights yet; send SEED first")
             effects = [*self._reply(peer, member, message, vector, sender.key, now), *self._keep_time(now=now)]
         except Denied as denied:
-            return self.refusals.refuse(peer, denied.code, str(denied), message.request, now=now)
+            return self.refusals.refuse(peer, denied.code, str(denied), message.request)
         return effects + self._end_if_over(now=now)
 
     def receive_from_first_shard(self, message: ToWorker, *, now: float) -> list[Effect]:
@@ -148,8 +145,7 @@ class ParameterServer:
 
     def unreadable(self, peer: PeerId, reason: str, *, now: float) -> list[Effect]:
         """A peer has sent bytes that are no message."""
-        is_ignored = self.refusals.seconds_left(peer, now=now) > 0
-        return [] if is_ignored else self.refusals.refuse(peer, "bad_message", reason, request=0, now=now)
+        return self.refusals.unreadable(peer, reason, now=now)
 
     def tick(self, *, now: float) -> list[Effect]:
         """Time has passed. To be called at least once a second."""

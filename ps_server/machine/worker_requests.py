@@ -20,12 +20,13 @@ from ps_common.protocol.messages import (
     Report,
     Seed,
     Seeded,
+    WatchedFrame,
 )
 from ps_common.protocol.wire import Buffer
+from ps_server.machine.allowances import LIMITS
 from ps_server.machine.checkpoint_schedule import CheckpointSchedule, Saving
-from ps_server.machine.membership import REPORTS_PER_SECOND, Member, Membership
+from ps_server.machine.membership import Member, Membership
 from ps_server.machine.push_pipeline import PushPipeline
-from ps_server.machine.subscriptions import forwarded
 from ps_server.replication.replication import Replication
 from ps_server.state.effects import Effect, LogLine, Send
 from ps_server.state.guards import Denied, check_games, most_steps, seed_of
@@ -63,7 +64,7 @@ class WorkerRequests:
             case Report():
                 return self._report(run, member, request, now=now)
             case Frame():
-                return forwarded(member, request, now=now)
+                return self._forward(member, request, now=now)
             case Goodbye(reason=reason, failed=failed):
                 self.membership.leave(member)
                 run.ledger.left(member.worker_id)
@@ -134,18 +135,24 @@ class WorkerRequests:
         now_what = "has made no step for much longer than ever before; nobody waits for it" if stalled else "goes on"
         return [LogLine(f"{member.worker_id} {now_what}", warning=stalled, worker_id=member.worker_id)]
 
+    def _forward(self, member: Member, frame: Frame, *, now: float) -> list[Effect]:
+        """A worker's frame for those who watch it. One that nobody watches, or that comes too soon, is dropped."""
+        peers = member.watched_by(now=now)
+        if not peers or not self.membership.allowances.allow(member.peer, "frame", now=now):
+            return []
+        watched = WatchedFrame(worker_id=member.worker_id, frame=frame)
+        return [Send(peer, watched) for peer in peers]
+
     def _report(self, run: TrainingRun, member: Member, report: Report, *, now: float) -> list[Effect]:
         worker, account = member.worker_id, run.ledger.accounts[member.worker_id]
         if report.sequence > account.reported:
-            if not member.reports.allows(now=now):
-                raise Denied("too_often", f"more than {REPORTS_PER_SECOND:g} reports a second are not counted")
+            if not self.membership.allowances.allow(member.peer, "report", now=now):
+                raise Denied("too_often", f"more than {LIMITS['report'][1]:g} reports a second are not counted")
             most = most_steps(account.environments, run.spec)  # a push of more is discarded when it is settled
             waiting = sum(push.steps for push in self.pushes.gate.pushes_of(worker) if push.steps <= most)
             check_games(report.episodes, unplayed=account.unplayed + waiting)
-        is_first = run.first_reporter.is_first(account.number, now=now)
-        reply = Noted(request=report.request, sequence=report.sequence, first=is_first)
-        effects: list[Effect] = [Send(member.peer, reply)]
-        reported = run.count_report(worker, report, is_first=is_first, now=now)
+        effects: list[Effect] = [Send(member.peer, Noted(request=report.request, sequence=report.sequence))]
+        reported = run.count_report(worker, report, now=now)
         if reported is not None:
             member.meters = reported.meters
             effects += [reported, *self.replication.forward(worker, report, now=now)]

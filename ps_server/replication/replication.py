@@ -32,7 +32,7 @@ from ps_common.protocol.messages import (
 )  # fmt: skip
 from ps_common.protocol.status import StandbyStatus
 from ps_common.protocol.wire import Buffer
-from ps_common.release import beside, of_other
+from ps_common.release import of_other
 from ps_server.replication.standby_copy import WINDOW, Backlog, Lag, state_of
 from ps_server.state.effects import Effect, LogLine, PeerId, Send
 from ps_server.state.guards import Denied
@@ -101,8 +101,6 @@ class Replication:
         if known is not None and known.process != process:
             at = f"another program at {known.address}" if known.address == follow.address else known.address
             raise Denied("followed", f"this server has a standby, {at}; it may have one, and that was heard just now")
-        if not follow.release:
-            raise Denied("earlier_release", "it cannot read the run" + beside("the standby", "", here="this server"))
         if known is not None and (known.peer, known.is_dropped) == (peer, False) and follow.request <= known.request:
             known.heard = now
             return []  # a retry: the state is on its way

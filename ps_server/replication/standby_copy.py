@@ -11,6 +11,7 @@ Then each change is repeated, through the code that made it at the primary. So b
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import torch
@@ -29,12 +30,11 @@ from ps_common.protocol.messages import (
     RunReply,
     RunState,
     State,
-    ToWorker,
     Update,
 )
 from ps_common.protocol.record import check_vectors, record_from_json, record_to_json
 from ps_common.protocol.tensors import TensorSpec, vector_bytes
-from ps_common.protocol.wire import CHUNK_BYTES, MAX_FRAMES, Buffer, checksum
+from ps_common.protocol.wire import CHUNK_BYTES, MAX_FRAMES, Buffer
 from ps_server.state.effects import Effect
 from ps_server.state.guards import Denied
 from ps_server.state.soundness import violations_of
@@ -77,7 +77,7 @@ class Backlog:
         self.acknowledged = 0  # everything up to this number; 0 before the standby has the state
         self._progressed = now
         self._queue: deque[Item] = deque()
-        self._in_flight = self._in_flight_bytes = self._bytes = 0
+        self._in_flight = self._bytes = 0
         self.add(state, vector, now=now)
 
     @property
@@ -100,7 +100,6 @@ class Backlog:
             item = self._queue.popleft()
             self._bytes -= item.size
             self._in_flight -= 1
-            self._in_flight_bytes -= item.size
             self._progressed = now
             self.acknowledged = item.message.number
 
@@ -111,7 +110,6 @@ class Backlog:
             if self._in_flight == 0:
                 self._progressed = now
             self._in_flight += 1
-            self._in_flight_bytes += item.size
             items.append(item)
         return items
 
@@ -120,7 +118,7 @@ class Backlog:
         patience = RESEND_SECONDS + self._in_flight_bytes / SLOWEST_BYTES_PER_SECOND
         if not self._in_flight or now - self._progressed <= patience:
             return []
-        self._in_flight = self._in_flight_bytes = 0
+        self._in_flight = 0
         return self.take(now=now)
 
     def violations(self, newest: int) -> Iterator[str]:
@@ -130,19 +128,23 @@ class Backlog:
         if numbers != list(range(first, newest + 1)):
             yield f"the standby has acknowledged {self.acknowledged} of {newest} updates, and {len(numbers)} wait"
         sizes = [item.size for item in self._queue]
-        if (sum(sizes), sum(sizes[: self._in_flight])) != (self._bytes, self._in_flight_bytes):
+        if sum(sizes) != self._bytes:
             yield f"{self._bytes} bytes count as waiting for the standby, and {sum(sizes)} do"
 
     def clear(self) -> None:
         """Drop every item; `acknowledged` stays."""
         self._queue.clear()
-        self._in_flight = self._in_flight_bytes = self._bytes = 0
+        self._in_flight = self._bytes = 0
 
     def lag(self, *, now: float) -> Lag:
         """How far the standby is behind."""
         if not self._queue:
             return Lag()
         return Lag(len(self._queue), self._bytes, now - self._queue[0].since)
+
+    @property
+    def _in_flight_bytes(self) -> int:
+        return sum(item.size for item in islice(self._queue, self._in_flight))
 
     def _has_room(self, item: Item) -> bool:
         small = self._in_flight < SMALL_WINDOW and self._in_flight_bytes + item.size <= SMALL_WINDOW_BYTES
@@ -158,8 +160,7 @@ def state_of(run: TrainingRun, *, request: int, number: int, now: float) -> tupl
     if sum(-(-len(buffer) // CHUNK_BYTES) for buffer in buffers) > MAX_FRAMES - 2:
         raise Denied("too_large", "weights and optimizer are more than a message carries; run without a standby")
     specs = tuple(TensorSpec(name, tuple(vector.shape)) for name, vector in vectors.items())
-    state = State(request=request, number=number, record_bytes=len(record), vectors=specs, check=checksum(buffers))
-    return state, buffers
+    return State(request=request, number=number, record_bytes=len(record), vectors=specs), buffers
 
 
 def run_of(state: State, buffers: Sequence[Buffer], *, now: float) -> TrainingRun:
@@ -179,11 +180,6 @@ def run_of(state: State, buffers: Sequence[Buffer], *, now: float) -> TrainingRu
     except CheckpointError as error:
         raise type(error)(f"the primary's state {error}") from error
     return TrainingRun.restored(vectors, record, now=now)
-
-
-def check_in(message: ToWorker) -> str:
-    """The checksum that a state, or the push in an update, came with; "" where there is none."""
-    return str(getattr(message.message if isinstance(message, Update) else message, "check", ""))
 
 
 class Repetition:
@@ -215,8 +211,7 @@ class Repetition:
             case RunReply(state=RunState() as state):
                 run.take_over(message, state, now=now)
             case Report():
-                is_first = run.first_reporter.is_first(run.ledger.accounts[worker].number, now=now)
-                record = run.count_report(worker, message, is_first=is_first, now=now)
+                record = run.count_report(worker, message, now=now)
                 return [] if record is None else [record]
             case Push():
                 run.ledger.forget_before(worker, message.oldest)

@@ -27,8 +27,8 @@ from ps_server.machine.parameter_server import ParameterServer
 from ps_server.machine.phases import ANYBODY, Sender, takes_an_admin
 from ps_server.shell.access_control import AccessControl
 from ps_server.shell.connections import Connections
+from ps_server.shell.log_lines import LogLines
 from ps_server.shell.mapped_segments import MappedSegments
-from ps_server.shell.recording import LogLines
 from ps_server.shell.send_queue import SendQueue
 from ps_server.shell.server_sockets import OtherServers, router_socket
 from ps_server.standby.standby import Standby
@@ -41,8 +41,6 @@ TICK_SECONDS = 0.25
 BURST = 64  # messages between two looks at what else is due
 SAVE_SECONDS = 60.0  # for the last checkpoint, at least
 SLOWER = 4.0  # times the longest checkpoint so far, where that is more
-CHECK_SECONDS = 1.0  # between two looks of the machine at its own invariants, unless they take more than
-CHECK_SHARE = 0.005  # of the time
 LINGER_MILLISECONDS = 500  # for the last replies when the server exits
 
 log = logging.getLogger("ps-server")
@@ -61,12 +59,18 @@ class ZmqServer:
         receive_bytes: int = RECEIVE_BYTES,
         access_control: AccessControl | None = None,
         clock: RunningClock | None = None,
+        checks: bool = False,
     ) -> None:
-        """Binds at once, port 0 to a free one, or raises SettingsError. Without `access_control` all may connect."""
+        """
+        Binds at once, port 0 to a free one, or raises SettingsError. Without `access_control` all may connect.
+
+        `checks`: the machine looks at its own state at each tick and before each checkpoint, and the server ends where
+        that cannot be.
+        """
         self._server = server
         self._clock = clock or RunningClock()  # by which the machine was made
         if isinstance(server, Standby):
-            self._clock.on_pause = lambda seconds, now: server.was_away(seconds, now=now)  # it may be recorded
+            self._clock.on_pause = lambda seconds, now: server.was_away(seconds, now=now)
         self._writer = writer
         self.arbiter: Arbiter | None = None  # of a standby that has one
         self._context = zmq.Context()
@@ -79,13 +83,12 @@ class ZmqServer:
             self._socket,
             vector_bytes=self._most_vector_bytes,
             run_bytes=lambda: self._most_vector_bytes() if self.served is not None and self.served.version else 0,
-            is_known=self._is_known,
             budget_bytes=receive_bytes,
             is_locked=access_control is not None,
         )
         self._segments, self._lines = MappedSegments(), LogLines()
         self._replies = SendQueue(self._socket, place=self._segments.write_reply, renewed=self._renewed)
-        self._exit, self._check_due, self.broken = False, 0.0, ""  # `broken`: what is wrong with the machine's state
+        self._exit, self._checks, self.broken = False, checks, ""  # `broken`: what is wrong with the machine's state
         self._on_record: Callable[[Recorded], None] | None = None
         self._poller = zmq.Poller()
         self._poller.register(self._socket, zmq.POLLIN)
@@ -124,8 +127,7 @@ class ZmqServer:
             if now >= next_tick:
                 next_tick = now + TICK_SECONDS
                 self._tick(now=now)
-                if now >= self._check_due:
-                    self._check()
+                self._check()
                 on_tick(self._server.status(now=now))
             self._replies.send_waiting(now=self._clock.now())
 
@@ -137,12 +139,8 @@ class ZmqServer:
         self._segments.keep_only({member.peer for member in served.membership.alive()} if served else ())
 
     def _check(self) -> None:
-        """The server ends if its state cannot be."""
-        began = self._clock.now()
-        self.broken = self._server.check()
-        self._exit = self._exit or self.broken != ""
-        now = self._clock.now()
-        self._check_due = now + max(CHECK_SECONDS, (now - began) / CHECK_SHARE)
+        if self._checks and (broken := self._server.check()):
+            self.broken, self._exit = broken, True
 
     def close(self) -> bool:
         """
@@ -227,9 +225,6 @@ class ZmqServer:
         member = self.served.membership.known_at(peer) if self.served is not None else None
         return member.release if member is not None else ""
 
-    def _is_known(self, peer: PeerId | None) -> bool:
-        return self.served is not None and peer is not None and self.served.membership.known_at(peer) is not None
-
     def _do(self, todo: list[Effect]) -> None:
         for effect in todo:
             match effect:
@@ -252,8 +247,7 @@ class ZmqServer:
                 case RecordReport() | RecordEvent() | RecordEvaluation() if self._on_record is not None:
                     self._on_record(effect)
                 case effects.LogLine():
-                    self._lines.add(effect, now=self._clock.now())
-                    if self.served is not None:
+                    if self._lines.add(effect, now=self._clock.now()) and self.served is not None:
                         self._do(self.served.logged(effect, now=self._clock.now()))
                 case effects.Exit():
                     self._exit = True

@@ -11,21 +11,17 @@ primary's address (`no_weights`, `other_run`) is no sign of life of the primary,
 """
 
 import math
-from collections import Counter
 from collections.abc import Sequence
-
-import msgspec
 
 from ps_common.errors import DamagedCheckpoint
 from ps_common.protocol import messages
 from ps_common.protocol.messages import ToServer, ToWorker
-from ps_common.protocol.wire import Buffer, is_damaged
-from ps_common.release import does_not_know_release, explained, release
+from ps_common.protocol.wire import Buffer
+from ps_common.release import explained, release
 from ps_server.replication.replication import LEASE_SECONDS
-from ps_server.replication.standby_copy import Repetition, check_in, is_proven, run_of
+from ps_server.replication.standby_copy import Repetition, is_proven, run_of
 from ps_server.standby.promotion import Promise
 from ps_server.state.effects import Effect, Exit, LogLine, SendToServer
-from ps_server.state.guards import DAMAGED
 from ps_server.state.training_run import TrainingRun
 
 BEAT_SECONDS = 0.25  # between two FOLLOWED that ask for a reply
@@ -42,9 +38,7 @@ class Following:
         self.promise = Promise()
         self.heard = now  # the primary, last
         self.is_handed_over = False  # the last update was HANDED_OVER
-        self.refused: Counter[str] = Counter()  # messages of the primary, by the code of what is wrong with them
         self._primary, self._process = primary, process
-        self._release = release()  # "" at a primary that does not know this field of FOLLOW
         self._follow = 1  # the request of the newest FOLLOW
         # Of the state that came for this FOLLOW, else None. `run` may be that of an earlier one.
         self._repetition: Repetition | None = None
@@ -69,8 +63,6 @@ class Following:
             self.promise.died(now=now)
         elif not isinstance(message, messages.Stop):
             self.heard = now
-        if is_damaged(vector, check_in(message)):
-            return self.warn(f"{self._primary}: vectors arrive damaged, are not used, and are sent again", DAMAGED)
         match message:
             case messages.State() if message.request == self._follow and self._repetition is None:
                 return self._adopt(message, vector, now=now)
@@ -107,8 +99,8 @@ class Following:
         request = self.next_request()
         if self._repetition is None:
             held = self.run.lineage.run_id if self.run is not None else ""
-            who = messages.Follow(request=self._follow, address=address, run_id=held, release=self._release)
-            return [self.send(msgspec.structs.replace(who, process=self._process) if self._release else who)]
+            who = {"address": address, "run_id": held, "process": self._process}
+            return [self.send(messages.Follow(request=self._follow, release=release(), **who))]
         self._beats = {beat: sent for beat, sent in self._beats.items() if now - sent < LEASE_SECONDS}
         self._beats[request] = now
         return [self._acknowledge(request=request)]
@@ -133,9 +125,8 @@ class Following:
         """A message to the primary."""
         return SendToServer(self._primary, message, "--standby-of")
 
-    def warn(self, text: str, code: str = "") -> list[Effect]:
-        """Count by the code, if any. Log each warning once, and at most so many: any peer can cause some."""
-        self.refused.update([code] if code else [])
+    def warn(self, text: str) -> list[Effect]:
+        """Log each warning once, and at most so many: any peer can cause some."""
         if text in self._warned or len(self._warned) >= MOST_WARNINGS:
             return []
         self._warned.add(text)
@@ -168,7 +159,7 @@ class Following:
         return [self._acknowledge(), *repetition.apply(update, vector, now=now)]
 
     def _acknowledge(self, *, request: int = 0) -> SendToServer:
-        said = {"durable_through": self.promise.through} if request and self._release else {}
+        said = {"durable_through": self.promise.through} if request else {}
         return self.send(messages.Followed(request=request, follow=self._follow, number=self.number, **said))
 
     def _begin_anew(self) -> None:
@@ -178,9 +169,6 @@ class Following:
         self._beats.clear()
 
     def _refused_for_good(self, refused: messages.Refused) -> list[Effect]:
-        """The primary takes no standby, unless it is of an earlier release and is told less."""
-        if self._release and does_not_know_release(refused.reason):
-            self._release = ""
-            return []
+        """The primary takes no standby."""
         why = explained(refused.reason) if refused.code == "bad_message" else refused.reason
         return self.warn(f"{self._primary} does not take a standby: {why} ({refused.code})")

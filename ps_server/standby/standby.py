@@ -226,7 +226,7 @@ class Standby:
         """The state of the run, as far as the standby knows it."""
         if self.server is not None:
             return self.server.status(now=now)
-        return status_of(self.run, [], phase=STANDBY_PHASE, refused=dict(self.following.refused), now=now)
+        return status_of(self.run, [], phase=STANDBY_PHASE, now=now)
 
     # -- promotion ----------------------------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from ps_server.state.effects import RecordEvaluation, RecordReport
 from ps_server.state.guards import Denied, Sound, Unsound, check_steps, gradient_of
 from ps_server.state.ledger import Ledger
 from ps_server.state.optimizers import Optimizer, mean
-from ps_server.state.progress import FirstReporter, MeterNames, Progress
+from ps_server.state.progress import MeterNames, Progress
 from ps_server.state.weight_store import WeightStore
 
 PUSH_WINDOW = 64  # how far a push may be beyond its worker's oldest unsettled one
@@ -47,7 +47,7 @@ class TrainingRun:
         every = spec.records.evaluate_every
         self.ledger = Ledger(PUSH_WINDOW)
         self.progress = Progress(evaluate_every=every, has_candidates=every > 0 and lineage.shard.of == 1)
-        self.first_reporter, self._meters = FirstReporter(), MeterNames()
+        self._meters = MeterNames()
         self.adjustments = NO_ADJUSTMENTS
         self.store: WeightStore | None = None
         # Hashes of the modules of custom parts: the first worker that states one decides, others must have the same.
@@ -166,7 +166,6 @@ class TrainingRun:
             # Even if the push is discarded: its steps were played.
             self.ledger.change(worker_id, unplayed=min(account.unplayed + push.steps, MOST))
             gradient, norm = gradient_of(push, vector, self.weights.schema)
-            self.ledger.applied(worker_id)
             return Sound(staleness, push.steps, gradient, norm, push.blocks)
         except Denied as denied:
             return Unsound(staleness, denied)
@@ -205,7 +204,7 @@ class TrainingRun:
         self.weights.restore(vectors, version=version, target_version=version)
         self.recalls += 1
 
-    def count_report(self, worker_id: str, report: Report, *, is_first: bool, now: float) -> RecordReport | None:
+    def count_report(self, worker_id: str, report: Report, *, now: float) -> RecordReport | None:
         """Count a report that is believed. What to record of it; None when it was counted before."""
         account = self.ledger.accounts[worker_id]
         if report.sequence <= account.reported:
@@ -216,7 +215,6 @@ class TrainingRun:
             self.progress.episode_finished(episode, self.spec.budget, now=now)
         return RecordReport(
             worker_id=worker_id,
-            is_first=is_first,
             global_steps=self.progress.global_steps,
             updates=self.progress.updates,
             minutes=self.progress.minutes(now=now),

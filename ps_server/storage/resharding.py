@@ -216,8 +216,7 @@ def _merged_account(newest: Account, same: Sequence[Account]) -> Account:
         through += 1
         early.remove(through)
     reported = max(account.reported for account in same)
-    applied = any(account.applied for account in same)
-    return msgspec.structs.replace(newest, through=through, early=frozenset(early), reported=reported, applied=applied)
+    return msgspec.structs.replace(newest, through=through, early=frozenset(early), reported=reported)
 
 
 def _settled(account: Account) -> int:

@@ -44,7 +44,7 @@ def test_a_run_leaves_what_its_settings_ask_for(programs: Programs, tmp_path: Pa
     """A whole run through all processes, with everything that can be recorded."""
     flags = [
         "--preset", "cartpole", "--max-steps", "4000", "--workers", "2", "--experiment", "everything", "--seed", "1",
-        "--summaries", "perf", "--summary-every-updates", "5",
+        "--summaries", "perf",
         "--gif-every-episodes", "10", "--checkpoint-every-episodes", "20", "--keep-checkpoints", "2",
     ]  # fmt: skip
     run = tmp_path / "run"
@@ -58,7 +58,6 @@ def test_a_run_leaves_what_its_settings_ask_for(programs: Programs, tmp_path: Pa
     tags = loaded(run).Tags()
     assert {"Perf/Reward", "Perf/Value", "Losses/Entropy", "Losses/Var Norm"} <= set(tags["scalars"])
     assert tags["histograms"] == ["Histograms/Returns", "Histograms/Staleness"]
-    assert tags["images"] in ([], ["Game"]), "the game may be recorded after the server has left"
     last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
     assert (last["experiment"], last["episodes"]) == ("everything", len(games))
     assert (run / "curve.png").stat().st_size > 1000

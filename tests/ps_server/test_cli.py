@@ -225,7 +225,6 @@ EXTREMES = {
     "--lease-seconds": (LEAST_SECONDS, MOST_SECONDS),
     "--takeover-seconds": (LEAST_SECONDS, MOST_SECONDS),
     "--receive-mib": (LEAST_MIB, MOST_MIB),
-    "--record-mib": (LEAST_MIB, MOST_MIB),
     "--threads": (1, MOST_THREADS),
     "--port": (0, 0),
     "--web-port": (0, 0),

@@ -116,7 +116,6 @@ class SimulatedWorker:
     in_flight: int = 1
     pulls: bool = True
     codec: str = "float32"  # of gradients
-    checksums: bool = False  # with which its vectors travel
     placed: Callable[[np.ndarray], np.ndarray] = lambda gradient: gradient  # where it lies from now on
     made: int = 0
     schema: Schema = SCHEMA
@@ -134,7 +133,6 @@ class SimulatedWorker:
     stalled: bool = False  # it makes no push, though it lives
 
     def __post_init__(self) -> None:
-        self.machine.checksums = self.checksums
         self.total = np.zeros(self.schema.size)
         self.weights = np.zeros(self.schema.size, dtype=np.float32)
         self.reconnect()
@@ -441,7 +439,7 @@ class SimulatedCluster:
                     pass
 
     def _frames_to_worker(self, send: Send) -> Sequence[Buffer]:
-        return to_frames(send.checked().message, [send.snapshot.buffer] if send.snapshot else send.vector)
+        return to_frames(send.message, [send.snapshot.buffer] if send.snapshot else send.vector)
 
     def _frames_to_server(self, worker: SimulatedWorker, transmit: Transmit) -> Sequence[Buffer]:
         return to_frames(transmit.message, transmit.vector)

@@ -86,18 +86,11 @@ def a_game_without_a_number(pair: SimulatedPair) -> bool:
     return True
 
 
-def an_idle_name_without_an_account(pair: SimulatedPair) -> bool:
-    assert pair.server.run is not None
-    pair.server.run.ledger._idle["nobody"] = None
-    return True
-
-
-def two_grants_for_one(pair: SimulatedPair) -> bool:
+def grants_beyond_the_budget(pair: SimulatedPair) -> bool:
     budget = pair.server.pushes.budget
-    for grant in list(budget._granted.values()):
-        budget._granted[b"another"] = grant
-        budget._granted_bytes += grant.size
-    return bool(budget._granted)
+    for peer in (b"one", b"another"):
+        budget._proven.granted[peer] = budget._budget_bytes, pair.now
+    return True
 
 
 def a_push_waits_of_a_forgotten_worker(pair: SimulatedPair) -> bool:
@@ -182,12 +175,10 @@ RUN, POOL = "server.run", "server.pushes"
 AT_SERVER: dict[str, Bend] = {
     "pushes are durable": in_account(durable=10**6),
     "beyond a gap": in_account(early={1}),
-    "counts among those without": an_idle_name_without_an_account,
     "a counter of the run's progress": setting(f"{RUN}.progress.staleness_sum", lambda _: -1),
     "updates have a staleness": setting(f"{RUN}.progress.staleness_counts", lambda _: [10**6]),
     "games have a return": a_game_without_a_number,
     "the target weights are": setting(f"{RUN}.weights.version", lambda _: 0),
-    "kept for deltas": setting(f"{RUN}.weights._bases.bytes", lambda before: before + 1),
     "and were of version": setting(f"{RUN}.weights._seen", lambda seen: seen + 10),
     "count as alive": emptying("server.membership._living"),
     "members have": emptying("server.membership._by_peer"),
@@ -195,8 +186,7 @@ AT_SERVER: dict[str, Bend] = {
     "it was silent for": in_member(last_heard=0.0),
     "is a member and has no account": in_member(incarnation=99),
     "pushes are applied or discarded": in_member(pushes=10**6),
-    "count as granted": emptying(f"{POOL}.budget._granted"),
-    "bytes are granted, and the budget": two_grants_for_one,
+    "bytes are granted, and the budget": grants_beyond_the_budget,
     "pushes of it wait, and it has": a_push_waits_of_a_forgotten_worker,
     "wait, and those up to": a_push_waits_that_is_settled,
     "bytes count as waiting, and": setting(f"{POOL}.gate.waiting_bytes", lambda before: before + 1),

@@ -39,7 +39,7 @@ from ps_common.protocol.messages import (
     settlement_of,
 )
 from ps_common.protocol.tensors import vector_bytes
-from ps_common.protocol.wire import Buffer, is_damaged
+from ps_common.protocol.wire import Buffer
 
 MOST_PUSHES_IN_FLIGHT = 16  # by sequence from the oldest without a reply; the server's window is 64
 
@@ -69,7 +69,7 @@ class Requests:
         self.last_ticket = 0
         self.pushes = 0
         self.is_watched = False  # somebody watches this worker's game
-        self.damaged = 0  # weights that arrived damaged
+        self._unread_deltas = 0
         self.resend_buffer = ResendBuffer(resend_bytes)
         self.refusals = RefusalLoop()
         self._pending: dict[int, Request] = {}  # by number, the lowest first
@@ -163,15 +163,11 @@ class Requests:
         is_lost = self._seed is not None and not welcome.schema and not self.has(messages.Seed)
         return [self._seed] if self._seed is not None and is_lost else []
 
-    def resend(self, number: int) -> list[Effect]:
-        """Send a request again that arrived damaged."""
-        return [self._send(self._in_flight[number])] if number in self._in_flight else []
-
     def received(self, message: ToWorker, vector: Sequence[Buffer], *, is_joined: bool, now: float) -> list[Effect]:
         """
         A reply: the requests that it proves lost are sent again, and its call is completed, with whole weights.
 
-        Raises PsRlError when the server settles nothing but duplicates, or all weights arrive damaged.
+        Raises PsRlError when the server settles nothing but duplicates, or no delta can be read.
         """
         self._update_from(message)
         request = self._in_flight.pop(message.request, None) or self._pending.pop(message.request, None)
@@ -251,18 +247,17 @@ class Requests:
         return sum(vector_bytes(request.vector) for request in self._in_flight.values())
 
     def _pull_again(self, weights: Weights, request: Request, why: str, *, now: float) -> list[Effect]:
-        """Request the newest weights, whole, in place of damaged ones: the call has its reply when these have come."""
-        self.damaged += 1
-        self.refusals.refused("damaged", why, now=now)
+        """Request the newest weights, whole, in place of a delta: the call has its reply when these have come."""
+        self._unread_deltas += 1
+        self.refusals.refused("delta", why, now=now)
         pull = messages.Pull(
             request=self.next_ticket(),
             target=getattr(request.message, "target", False),
-            codec=WHOLE if weights.codec == DELTA else weights.codec,
-            checked=weights.check != "",
+            codec=WHOLE,
         )
         caller = request.caller or request.message.request
         self._pending[pull.request] = Request(pull, caller=caller, settled=weights.settled or request.settled)
-        return [LogLine(f"{why}; requesting the weights again")] if self.damaged in POWERS_OF_TEN else []
+        return [LogLine(f"{why}; requesting the weights again")] if self._unread_deltas in POWERS_OF_TEN else []
 
     def _update_from(self, message: ToWorker) -> None:
         """The durability, credit, settings and watchers in a reply."""
@@ -280,12 +275,10 @@ class Requests:
 
 
 def _whole(weights: Weights, vector: Sequence[Buffer], request: Request) -> tuple[Weights, Sequence[Buffer]]:
-    """The weights with their bytes, or with those that a delta leads to. Raises WireError where either is damaged."""
+    """The weights with their bytes, or with those that a delta leads to. Raises WireError where it leads to none."""
     if weights.codec == DELTA:
         has = getattr(request.message, "have_version", 0)
         if request.base is None or weights.base != has:
             raise WireError(f"the server sent a delta from version {weights.base}; the worker asked for one from {has}")
         weights, vector = msgspec.structs.replace(weights, codec=WHOLE, base=0), [request.base.restored(vector)]
-    if is_damaged(vector, weights.check):
-        raise WireError(f"the weights of version {weights.version} do not have their checksum")
     return weights, vector

@@ -67,8 +67,6 @@ class RemoteParameters:
             Part(client, its, GradientEncoder(wire.gradient_codec, its))
             for client, its in zip(clients, schemas, strict=True)
         ]
-        for client in clients:
-            client.machine.checksums = wire.checksums
         self._pushes = 0
         # Pushes, the oldest first: the reply of each server, what it was computed on, and whether it counts steps.
         self._in_flight: deque[tuple[Sequence[ReplyFuture[Reply]], Newest, bool]] = deque()

@@ -95,7 +95,7 @@ RunId = Annotated[str, msgspec.Meta(pattern=rf"^{RUN_ID.pattern}\Z")]
 
 
 class Lineage(msgspec.Struct, frozen=True, kw_only=True):
-    """One life of a server of one run. `draw` is a random number below DRAWN. Files of 0.1.0 have one field more."""
+    """One life of a server of one run. `draw` is a random number below DRAWN."""
 
     run_id: RunId
     secret: Annotated[Text, msgspec.Meta(min_length=1)]  # shared by the servers of this run

@@ -52,7 +52,6 @@ CURVE = "curve.png"
 COMMAND = "command"  # the command that began the run
 SERVER_LOG = "server.log"
 WEB_LOG = "web.log"
-BROKEN = "broken.recording"  # the state of a server that ended because it cannot be
 PAGE = "page"  # address of the page while it is served, with its token
 
 

@@ -35,7 +35,6 @@ from ps_common.settings.run_settings import (
     flat_settings,
     run_from_dict,
     with_settings,
-    without_staleness,
 )
 from ps_common.settings.run_spec import A3CSettings, Environment, RunSpec
 from ps_common.settings.table import kinds_of
@@ -108,8 +107,6 @@ def load_config(path: Path) -> RunSpec:
         raise SettingsError(f"--config {path}: {error.strerror or error}") from error
     except ValueError as error:
         raise SettingsError(f"--config {path}: not TOML: {error}") from error
-    if isinstance(section := settings.get("staleness"), dict) and section.get("rule") == "bounded":
-        raise SettingsError(f"--config {path}: the rule bounded is gone; leave the section staleness out")
     return run_from_dict({"preset": as_text(path.stem), **settings}, source=f"--config {path}")
 
 
@@ -121,7 +118,7 @@ def settings_as_written(path: Path) -> dict[str, Any]:
     with contextlib.suppress(OSError, ValueError, OverflowError):
         settings = toml_in(path)
         msgspec.json.encode(msgspec.convert(settings, Run))  # raises for values that no setting has
-        shown: dict[str, Any] = hidden(without_staleness(settings))
+        shown: dict[str, Any] = hidden(settings)
         return shown
     return {}
 

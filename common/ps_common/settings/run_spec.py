@@ -62,7 +62,6 @@ Score = Annotated[float, msgspec.Meta(ge=-1e12, le=1e12)]
 ExperimentName = Annotated[str, msgspec.Meta(max_length=60, pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]*)?\Z")]
 Seed = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
 
-ADDED_IN_0_2 = kinds(added="0.2.0")
 ADDED_IN_0_3 = kinds(added="0.3.0")
 NO_ENVIRONMENT = "none"  # the id in a run that trains something else than a game
 
@@ -101,7 +100,7 @@ class Environment(Section, frozen=True, kw_only=True):
     id: Annotated[Text, flag(name="environment")] = NO_ENVIRONMENT
     """Gymnasium id, as ALE/Pong-v5; or MODULE:NAME, a function of yours that returns an environment; none: no game, the
     workers are custom programs"""
-    kwargs: Annotated[KeywordArguments, of_a_game(), ADDED_IN_0_2, *table_flag("environment-kwargs")] = {}
+    kwargs: Annotated[KeywordArguments, of_a_game(), *table_flag("environment-kwargs")] = {}
     """keyword arguments of the environment (not ALE, ViZDoom, EnvPool): numbers, texts, true, false, and lists and
     tables of these"""
     wrapper: Annotated[tuple[ImportPath, ...], kinds(takes="MODULE:NAME")] = ()
@@ -413,7 +412,7 @@ class NetworkSettings(Section, frozen=True, kw_only=True):
     """the torso: conv84 as in the paper, nature84 as in Mnih et al. 2015, conv42 and universe42 for 42x42, shallow40
     for 40x40, conv10 for MinAtar, conv for images of any size, mlp; auto: by the observation's shape; MODULE:NAME: a
     torso of yours"""
-    kwargs: Annotated[KeywordArguments, ADDED_IN_0_2, *table_flag("network-kwargs")] = {}
+    kwargs: Annotated[KeywordArguments, *table_flag("network-kwargs")] = {}
     """keyword arguments of a torso of yours, as --environment-kwargs"""
     hidden: tuple[Width, ...] = ()
     """widths of the hidden layers after the torso; the torso's defaults when empty"""
@@ -566,18 +565,13 @@ class Wire(Section, frozen=True, kw_only=True):
     prefetch: PushesAhead = 0
     """pushes in flight while a worker continues with the weights that it has: it waits less, and each push makes its
     gradients one version later"""
-    checksums: Annotated[bool, ADDED_IN_0_2] = False
-    """gradients and weights travel with a checksum, and what was damaged on its way is sent again"""
 
 
 class Records(Section, frozen=True, kw_only=True):
     """Files of a run beside its metrics and newest checkpoints."""
 
-    summaries: Literal["none", "perf", "model"] = "perf"
-    """names of TensorBoard summaries; perf: Perf/Reward, Losses/Value Loss, ...; model: model/loss,
-    environment/episode_reward, ... of the first worker; none: no summaries"""
-    summary_every_updates: Positive = 100
-    """updates between two points of the summaries"""
+    summaries: Literal["none", "perf"] = "perf"
+    """numbers for TensorBoard, named Perf/Reward, Losses/Value Loss, ...; none: no event files"""
     gif_every_episodes: NotNegative = 0
     """rl-cluster records a GIF of a game after so many episodes of all workers, with a checkpoint that is kept apart;
     0: never"""
@@ -631,7 +625,6 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     start_from: Annotated[
         Text,
         KEPT,
-        ADDED_IN_0_2,
         kinds(takes="a path in ASCII characters"),
         flag(
             metavar="PATH",

@@ -39,7 +39,6 @@ class Connection:
     descriptor: int
     identity: bytes  # the kernel's cookie; descriptors are reused
     since: float
-    peer: bytes | None = None  # None until it has delivered a message
     delivered_at: float = field(init=False)  # time of its last message, or of the connection
     taken_at: float = field(init=False)  # when the peer last took something, or nothing waited for it
     delivered: int = 0
@@ -48,6 +47,11 @@ class Connection:
     _held: int = 0  # at the last check
     _looked_at: int = 0  # `delivered` at the last check
     _acknowledged: int = 0
+
+    @property
+    def has_delivered(self) -> bool:
+        """Whether a message came on it: at a locked port, whether its peer has a key."""
+        return self.delivered > 0
 
     def __post_init__(self) -> None:
         self.delivered_at = self.taken_at = self.since
@@ -96,7 +100,7 @@ class TcpConnections:
         """Whether this system counts bytes."""
         return self._monitor is not None
 
-    def delivered(self, frames: Sequence[zmq.Frame], *, peer: bytes = b"", now: float) -> Connection | None:
+    def delivered(self, frames: Sequence[zmq.Frame], *, now: float) -> Connection | None:
         """Count a message that was read from the socket; the connection that it came on, if that is known."""
         try:
             descriptor = int(frames[-1].get(zmq.SRCFD))
@@ -105,7 +109,7 @@ class TcpConnections:
         if descriptor not in self.by_descriptor:
             self.read_monitor(now=now)  # the first message may overtake the monitor's event
         if (connection := self.by_descriptor.get(descriptor)) is not None:
-            connection.peer, connection.delivered_at = peer, now
+            connection.delivered_at = now
             connection.delivered += sum(map(self._on_the_wire, frames))
         return connection
 

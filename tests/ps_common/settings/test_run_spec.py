@@ -178,28 +178,6 @@ def test_a_setting_that_does_not_exist_is_refused() -> None:
             with_settings(RunSpec(), {key: 1}, source="worker a")
 
 
-@pytest.mark.parametrize("rule", ["undamped", "bounded"])
-def test_the_section_staleness_of_records_of_earlier_versions_is_left_out(rule: str) -> None:
-    earlier = {"seed": 3, "staleness": {"rule": rule, "max_staleness": 0}}
-    assert run_from_dict(earlier, source="a checkpoint") == RunSpec(seed=3)
-
-
-@pytest.mark.parametrize("section", [3, {"colour": 1}])
-def test_what_no_earlier_version_wrote_is_refused(section: object) -> None:
-    with pytest.raises(SettingsError, match="unknown field `staleness`"):
-        run_from_dict({"staleness": section}, source="a checkpoint")
-
-
-def test_a_file_of_an_earlier_version_starts_a_run_if_every_gradient_counted(tmp_path: Path) -> None:
-    path = tmp_path / "run.toml"
-    path.write_text("seed = 3\n[staleness]\nrule = 'undamped'\nmax_staleness = 0")
-    assert load_config(path) == RunSpec(preset="run", seed=3)
-    assert settings_as_written(path) == {"seed": 3}
-    path.write_text("[staleness]\nrule = 'bounded'")
-    with pytest.raises(SettingsError, match=r"run.toml: the rule bounded is gone; leave the section staleness out"):
-        load_config(path)
-
-
 def test_no_two_settings_of_a_run_share_a_flag() -> None:
     for algorithm, optimizer in list(itertools.product(ALGORITHM_SETTINGS, OPTIMIZER_SETTINGS)):
         with row(algorithm, optimizer):

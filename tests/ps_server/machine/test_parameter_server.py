@@ -213,7 +213,7 @@ def test_a_report_is_counted_once(server: Transcript) -> None:
     server.run.ledger.change("a", unplayed=900)
     report = messages.Report(request=50, sequence=1, episodes=(messages.Episode(21.0, 900),), meters={"loss": 0.5})
     for _ in range(3):
-        assert server.answer(messages.Noted, "a", report) == messages.Noted(request=50, sequence=1, first=True)
+        assert server.answer(messages.Noted, "a", report) == messages.Noted(request=50, sequence=1)
     status = server.machine.status(now=server.now)
     assert (status.episodes, status.mean_return_100) == (1, 21.0)
     assert status.workers[0].meters == {"loss": 0.5}

@@ -118,12 +118,3 @@ def test_a_peer_that_causes_notes_without_end_pushes_out_nothing_that_matters(se
     kept = subscribe(server)
     assert kept[0].kind == "adjustment" or len(kept) == MOST_EVENTS
     assert sum(event.kind == "note" for event in kept) <= 100
-
-
-def test_a_loud_worker_hides_no_event_of_another_nor_of_the_server(server: Transcript) -> None:
-    for _ in range(10_000):
-        logged(server, LogLine("loud has made no step", warning=True, worker_id="loud"))
-    logged(server, LogLine("quiet is gone", warning=True, worker_id="quiet"))
-    logged(server, LogLine("checkpoint failed: no space left", warning=True))
-    texts = [event.text for event in subscribe(server)]
-    assert texts == ["loud has made no step"] * 10 + ["quiet is gone", "checkpoint failed: no space left"]

@@ -17,7 +17,6 @@ from ps_server.state.effects import RecordReport
 def a_report(**fields: Any) -> RecordReport:
     known: dict[str, Any] = {
         "worker_id": "host-1",
-        "is_first": True,
         "global_steps": 640,
         "updates": 32,
         "minutes": 0.5,

@@ -1,22 +1,18 @@
 """The primary's side: what it sends to its standby and when, and which pushes are durable."""
 
-from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
-import msgspec
-import numpy as np
 import pytest
 
 from ps_common.protocol import messages
-from ps_common.protocol.wire import checksum
 from ps_common.release import release
 from ps_server.machine.ending import FAREWELL_SECONDS
 from ps_server.machine.phases import ANYBODY, Phase, Sender
 from ps_server.replication.replication import LEASE_SECONDS
 from ps_server.replication.standby_copy import RESEND_SECONDS, SMALL_WINDOW
-from ps_server.state.effects import Effect, SaveCheckpoint, Send
-from tests.ps_server.standby_transcripts import STANDBY, WithStandby
+from ps_server.state.effects import SaveCheckpoint
+from tests.ps_server.standby_transcripts import STANDBY
 from tests.ps_server.transcripts import EPOCH, RUN_ID, Transcript, a_lineage, encoded, exits, later, notes, only, sends
 from tests.rows import row
 
@@ -247,47 +243,6 @@ def test_following_and_fencing_take_an_admins_key(message: Any) -> None:
 
 
 # -- damage -----------------------------------------------------------------------------------------------------------
-
-
-class OverABadCable(WithStandby):
-    """The first of so many messages of a kind reaches the standby with a flipped bit in its vector."""
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        self.flips: dict[type, int] = {messages.State: 2}
-        super().__init__(*arguments, **options)
-
-    def to_standby(self, effects: Sequence[Effect]) -> None:
-        super().to_standby([self._damaged(effect) for effect in effects])
-
-    def _damaged(self, effect: Effect) -> Effect:
-        kind = type(effect.message) if isinstance(effect, Send) else None
-        if not isinstance(effect, Send) or not effect.vector or kind is None or not self.flips.get(kind):
-            return effect
-        self.flips[kind] -= 1
-        whole = bytearray(b"".join(effect.vector))
-        whole[-2] ^= 1  # of the last vector: of an optimizer's slot in a state, which no checkpoint's check would show
-        return msgspec.structs.replace(effect, vector=[whole])
-
-
-def test_a_standby_has_a_damaged_state_or_push_sent_again() -> None:
-    server = OverABadCable.seeded(workers=("a",))
-    assert isinstance(server, OverABadCable)
-    server.pass_time(3.0)
-    assert server.machine.replication.followed is not None
-    assert server.standby.status(now=server.now).refused == {"damaged": 2}
-    server.flips[messages.Update] = 2
-    gradient = [np.array([1, 1, 1], dtype="<f4").tobytes()]
-    for sequence in (1, 2):
-        server.say("a", server.push_of(sequence, check=checksum(gradient)), gradient)
-    discarded = [np.array([1, 1, np.nan], dtype="<f4").tobytes()]  # a standby gets it without its vector
-    server.say("a", server.push_of(3, check=checksum(discarded)), discarded)
-    server.pass_time(2.0)
-    assert server.flips[messages.Update] == 0
-    assert server.standby.run is not None
-    assert server.standby.run.weights.version == server.machine.version == 3
-    assert server.standby.run.weights.flat.tolist() == server.run.weights.flat.tolist()
-    assert server.standby.status(now=server.now).refused == {"damaged": 4}
-    assert len([note for note in notes(server.told) if "damaged" in note]) == 1, "one warning"
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum", "rmsprop", "adam"])
