@@ -32,6 +32,10 @@ test: style  ## lint, types, tests
 		$(BIN)/pytest -n $$(($$(env -u OMP_NUM_THREADS nproc) + 1)) --dist worksteal --durations 25; tests=$$?; \
 		wait $$types || { echo "mypy has found errors: they stand above"; exit 1; }; exit $$tests
 
+test-price: $(READY)  ## what the tests cost, by folder, test and program: CPU, waits, starts of programs: ARGS="tests/ps_web …"
+	$(BIN)/python -m compileall -q -j 0 common ps_* rl_*
+	$(BIN)/pytest -q -n $$(env -u OMP_NUM_THREADS nproc) --dist worksteal -p tests.price $(ARGS)
+
 check: lint  ## lint, types, who may import whom: seconds, before the tests
 	$(BIN)/pytest -q tests/test_layers.py
 
@@ -81,6 +85,9 @@ spaces: $(READY)  ## tasks with known answers for every cell of masks, Dict, Mul
 
 explore: $(READY)  ## thousands of new examples for every property: any bytes, any history of crashes and losses
 	$(BIN)/pytest -n auto --dist worksteal --hypothesis-profile explore --timeout 3600 -m hypothesis
+
+mutants: $(READY)  ## one place of the code changed at a time, and which changes no test notices: SEED=… PLACES=… PARTS="…"
+	$(BIN)/python -m tests.mutants $(PARTS) --seed $(or $(SEED),0) --places $(or $(PLACES),300)
 
 swarm: $(READY)  ## simulated worlds, each drawn from a seed, exact and live in the end: SEED=… (one, as a table) or MINUTES=… FIRST=…
 	$(BIN)/python -m tests.simulation.swarm
