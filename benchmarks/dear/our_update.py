@@ -18,7 +18,7 @@ from torch import Tensor
 
 from benchmarks.command_loop import serve_commands
 from benchmarks.learning.simulated_run import ParametersInTurn, SimulatedRun
-from ps_client.shell.remote_parameters import Newest
+from ps_client.shell.newest import Newest
 from ps_common.program.resources import flush_denormals, keep_freed_memory
 from ps_common.settings.run_files import load_preset
 from ps_common.settings.run_spec import Budget
