@@ -1,8 +1,8 @@
 """Which connections are cut off, by the counters alone."""
 
 from ps_common.protocol.wire import MAX_HEADER_BYTES
-from ps_common.sockets.tcp_connections import OVERHEAD_BYTES, QUIET_BYTES, SLACK_BYTES, Connection
 from ps_server.shell.connections import OLD_SECONDS, UNTAKEN_SECONDS, holding_too_much, taking_nothing, too_many
+from ps_server.shell.tcp_connections import OVERHEAD_BYTES, QUIET_BYTES, SLACK_BYTES, Connection
 
 MIB = 2**20
 

@@ -10,9 +10,9 @@ import pytest
 import zmq
 
 from ps_common.protocol.wire import MAX_FRAMES
-from ps_common.sockets import tcp_connections
 from ps_common.sockets.zmq_sockets import receive_frames
 from ps_server.shell import connections as connections_module
+from ps_server.shell import tcp_connections
 from ps_server.shell.connections import Connections
 from tests.ps_client.loopback_server import wait_until
 from tests.zmtp import connected, frame, message
