@@ -7,7 +7,7 @@ import pytest
 
 from ps_common.protocol import messages
 from ps_common.protocol.messages import Adjusted
-from ps_server.machine.phases import Sender
+from ps_server.machine.parts import Sender
 from ps_server.state.effects import LogLine, SaveCheckpoint
 from tests.ps_server.transcripts import EPOCH, Transcript, notes, only, restored_run, sends
 

@@ -12,8 +12,9 @@ from ps_common.release import release
 from ps_common.settings.run_settings import run_for_peers
 from ps_server.machine import admission
 from ps_server.machine.allowances import LIMITS
+from ps_server.machine.ending import Phase
 from ps_server.machine.membership import SILENT_SECONDS
-from ps_server.machine.phases import ANYBODY, Phase, Sender
+from ps_server.machine.parts import ANYBODY, Sender
 from ps_server.replication.standby_copy import Replay
 from ps_server.state import ledger
 from ps_server.state.training_run import TrainingRun
