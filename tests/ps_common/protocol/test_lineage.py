@@ -51,17 +51,6 @@ def test_a_server_resumed_once_a_minute_for_a_month_and_replaced_a_thousand_time
     assert lineage.epoch < MOST
 
 
-def test_the_random_part_separates_epochs_of_two_servers_that_took_the_same_step() -> None:
-    lineage = Lineage.begun(RUN, secret="s", draw=5)
-    assert lineage.resumed(draw=1).epoch != lineage.resumed(draw=2).epoch
-    assert lineage.promoted(draw=1).epoch != lineage.promoted(draw=2).epoch
-
-
-def test_workers_of_the_run_and_of_none_may_join() -> None:
-    lineage = Lineage.begun("b", secret="s", draw=0)
-    assert [lineage.is_of(run_id) for run_id in ("", "b", "c")] == [True, True, False]
-
-
 @given(draws, st.integers(0, MOST), draws)
 def test_a_server_that_was_replaced_is_taken_back_in_an_epoch_above_its_successors(
     first: int, successor: int, draw: int

@@ -180,16 +180,6 @@ def test_scores_that_come_after_the_last_checkpoint_are_saved_before_the_exit(dr
 # -- checkpoints ------------------------------------------------------------------------------------------------------
 
 
-def test_a_checkpoint_is_written_when_it_is_due(server: Transcript) -> None:
-    server.push("a", 1, [1, 2, 3])
-    server.after(CHECKPOINT_SECONDS - 1)
-    assert [effect for effect in server.effects if isinstance(effect, SaveCheckpoint)] == []
-    checkpoint = only(SaveCheckpoint, server.after(1))
-    assert checkpoint.vectors["weights"].tolist() == [-1, -2, -3]
-    assert (checkpoint.global_steps, checkpoint.best) == (20, False)
-    assert checkpoint.record.version == 2
-
-
 def test_the_best_hundred_games_so_far_are_saved_before_the_next_checkpoint_is_due(server: Transcript) -> None:
     server.push("a", 1, [1, 2, 3])
     server.report("a", 1, *[21.0] * 100)
@@ -209,25 +199,6 @@ def test_a_checkpoint_does_not_change_while_it_is_written(server: Transcript) ->
     assert checkpoint.record.progress.global_steps == 20
 
 
-def test_a_push_is_durable_when_a_checkpoint_that_holds_it_is_complete(server: Transcript) -> None:
-    assert server.push("a", 1).durable == 0
-    server.save()
-    assert server.push("a", 2).durable == 0, "it is being written"
-    server.machine.checkpoint_saved("here.safetensors")
-    assert server.push("a", 3).durable == 1
-    assert server.machine.status(now=server.now).checkpoint_version == 2
-
-
-def test_a_checkpoint_request_is_answered_when_the_checkpoint_is_on_disk(server: Transcript) -> None:
-    server.push("a", 1)
-    effects = server.say("admin", messages.CheckpointRequest(request=9))
-    assert [type(effect) for effect in effects] == [SaveCheckpoint]
-    assert server.machine.checkpoint_saved("runs/x.safetensors") == [
-        Send(b"admin", CheckpointSaved(request=9, path="runs/x.safetensors", version=2)),
-        LogLine("version 2 saved as runs/x.safetensors", kind="checkpoint"),
-    ]
-
-
 def test_a_checkpoint_request_during_a_write_is_answered_by_the_next_checkpoint(server: Transcript) -> None:
     server.push("a", 1)
     server.save()
@@ -237,14 +208,6 @@ def test_a_checkpoint_request_during_a_write_is_answered_by_the_next_checkpoint(
     assert only(SaveCheckpoint, server.after(0.25)).record.version == 3
     (answer,) = sends(server.machine.checkpoint_saved("newer.safetensors"))
     assert answer.message == CheckpointSaved(request=9, path="newer.safetensors", version=3)
-
-
-def test_a_retried_checkpoint_request_writes_nothing_more(server: Transcript) -> None:
-    asked = messages.CheckpointRequest(request=9)
-    server.say("admin", asked)
-    assert server.say("admin", asked) == []
-    assert len(sends(server.machine.checkpoint_saved("here.safetensors"))) == 1
-    assert server.after(0.25) == []
 
 
 def test_a_failed_checkpoint_is_reported_to_the_requester_and_training_goes_on(server: Transcript) -> None:
@@ -280,11 +243,6 @@ def test_anybody_may_ask_how_the_run_is(server: Transcript) -> None:
     assert reply.status == server.machine.status(now=server.now)
     assert reply.run == run_for_peers(server.run.spec)
     assert [spec.name for spec in reply.schema] == ["policy.weight", "policy.bias"]
-
-
-def test_there_is_a_status_before_there_is_a_run(empty: Transcript) -> None:
-    reply = empty.answer(messages.StatusReply, "admin", messages.StatusRequest(request=3))
-    assert (reply.status.phase, reply.status.version, reply.run, reply.schema) == ("empty", 0, {}, ())
 
 
 def test_a_stranger_may_read_the_weights(server: Transcript) -> None:

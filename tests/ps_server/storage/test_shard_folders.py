@@ -200,14 +200,6 @@ def test_a_new_run_does_not_lie_beside_one_with_another_number_of_shards(tmp_pat
     check_no_others(whole, None)
 
 
-def test_a_store_with_the_shards_of_a_run_is_not_empty(tmp_path: Path) -> None:
-    url = in_a_store(a_sharded_run(tmp_path / "run", 2))
-    for folder in (tmp_path / "new", tmp_path / "new" / "shard-1-of-4"):
-        with pytest.raises(SettingsError, match=f"{url}: holds a run; take another place, or --resume {url}"):
-            check_no_others(folder, url)
-    check_no_others(tmp_path / "new" / "shard-2-of-2", url)
-
-
 def test_flags_of_a_shard_that_is_resumed_undo_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Neither a setting of the run nor the interval of checkpoints: it has those of shard 1 in a moment."""
     run = a_sharded_run(tmp_path / "run", 2)
