@@ -25,7 +25,7 @@ from ps_common.sockets.zmq_sockets import bind, receive_frames
 from ps_server.machine.dispatch import takes_an_admin
 from ps_server.machine.flow_control import RECEIVE_BYTES
 from ps_server.machine.parameter_server import ParameterServer
-from ps_server.machine.phases import ANYBODY, Sender
+from ps_server.machine.parts import ANYBODY, Sender
 from ps_server.shell.access_control import AccessControl
 from ps_server.shell.connections import Connections
 from ps_server.shell.log_lines import LogLines
