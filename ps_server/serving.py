@@ -46,8 +46,8 @@ from ps_server.storage.arbiter import Arbiter
 from ps_server.storage.checkpoint_store import CheckpointStore
 from ps_server.storage.checkpoint_writer import CheckpointWriter
 from ps_server.storage.earlier_life import newest_checkpoint, write_lineage
-from ps_server.storage.resharding import check_no_others, folder_of_shard
 from ps_server.storage.run_storage import RunStorage
+from ps_server.storage.shard_folders import check_no_others, folder_of_shard
 
 PROGRAM = "ps-server"
 

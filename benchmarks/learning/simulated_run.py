@@ -116,11 +116,11 @@ class SimulatedRun:
         collector = collector_for(algorithm, environments, seed=seed, lost_game_reward=lost)
         # A clock that advances by a second per reading: training reports after every unroll.
         clock = itertools.count().__next__
-        parameters = _Parameters(self, worker, network.schema, environments=environments.count)
+        parameters = ParametersInTurn(self, worker, network.schema, environments=environments.count)
         train(parameters, network, collector, algorithm, clock=clock)
 
 
-class _Parameters:
+class ParametersInTurn:
     """The run's parameters as one worker sees them; a turn lasts from one push to the next."""
 
     def __init__(self, simulated: SimulatedRun, worker: int, schema: Schema, *, environments: int) -> None:

@@ -108,6 +108,8 @@ class Chaos:
             server.process.terminate()
         for server in self._servers:
             server.wait()
+        if len(self._servers) != 2:
+            assert (cut := self._programs.start("ps-ctl", "reshard", str(self._run), "--shards", "2")).wait() == 0, cut
         self._endpoints = [f"127.0.0.1:{port}" for port in free_ports(2)]
         self._proxies += [Proxy(endpoint, Faults(), 0) for endpoint in self._endpoints]
         self._servers = [self._start(number, "--resume") for number in (1, 2)]

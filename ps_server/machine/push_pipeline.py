@@ -29,7 +29,7 @@ from ps_server.machine.membership import Member, Membership
 from ps_server.machine.refusals import Refusals
 from ps_server.replication.first_shard import FirstShard
 from ps_server.replication.replication import Replication
-from ps_server.state.effects import Effect, PeerId, Recall, Send
+from ps_server.state.effects import Effect, PeerId, ReloadCheckpoint, Send
 from ps_server.state.guards import Denied, codec_for_weights
 from ps_server.state.soundness import Soundness, violations_of
 from ps_server.state.training_run import TrainingRun
@@ -159,7 +159,7 @@ class PushPipeline:
 
     def watch_weights(self) -> list[Effect]:
         """Go back to a checkpoint if the weights are not finite any more."""
-        return [Recall()] if self._run is not None and self._soundness.is_lost(self._run) else []
+        return [ReloadCheckpoint()] if self._run is not None and self._soundness.is_lost(self._run) else []
 
     def _settle(self, run: TrainingRun, together: Sequence[WaitingPush], *, now: float) -> list[Effect]:
         """Apply these pushes as one update, or discard them; reply, and forward them to the standby."""
@@ -174,7 +174,7 @@ class PushPipeline:
             vector = () if one.verdict == "discarded" else push.vector
             message = msgspec.structs.replace(push.message, inline=b"", check="")
             worker, more = push.member.worker_id, push is not together[-1]
-            effects += self._replication.forward(worker, message, vector, together=more, now=now)
+            effects += self._replication.forward(worker, message, vector, more_in_group=more, now=now)
         if any(one.code == "not_finite" for one in settled):
             effects += self.watch_weights()
         return effects

@@ -5,7 +5,7 @@ The backlog has the messages that the standby has not acknowledged, and which of
 standby's lag. It knows neither peers nor what is durable, and drops nothing by itself.
 
 The copy at the standby begins with the state transfer, a whole run as one message with all that a checkpoint holds.
-Then each change is repeated, through the code that made it at the primary. So both runs are the same, bit for bit.
+Then each change is replayed, through the code that made it at the primary. So both runs are the same, bit for bit.
 """
 
 from collections import deque
@@ -18,20 +18,9 @@ import torch
 from torch import Tensor
 
 from ps_common.errors import CheckpointError
+from ps_common.protocol import messages
 from ps_common.protocol.lineage import Lineage
-from ps_common.protocol.messages import (
-    Adjusted,
-    Evaluation,
-    Fence,
-    Leading,
-    Opened,
-    Push,
-    Report,
-    RunReply,
-    RunState,
-    State,
-    Update,
-)
+from ps_common.protocol.messages import Fence, Leading, Push, State, Update
 from ps_common.protocol.record import check_vectors, record_from_json, record_to_json
 from ps_common.protocol.tensors import TensorSpec, vector_bytes
 from ps_common.protocol.wire import CHUNK_BYTES, MAX_FRAMES, Buffer
@@ -182,8 +171,8 @@ def run_of(state: State, buffers: Sequence[Buffer], *, now: float) -> TrainingRu
     return TrainingRun.restored(vectors, record, now=now)
 
 
-class Repetition:
-    """The repetition of the updates since one state transfer, on the run of that transfer."""
+class Replay:
+    """The replay of the updates since one state transfer, on the run of that transfer."""
 
     def __init__(self, run: TrainingRun, number: int) -> None:
         """The state has this number."""
@@ -201,22 +190,22 @@ class Repetition:
         """Apply the next update to the run."""
         run, worker, message = self._run, update.worker_id, update.message
         match message:
-            case Opened():
+            case messages.Opened():
                 run.join(worker, message)
-            case Adjusted():
-                run.repeat_adjustments(message.adjustments)
-            case Evaluation():
+            case messages.Adjusted():
+                run.replay_adjustments(message.adjustments)
+            case messages.Evaluation():
                 record_of_it = run.count_evaluation(message, now=now)
                 return [] if record_of_it is None else [record_of_it]
-            case RunReply(state=RunState() as state):
-                run.take_over(message, state, now=now)
-            case Report():
+            case messages.RunReply(state=messages.RunState() as state):
+                run.adopt_settings(message, state, now=now)
+            case messages.Report():
                 record = run.count_report(worker, message, now=now)
                 return [] if record is None else [record]
             case Push():
-                run.ledger.forget_before(worker, message.oldest)
+                run.ledger.settle_below(worker, message.oldest)
                 self._group.append((worker, message, vector))
-                if not update.together:
+                if not update.more_in_group:
                     run.settle(self._group)
                     self._group.clear()
         return []
@@ -225,7 +214,7 @@ class Repetition:
 # -- the promotion -----------------------------------------------------------------------------------------------------
 
 
-def take_over(run: TrainingRun, lineage: Lineage, primary: str) -> None:
+def promote(run: TrainingRun, lineage: Lineage, primary: str) -> None:
     """The copy becomes the run that is served. The primary's checkpoints are not on this disk."""
     run.lineage, run.primary, run.standby = lineage, primary, ""
     run.ledger.forget_durable()

@@ -22,9 +22,10 @@ from ps_common.protocol.status import Status
 from ps_common.protocol.wire import read_to_server, take_places
 from ps_common.release import at_this_release
 from ps_common.sockets.zmq_sockets import bind, receive_frames
+from ps_server.machine.dispatch import takes_an_admin
 from ps_server.machine.flow_control import RECEIVE_BYTES
 from ps_server.machine.parameter_server import ParameterServer
-from ps_server.machine.phases import ANYBODY, Sender, takes_an_admin
+from ps_server.machine.phases import ANYBODY, Sender
 from ps_server.shell.access_control import AccessControl
 from ps_server.shell.connections import Connections
 from ps_server.shell.log_lines import LogLines
@@ -150,7 +151,7 @@ class ZmqServer:
         """
         end = time.monotonic() + max(SAVE_SECONDS, SLOWER * self._writer.longest_seconds)
         self._drain_writer(end)
-        for _ in range(2):  # again if the weights turn out ruined, and the run goes back to a checkpoint
+        for _ in range(2):  # again if the weights turn out ruined, and the run rolls back to a checkpoint
             if self.served is not None and self.served.lacks_last_checkpoint and not self.broken:
                 self._do(self.served.save(now=self._clock.now(), is_last=True))
                 self._drain_writer(end)
@@ -212,9 +213,8 @@ class ZmqServer:
             return
         if isinstance(message, Hello):
             self._segments.offer(peer, message)
-        sender = ANYBODY
-        if access is not None:
-            sender = Sender(key=key, is_admin=takes_an_admin(message) and access.is_admin(key))
+        is_admin = access is None or (takes_an_admin(message) and access.is_admin(key))
+        sender = ANYBODY if access is None else Sender(key=key, is_admin=is_admin)
         self._do(self._server.receive(peer, message, vector, now=self._clock.now(), sender=sender))
 
     def _most_vector_bytes(self) -> int:
@@ -240,8 +240,8 @@ class ZmqServer:
                         self._writer.write(effect)
                 case effects.ClaimRun() | effects.DropClaim() if self.arbiter is not None:
                     self.arbiter.do(effect)
-                case effects.Recall():
-                    self._do(self._recall())
+                case effects.ReloadCheckpoint():
+                    self._do(self._reload())
                 case effects.KeepCandidate():
                     self._writer.keep_candidate()
                 case RecordReport() | RecordEvent() | RecordEvaluation() if self._on_record is not None:
@@ -263,14 +263,14 @@ class ZmqServer:
         assert self.served is not None, "a server that sends weights has a run"
         return self.served.pushes.renewed(send, target=target)
 
-    def _recall(self) -> list[Effect]:
+    def _reload(self) -> list[Effect]:
         """Blocks the loop: until sound weights are back, there is nothing to serve."""
         assert self.served is not None, "a standby has no checkpoints to go back to"
         try:
             path, vectors, record = self._writer.newest()
         except CheckpointError as error:
-            return self.served.recall_failed(str(error), now=self._clock.now())
-        return self.served.recalled(path.name, vectors, record, now=self._clock.now())
+            return self.served.reload_failed(str(error), now=self._clock.now())
+        return self.served.reloaded(path.name, vectors, record, now=self._clock.now())
 
     def _collect_from_threads(self) -> None:
         while not self._writer.results.empty():

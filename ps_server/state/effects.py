@@ -55,8 +55,8 @@ class KeepCandidate:
 
 
 @dataclass(frozen=True)
-class Recall:
-    """The weights are lost: read the newest sound checkpoint, then call `recalled` or `recall_failed`, at once."""
+class ReloadCheckpoint:
+    """The weights are lost: read the newest sound checkpoint, then call `reloaded` or `reload_failed`, at once."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +133,6 @@ class DropClaim:
 
 Recorded = RecordReport | RecordEvent | RecordEvaluation
 Effect = (
-    SendToServer | Send | SaveCheckpoint | KeepCandidate | Recall | LogLine | Recorded | Exit
+    SendToServer | Send | SaveCheckpoint | KeepCandidate | ReloadCheckpoint | LogLine | Recorded | Exit
     | ClaimRun | DropClaim
 )  # fmt: skip

@@ -6,7 +6,7 @@ The states of a push, and who moves it on:
     waiting    machine/consistency.py keeps it until its turn comes
     judged     state/training_run.py has found its gradient sound, or a reason to discard it
     settled    applied or discarded, and entered here in the same step: it will never be applied again
-    durable    machine/checkpoint_schedule.py knows a complete checkpoint with it, and the standby in sync has it too
+    durable    machine/checkpoints.py knows a complete checkpoint with it, and the standby in sync has it too
     released   its worker, told so by a reply, has dropped it from the resend buffer
 
 A server that is restarted goes back to its checkpoint: workers send again every push that is not released, and the
@@ -72,7 +72,7 @@ class Ledger:
             account = Account(opened.incarnation, opened.proof, opened.key, number)
         key, environments = opened.key or account.key, opened.environments
         self._keep(worker_id, replace(account, number=number, key=key, environments=environments, left=False))
-        self.forget_before(worker_id, opened.oldest)
+        self.settle_below(worker_id, opened.oldest)
         return self.accounts[worker_id]
 
     def left(self, worker_id: str) -> None:
@@ -98,7 +98,7 @@ class Ledger:
         early = sum(sequence < oldest for sequence in account.early)
         return max(0, oldest - 1 - account.through - early)
 
-    def forget_before(self, worker_id: str, oldest: int) -> None:
+    def settle_below(self, worker_id: str, oldest: int) -> None:
         """
         Count every push older than `oldest` as settled: the worker will never resend it.
 

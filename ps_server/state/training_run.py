@@ -131,7 +131,7 @@ class TrainingRun:
 
     def is_new(self, worker_id: str, push: Push) -> bool:
         """Whether this push is not settled yet. Raises Denied when it comes too early: outside the window."""
-        self.ledger.forget_before(worker_id, push.oldest)
+        self.ledger.settle_below(worker_id, push.oldest)
         standing = self.ledger.judge(worker_id, push.sequence)
         if standing == "outside window":
             raise Denied("outside_window", f"push {push.sequence} is too far beyond the oldest unsettled one")
@@ -192,7 +192,7 @@ class TrainingRun:
         settings = self.spec.algorithm
         return settings.target_interval if isinstance(settings, ActionValuesSettings | CustomAlgorithmSettings) else 0
 
-    def go_back(self, vectors: dict[str, Tensor], record: Record) -> None:
+    def roll_back(self, vectors: dict[str, Tensor], record: Record) -> None:
         """
         Restore weights and optimizer from a checkpoint of this run, as a new version. T, scores and ledger stay.
 
@@ -241,16 +241,16 @@ class TrainingRun:
         """
         parts = self.spec, self.progress, self.adjustments
         adjustments = adjustments_for(settings, *parts, by=by, checkpoint_seconds=checkpoint_seconds, now=now)
-        self.repeat_adjustments(adjustments)
+        self.replay_adjustments(adjustments)
         return tuple(adjustments)
 
-    def repeat_adjustments(self, adjustments: Sequence[Adjustment]) -> None:
+    def replay_adjustments(self, adjustments: Sequence[Adjustment]) -> None:
         """Change what these have changed, at a standby."""
         for adjustment in adjustments:
             self.adjustments, self.spec = applied(self.adjustments, adjustment, self.spec)
 
-    def take_over(self, reply: RunReply, state: RunState, *, now: float) -> bool:
-        """Take over the settings of shard 1 with all that was adjusted there; whether that changes anything."""
+    def adopt_settings(self, reply: RunReply, state: RunState, *, now: float) -> bool:
+        """Adopt the settings of shard 1 with all that was adjusted there; whether that changes anything."""
         before = self.first_shard, self.spec, self.adjustments
         had_target = self._target_interval > 0
         self.first_shard = state.first_shard

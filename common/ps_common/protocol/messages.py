@@ -629,6 +629,9 @@ class HandedOver(Struct, frozen=True, kw_only=True, tag="HANDED_OVER"):
     """In UPDATE, as the last one: the primary leaves, and the standby is to take over. Answered by FENCE."""
 
 
+UpdateMessage = Opened | Push | Report | Adjusted | Evaluation | RunReply | HandedOver
+
+
 class Update(Struct, frozen=True, kw_only=True, tag="UPDATE"):
     """
     One change of the run: OPENED, a worker's PUSH (with its vector) or REPORT, ADJUSTED, EVALUATION, RUN (at a shard
@@ -640,8 +643,8 @@ class Update(Struct, frozen=True, kw_only=True, tag="UPDATE"):
     request: Count  # of FOLLOW
     number: Count  # one more with each
     worker_id: Text  # "" of ADJUSTED, EVALUATION, RUN and HANDED_OVER
-    message: Opened | Push | Report | Adjusted | Evaluation | RunReply | HandedOver
-    together: bool = False  # a push that is settled as one with that of the next number
+    message: UpdateMessage
+    more_in_group: bool = msgspec.field(default=False, name="together")  # a push that is settled with the next
 
 
 class Leading(Struct, frozen=True, kw_only=True, tag="LEADING"):

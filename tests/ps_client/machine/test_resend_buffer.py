@@ -56,21 +56,6 @@ def test_a_push_that_is_durable_before_its_reply_is_dropped_with_the_reply() -> 
     assert buffer.oldest == 2
 
 
-def test_an_outdated_report_of_durability_changes_nothing() -> None:
-    buffer = buffer_with(3, settled=3)
-    buffer.durable_through(2)
-    buffer.durable_through(1)
-    assert buffer.oldest == 3
-
-
-def test_only_the_first_reply_is_for_the_trainer() -> None:
-    buffer = buffer_with(1)
-    assert buffer.settled(1)
-    assert not buffer.settled(1)
-    buffer.durable_through(1)
-    assert not buffer.settled(1)
-
-
 def test_a_restored_server_gets_what_its_ledger_lacks_in_order() -> None:
     buffer = buffer_with(5, settled=4)
     lost = buffer.lost_after(2)
@@ -83,14 +68,6 @@ def test_a_push_that_is_sent_again_requests_no_weights() -> None:
     buffer.keep(push_pull(1), [b"1234"])
     buffer.settled(1)
     assert buffer.lost_after(0) == [(push(1), [b"1234"])]
-
-
-def test_a_server_that_is_restored_twice_gets_it_twice() -> None:
-    buffer = buffer_with(3, settled=3)
-    assert sequences(buffer.lost_after(1)) == [2, 3]
-    assert not buffer.settled(2), "the trainer had its reply"
-    assert sequences(buffer.lost_after(1)) == [2, 3]
-    assert sequences(buffer.lost_after(2)) == [3]
 
 
 def test_a_push_that_was_durable_is_kept_until_the_server_that_lacks_it_has_it_on_disk() -> None:
@@ -138,13 +115,6 @@ def test_a_checkpoint_is_wanted_when_the_budget_is_half_used() -> None:
     assert not buffer.wants_checkpoint
 
 
-def test_a_checkpoint_is_wanted_when_a_push_does_not_fit() -> None:
-    buffer = buffer_with(1, budget=10 * ONE, settled=1)
-    buffer.keep(push(2), [bytes(10 * VECTOR_BYTES * 2)])
-    assert not buffer.admit(2)
-    assert buffer.wants_checkpoint
-
-
 def test_while_checkpoints_fail_the_oldest_settled_pushes_are_dropped() -> None:
     buffer = buffer_with(3, budget=3 * ONE, settled=2)
     buffer.durable_through(0, checkpoints_succeed=False)
@@ -185,9 +155,3 @@ def test_without_a_budget_nothing_is_kept_after_its_reply_and_nothing_waits() ->
     buffer.settled(2)
     buffer.settled(1)
     assert (buffer.oldest, buffer.lost_after(0)) == (3, [])
-
-
-def test_nothing_is_kept_when_the_run_is_over() -> None:
-    buffer = buffer_with(3, settled=2)
-    buffer.clear()
-    assert (buffer.oldest, len(buffer)) == (None, 0)

@@ -92,29 +92,6 @@ def newest(epoch: int = 7, version: int = 3) -> Newest:
     return Newest(epoch, version, global_steps=0, target_version=0, weights=None)
 
 
-def test_seeding_offers_the_weights_and_waits_for_the_reply() -> None:
-    def seeded(message: ToServer, vector: bytes) -> tuple[ToWorker, bytes]:
-        return messages.Seeded(request=message.request, accepted=False, version=5), b""
-
-    parameters, wire = remote(seeded)
-    parameters.seed(torch.tensor([1.0, 2.0]))
-    assert wire.futures[0].done()
-    ((message, vector),) = wire.received
-    assert isinstance(message, messages.Seed)
-    assert message.schema == SCHEMA.specs
-    assert np.frombuffer(vector, dtype="<f4").tolist() == [1.0, 2.0]
-
-
-def test_a_pull_returns_the_weights_with_version_and_steps() -> None:
-    parameters, wire = remote(lambda message, _: weights(message.request, 5, 6))
-    pulled = parameters.pull()
-    assert (pulled.epoch, pulled.version, pulled.global_steps, pulled.target_version) == (7, 3, 60, 2)
-    assert pulled.weights is not None
-    assert pulled.weights.tolist() == [5, 6]
-    assert pulled.weights.dtype == torch.float32
-    assert wire.received == [(messages.Pull(request=3), b"")]
-
-
 def test_a_pull_names_the_version_it_has_and_returns_no_weights_if_that_is_the_newest() -> None:
     parameters, wire = remote(lambda message, _: not_modified(message.request))
     pulled = parameters.pull(newest(7, 3), target=True)
@@ -253,14 +230,6 @@ def test_a_worker_without_a_base_asks_for_whole_weights() -> None:
     assert (push.weight_codec, pull.codec) == ("bfloat16", "bfloat16")
 
 
-def test_what_is_not_modified_stays_a_base() -> None:
-    parameters, _ = remote(lambda message, _: not_modified(message.request), weight_codec="delta")
-    have = replace(newest(7, 3), base=Base(bfloat16(1, 2), 2))
-    assert parameters.pull(have).base == have.base
-    pushed = parameters.push_pull(torch.zeros(2), computed_on=have, steps=1)
-    assert pushed.base == have.base
-
-
 def test_weights_of_the_wrong_size_are_an_error_and_not_weights() -> None:
     parameters, _ = remote(lambda message, _: weights(message.request, 1, 2, 3))
     with pytest.raises(WireError, match="2 elements takes 8 bytes, not 12"):
@@ -273,12 +242,6 @@ def test_a_report_is_sent_and_not_waited_for() -> None:
     assert not wire.futures[0].done()
     expected = messages.Report(request=3, sequence=1, episodes=(Episode(2.0, 5),), meters={"entropy": 1.0})
     assert wire.received == [(expected, b"")]
-
-
-def test_a_report_without_games_still_has_the_meters() -> None:
-    parameters, wire = remote(lambda message, _: (messages.Noted(request=0, sequence=1), b""))
-    parameters.report([], {"entropy": 1.0})
-    assert wire.received == [(messages.Report(request=3, sequence=1, meters={"entropy": 1.0}), b"")]
 
 
 def test_a_refused_report_is_logged_once_for_each_reason(caplog: pytest.LogCaptureFixture) -> None:

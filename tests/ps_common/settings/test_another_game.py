@@ -51,12 +51,6 @@ def test_any_other_preset_keeps_all_its_settings(preset: str, environment: str, 
 
 
 @pytest.mark.parametrize("preset", presets())
-def test_a_preset_on_its_own_game_is_as_it_was(preset: str) -> None:
-    run = load_preset(preset)
-    assert on_another_game(run, run.environment.id, (), source="a test") == run
-
-
-@pytest.mark.parametrize("preset", presets())
 def test_no_preset_takes_its_target_or_its_actions_to_another_game(preset: str) -> None:
     try:
         run = moved(preset, "ALE/Seaquest-v5")

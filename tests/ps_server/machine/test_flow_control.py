@@ -105,15 +105,6 @@ def test_the_dead_keep_nobody_waiting() -> None:
     assert budget.next_grants(now=0.0) == [(b"c", 1)]
 
 
-def test_an_unused_grant_goes_to_the_next() -> None:
-    budget = budget_of(10)
-    budget.ask(b"a", 1, 10)
-    budget.ask(b"b", 2, 10)
-    assert budget.next_grants(now=0.0) == [(b"a", 1)]
-    assert budget.next_grants(now=GRANT_SECONDS) == []
-    assert budget.next_grants(now=GRANT_SECONDS + 0.1) == [(b"b", 2)]
-
-
 def asks(budget: PushBudget, *workers: str, size: int = 10) -> None:
     for worker in workers:
         budget.ask(worker.encode(), 1, size)
@@ -234,12 +225,6 @@ def test_replies_carry_the_credit_as_it_is_now() -> None:
     assert server.heartbeat("a").credit == VECTOR_BYTES
 
 
-def test_a_worker_that_joins_has_credit_for_one_vector_until_the_first_reply() -> None:
-    server = Transcript.seeded(receive_bytes=8 * VECTOR_BYTES)
-    assert server.hello("b").credit == VECTOR_BYTES
-    assert server.push("b", 1).credit == 4 * VECTOR_BYTES
-
-
 def test_a_push_that_arrives_grants_credit_to_the_next_in_the_queue() -> None:
     server = Transcript.seeded(workers=("a", "b"), receive_bytes=VECTOR_BYTES)
     assert (
@@ -249,21 +234,6 @@ def test_a_push_that_arrives_grants_credit_to_the_next_in_the_queue() -> None:
     assert not server.heartbeat("b").waiting, "a push of b that is lost must be sent again"
     server.push("a", 1)
     assert [(send.to, send.message) for send in sends(server.effects)][1:] == [(b"b", messages.CreditGrant(request=60))]
-
-
-def test_a_credit_request_for_more_than_any_push_of_the_run_is_refused() -> None:
-    server = Transcript.seeded(receive_bytes=VECTOR_BYTES)
-    refused = server.refusal("a", messages.CreditRequest(request=50, bytes=VECTOR_BYTES + 1))
-    assert (refused.code, refused.request) == ("wrong_size", 50)
-
-
-def test_a_lease_that_ends_frees_its_grant_for_the_next() -> None:
-    server = Transcript.seeded(workers=("a", "b"), receive_bytes=VECTOR_BYTES)
-    server.say("a", messages.CreditRequest(request=50, bytes=VECTOR_BYTES))
-    server.say("b", messages.CreditRequest(request=60, bytes=VECTOR_BYTES))
-    server.goodbye("a")
-    told = [send.message for send in sends(server.after(0.1))]
-    assert messages.CreditGrant(request=60) in told
 
 
 class CountingMembership(Membership):

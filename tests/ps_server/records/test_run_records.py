@@ -15,7 +15,7 @@ import pytest
 from ps_common.protocol.messages import Episode
 from ps_common.run_folder.paths import METRICS
 from ps_common.run_folder.run_rows import MetricsRow, last_row, read_episodes
-from ps_common.settings.run_spec import Records, RunSpec, Schedule
+from ps_common.settings.run_spec import RunSpec, Schedule
 from ps_server.records import bounded_file, run_records
 from ps_server.records.run_records import RunRecords
 from tests.ps_server.records.test_episodes import a_report
@@ -38,22 +38,6 @@ def test_a_run_leaves_its_settings_its_episodes_and_its_summaries(tmp_path: Path
     assert event.step == 900
     assert scalars_of(event) == {"Perf/Reward": 3.0, "Perf/Length": 10.0, "Losses/Entropy": 1.0}
     assert not (tmp_path / "endpoint").exists()
-
-
-def test_a_run_that_ends_before_a_point_is_due_has_one(tmp_path: Path) -> None:
-    records = RunRecords(tmp_path, lambda: PERF, endpoint="host:5555")
-    records.add(a_report(updates=9, global_steps=80, meters={"entropy": 0.5}))
-    records.close(a_status())
-    event = events_in(tmp_path)[-1]
-    assert (event.step, scalars_of(event)) == (80, {"Losses/Entropy": 0.5})
-
-
-def test_a_run_without_summaries_has_no_event_file(tmp_path: Path) -> None:
-    none = RunSpec(records=Records(summaries="none"))
-    records = RunRecords(tmp_path, lambda: none, endpoint="host:5555")
-    records.add(a_report())
-    records.close(a_status())
-    assert not (tmp_path / "tensorboard").exists()
 
 
 def test_a_run_has_an_event_file_unless_its_settings_forbid_it(tmp_path: Path) -> None:

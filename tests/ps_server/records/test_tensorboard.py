@@ -37,12 +37,6 @@ def test_numbers_have_these_tags() -> None:
     }
 
 
-def test_a_meter_whose_name_has_a_slash_is_its_own_tag() -> None:
-    made = SummaryPoints()
-    made.add(a_report(minutes=1.0, meters={"metrics/fuel": 1.0, "collect_share": 0.5}))
-    assert made.add(a_report(minutes=2.0, meters={"metrics/fuel": 3.0})) == {"metrics/fuel": 2.0}
-
-
 def test_a_point_is_the_mean_of_what_was_reported_since_the_last() -> None:
     made = SummaryPoints()
     for share, entropy, score in ((0, 1.0, 10.0), (0.5, 2.0, 20.0), (0.9, 3.0, 60.0)):

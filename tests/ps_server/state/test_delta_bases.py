@@ -1,6 +1,6 @@
 """Which versions are kept for deltas, and within which bound."""
 
-from ps_server.state.weight_store import BASES_BYTES, DeltaBases
+from ps_server.state.weight_store import DeltaBases
 
 
 def test_the_newest_versions_are_kept_within_the_bound() -> None:
@@ -18,7 +18,3 @@ def test_weights_that_alone_exceed_the_bound_are_not_kept() -> None:
     bases.keep(1, bytes(10))
     assert 1 not in bases
     assert len(bases) == 0
-
-
-def test_the_bound_is_the_one_that_the_guarantees_state() -> None:
-    assert BASES_BYTES == 64 * 2**20

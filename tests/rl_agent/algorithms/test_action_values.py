@@ -94,11 +94,6 @@ def test_q_lambda_mixes_what_came_with_what_was_hoped_for(seen: Experience, trac
     assert_gradient(gradient_of(learner, unroll_of(learner, seen)), n_step_q(MODEL, TARGET, seen, trace=trace))
 
 
-def test_with_lambda_0_n_step_q_is_one_step_q() -> None:
-    learner = algorithm(run_spec.NStepQSettings, q_lambda=0.0)
-    assert_gradient(gradient_of(learner, unroll_of(learner, TRUNCATED)), one_step_q(MODEL, TARGET, TRUNCATED))
-
-
 @each_method
 def test_rewards_are_clipped_and_scaled_for_the_learner_alone(
     method: type[run_spec.ActionValuesSettings], written_out: WrittenOut

@@ -10,9 +10,8 @@ import fsspec
 import msgspec
 import pytest
 import torch
-from safetensors.torch import save_file
 
-from ps_common.errors import CheckpointError, OtherFormat, Replaced, SettingsError
+from ps_common.errors import CheckpointError, SettingsError
 from ps_common.program.flags import parse_with_run
 from ps_common.protocol.lineage import Lineage, Shard
 from ps_common.protocol.tensors import Schema, TensorSpec
@@ -27,8 +26,8 @@ from ps_server.starting import machine_for
 from ps_server.state.training_run import TrainingRun
 from ps_server.storage.checkpoint_store import CheckpointStore
 from ps_server.storage.earlier_life import read_lineage, write_lineage
-from ps_server.storage.resharding import check_no_others, folder_of_shard, reshard
 from ps_server.storage.run_storage import RunStorage
+from ps_server.storage.shard_folders import check_no_others, folder_of_shard
 from rl_cluster.settings import ClusterSettings
 from tests.ps_server.transcripts import a_run
 from tests.rows import row
@@ -55,70 +54,6 @@ def a_sharded_run(folder: Path, of: int, *, steps: int = 0, best_saved: float | 
         write_checkpoint(path, run.weights.vectors(), run.record(now=0.0))
         write_lineage(path.parent.parent, lineage)
     return folder
-
-
-def join(given: Path, place: Shard | None) -> Path:
-    """The folder of the server that is resumed so; its first checkpoint is written, if it needs one."""
-    folder = folder_of_shard(given, place)
-    storage = RunStorage(folder, checkpoints=None, may_hold_a_run=True)
-    try:
-        reshard(given, storage, place)
-    finally:
-        storage.close()
-    return folder
-
-
-@pytest.mark.parametrize("place", [place_of(2, 2), None])
-def test_the_folder_of_a_shard_means_that_shard_of_its_run(tmp_path: Path, place: Shard | None) -> None:
-    run = a_sharded_run(tmp_path / "run", 2)
-    own = run / "shard-2-of-2"
-    assert join(own, place) == own == join(run, place_of(2, 2))
-    assert [path.name for path in (own / CHECKPOINTS).glob("*.safetensors")] == [checkpoint_name(0, 1)]
-
-
-@pytest.mark.parametrize("place", [place_of(1, 2), place_of(2, 4), place_of(1, 1)])
-def test_the_folder_of_another_shard_is_refused_with_the_folder_of_the_run(tmp_path: Path, place: Shard) -> None:
-    run = a_sharded_run(tmp_path / "run", 2)
-    with pytest.raises(SettingsError, match=f"is the folder of shard 2/2; for --shard {place.number}/.*{run}$"):
-        folder_of_shard(run / "shard-2-of-2", place)
-
-
-@pytest.mark.parametrize("is_own", [True, False])
-def test_a_shard_that_is_older_than_the_run_is_refused_however_it_is_named(tmp_path: Path, is_own: bool) -> None:
-    """The run went on with four shards. The old folder would go back without a word."""
-    run = a_sharded_run(a_sharded_run(tmp_path / "run", 2), 4, steps=100)
-    given = run / "shard-2-of-2" if is_own else run
-    with pytest.raises(
-        SettingsError, match="shard-2-of-2/checkpoints: holds an older state than shard-1-of-4 … shard-4"
-    ):
-        join(given, place_of(2, 2))
-
-
-def test_an_empty_folder_of_a_shard_begins_with_the_run_when_its_place_is_given(tmp_path: Path) -> None:
-    run = a_sharded_run(tmp_path / "run", 4, steps=100)
-    own = run / "shard-2-of-2"
-    own.mkdir()
-    with pytest.raises(SettingsError, match=r"shard-2-of-2: has no checkpoint.*--shard and --shards"):
-        join(own, None)
-    assert join(own, place_of(2, 2)) == own
-    assert (own / CHECKPOINTS / checkpoint_name(100, 1)).exists()
-
-
-def test_a_new_shard_has_no_best_checkpoint_yet(tmp_path: Path) -> None:
-    """Its folder has none: it stayed so until the mean return of the old one was beaten."""
-    run = a_sharded_run(tmp_path / "run", 2, best_saved=20.0)
-    _, record = read_checkpoint(join(run, place_of(1, 4)) / CHECKPOINTS / checkpoint_name(0, 1))
-    assert record.progress.best_saved is None
-    assert record.progress.best_mean == 20.0
-
-
-def test_checkpoints_of_a_shard_go_below_the_run_in_a_store_however_it_is_named(tmp_path: Path) -> None:
-    own = a_sharded_run(tmp_path / "run", 2) / "shard-2-of-2"
-    places = [["--shard", "2/2", "--shards", *place_of(2, 2).addresses], []]
-    for given, place in [(own.parent, places[0]), (own, places[0]), (own, places[1])]:
-        flags = ["--resume", str(given), "--checkpoint-dir", "memory://run", *place]
-        settings = parse_with_run(ServerSettings, flags, prog="ps-server").program
-        assert settings.store_flag == ("--checkpoint-dir", "memory://run/shard-2-of-2")
 
 
 def in_a_store(run: Path) -> str:
@@ -219,101 +154,37 @@ def test_whoever_needs_the_whole_run_refuses_the_folder_of_a_shard_with_that_of_
     assert trained_in(run).weights.tolist() == [1.0] * 4 + [2.0] * 4
 
 
-def resumed(url: str, folder: Path, place: Shard | None, *, store: str = "") -> ParameterServer:
-    """The server that `ps-server --resume URL` begins, with this folder; `store` is for --resume RUN_DIR."""
+def resumed(given: str, folder: Path, place: Shard | None, *, store: str = "") -> ParameterServer:
+    """The server that `ps-server --resume GIVEN` begins, with this folder; `store`: where its checkpoints are too."""
     where = ["--shard", f"{place.number}/{place.of}", "--shards", *place.addresses] if place else []
-    where += ["--checkpoint-dir", store] if store and store != url else []
-    parsed = parse_with_run(ServerSettings, ["--resume", url, *where], prog="ps-server")
-    assert parsed.program.store_flag is not None
-    kept = CheckpointStore(parsed.program.store_flag[1], flag="--resume")
+    where += ["--checkpoint-dir", store] if store not in ("", given) else []
+    parsed = parse_with_run(ServerSettings, ["--resume", given, *where], prog="ps-server")
+    kept = CheckpointStore(parsed.program.store_flag[1], flag="--resume") if parsed.program.store_flag else None
     folder.mkdir(exist_ok=True)
-    storage = RunStorage(folder_of_shard(folder, place), checkpoints=None, may_hold_a_run=True, store=kept)
+    own = folder_of_shard(Path(given) if parsed.program.resumed_folder else folder, place)
+    storage = RunStorage(own, checkpoints=None, may_hold_a_run=True, store=kept)
     try:
         server = machine_for(parsed, storage, keys=None, now=0.0)
     finally:
         storage.close()
     assert isinstance(server, ParameterServer)
-    assert server.run is not None
     return server
 
 
-@pytest.mark.parametrize(("old", "new"), [(2, 4), (4, 2), (2, None), (1, 2)])
-def test_a_run_in_a_store_goes_on_with_another_number_of_shards(tmp_path: Path, old: int, new: int | None) -> None:
-    """Each new shard has its part of the store from then on, and goes on from there."""
-    run = a_sharded_run(tmp_path / "run", old)
-    whole = trained_in(run).weights
-    url = in_a_store(run)
-    places = [place_of(number, new) for number in range(1, new + 1)] if new else [None]
-    for folder in ("elsewhere", "and again"):
-        servers = [resumed(url, tmp_path / folder, place) for place in places]
-        weights = [server.run.weights.flat for server in servers if server.run]
-        assert torch.equal(torch.cat(weights), whole)
-        assert len({server.run.first_shard for server in servers if server.run}) == 1
-    with pytest.raises(CheckpointError, match="there is no run"):
-        resumed(f"{url}/elsewhere", tmp_path / "nothing", places[0])
-
-
-@pytest.mark.parametrize(("old", "new"), [(1, 2), (2, 4)])
-def test_a_run_in_a_store_goes_on_with_as_many_shards_as_it_once_had(tmp_path: Path, old: int, new: int) -> None:
-    """Its older state of that number is in the store too. A folder that holds it is named, with what to do."""
-    url = in_a_store(a_sharded_run(a_sharded_run(tmp_path / "run", old), new, steps=100))
-    whole, places = trained_in(url).weights, [place_of(number, old) for number in range(1, old + 1)]
-    for _ in range(2):
-        servers = [resumed(url, tmp_path / "elsewhere", place if old > 1 else None) for place in places]
-        weights = [server.run.weights.flat for server in servers if server.run]
-        assert torch.equal(torch.cat(weights), whole)
-    kept = a_sharded_run(tmp_path / "kept", old)
-    for given in (url, str(kept)):
-        with pytest.raises(SettingsError, match=r"/checkpoints: holds an older state than .*move that folder away"):
-            resumed(given, kept, places[0] if old > 1 else None, store=url)
-    shutil.rmtree(shard_folder(kept, 1, old) / CHECKPOINTS)
-    server = resumed(str(kept), kept, places[0] if old > 1 else None, store=url)
-    assert server.run is not None
-    assert torch.equal(server.run.weights.flat, whole[: len(server.run.weights.flat)])
-
-
-def test_an_old_shard_in_a_store_adds_no_durable_checkpoint_once_the_new_ones_have_read_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", [place_of(1, 2), place_of(2, 4), place_of(1, 1)])
+def test_the_folder_of_another_shard_is_refused_with_the_folder_of_the_run(tmp_path: Path, place: Shard) -> None:
     run = a_sharded_run(tmp_path / "run", 2)
-    url = in_a_store(run)
-    for number in (1, 2, 3):
-        resumed(url, tmp_path / "elsewhere", place_of(number, 3))
-    for number in (1, 2):
-        own = shard_folder(run, number, 2)
-        lineage = read_lineage(own)
-        assert lineage is not None
-        store = CheckpointStore(f"{url}/{own.name}", flag="--checkpoint-dir")
-        with pytest.raises(Replaced):
-            store.put(own / CHECKPOINTS / checkpoint_name(0, 1), lineage, best=False, milestone="", keep=5)
+    with pytest.raises(SettingsError, match=f"is the folder of shard 2/2; for --shard {place.number}/.*{run}$"):
+        folder_of_shard(run / "shard-2-of-2", place)
 
 
-def test_a_checkpoint_of_another_format_in_a_store_is_not_passed_over_and_a_damaged_one_is_named(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    run = a_sharded_run(tmp_path / "run", 1)
-    url = in_a_store(run)
-    newest = f"{url}/lives/000000001/{checkpoint_name(100, 1)}"
-    with fsspec.open(newest, "wb") as file:
-        file.write(b"damaged")
-    resumed(url, tmp_path / "elsewhere", place_of(1, 2))
-    assert f"{newest}: is damaged" in caplog.text
-    assert "trying the one before it" in caplog.text
-    path = run / CHECKPOINTS / checkpoint_name(100, 1)
-    save_file({}, path, {"format": "ps-rl checkpoint 99"})
-    with fsspec.open(newest, "wb") as file:
-        file.write(path.read_bytes())
-    with pytest.raises(OtherFormat, match=f"^{newest}: "):
-        resumed(url, tmp_path / "other", place_of(1, 2))
-
-
-def test_new_shards_have_the_settings_of_the_old_shard_1(tmp_path: Path) -> None:
-    """Another one may have been down when the run was adjusted, and be ahead of it in steps."""
-    run = a_sharded_run(tmp_path / "run", 2)
-    path = run / "shard-1-of-2" / CHECKPOINTS / checkpoint_name(0, 1)
-    vectors, record = read_checkpoint(path)
-    adjusted = msgspec.structs.replace(record, run=a_run(schedule={"learning_rate": 0.5}).to_dict())
-    write_checkpoint(path, vectors, adjusted)
-    _, new = read_checkpoint(join(run, place_of(2, 3)) / CHECKPOINTS / checkpoint_name(0, 1))
-    assert new.run["schedule"]["learning_rate"] == 0.5
+def test_checkpoints_of_a_shard_go_below_the_run_in_a_store_however_it_is_named(tmp_path: Path) -> None:
+    own = a_sharded_run(tmp_path / "run", 2) / "shard-2-of-2"
+    places = [["--shard", "2/2", "--shards", *place_of(2, 2).addresses], []]
+    for given, place in [(own.parent, places[0]), (own, places[0]), (own, places[1])]:
+        flags = ["--resume", str(given), "--checkpoint-dir", "memory://run", *place]
+        settings = parse_with_run(ServerSettings, flags, prog="ps-server").program
+        assert settings.store_flag == ("--checkpoint-dir", "memory://run/shard-2-of-2")
 
 
 def test_a_new_run_does_not_lie_beside_one_with_another_number_of_shards(tmp_path: Path) -> None:
@@ -327,14 +198,6 @@ def test_a_new_run_does_not_lie_beside_one_with_another_number_of_shards(tmp_pat
     with pytest.raises(SettingsError, match=f"{whole}: holds the checkpoints of a run, in a whole.*--resume '{whole}'"):
         check_no_others(whole / "shard-1-of-2", None)
     check_no_others(whole, None)
-
-
-def test_a_store_with_the_shards_of_a_run_is_not_empty(tmp_path: Path) -> None:
-    url = in_a_store(a_sharded_run(tmp_path / "run", 2))
-    for folder in (tmp_path / "new", tmp_path / "new" / "shard-1-of-4"):
-        with pytest.raises(SettingsError, match=f"{url}: holds a run; take another place, or --resume {url}"):
-            check_no_others(folder, url)
-    check_no_others(tmp_path / "new" / "shard-2-of-2", url)
 
 
 def test_flags_of_a_shard_that_is_resumed_undo_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -356,3 +219,25 @@ def test_flags_of_a_shard_that_is_resumed_undo_nothing(tmp_path: Path, caplog: p
     assert server.run.adjustments == adjusted
     assert run_for_peers(server.run.spec) == record.run
     assert "by a flag" not in caplog.text
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+def test_a_shard_that_is_older_than_the_run_is_refused_however_it_is_named(tmp_path: Path, is_own: bool) -> None:
+    """The run went on with four shards. The old folder would go back without a word."""
+    run = a_sharded_run(a_sharded_run(tmp_path / "run", 2), 4, steps=100)
+    command = f"ps-ctl reshard {run} --shards 2"
+    for place in (place_of(2, 2), None) if is_own else (place_of(2, 2),):
+        with pytest.raises(SettingsError, match=f"newest state is that of shard-1-of-4 … shard-4-of-4.*: {command}$"):
+            resumed(str(run / "shard-2-of-2" if is_own else run), run, place)
+
+
+@pytest.mark.parametrize(("old", "new"), [(2, 4), (4, 2), (2, 1), (1, 2)])
+def test_another_number_of_shards_takes_a_command_which_is_named(tmp_path: Path, old: int, new: int) -> None:
+    run = a_sharded_run(tmp_path / "run", old)
+    url = in_a_store(run)
+    place = place_of(1, new) if new > 1 else None
+    for where, folder, store in ((str(run), run, ""), (url, tmp_path / "elsewhere", url)):
+        with pytest.raises(SettingsError, match=f"ps-ctl reshard {where} --shards {new}$"):
+            resumed(where, folder, place, store=store)
+    with pytest.raises(CheckpointError, match="there is no run"):
+        resumed(f"{url}/elsewhere", tmp_path / "nothing", place, store=f"{url}/elsewhere")
