@@ -113,7 +113,7 @@ class Swarms:
 
     def steps_acknowledged(self) -> Ledger:
         """By worker, of those that are alive."""
-        found = {}
+        found: dict[str, int] = {}
         for swarm in [] if self._are_gangs else self.alive:
             steps = swarm.steps()[:, 1]
             found |= {name: int(count) for name, count in zip(self._names(swarm), steps, strict=True)}

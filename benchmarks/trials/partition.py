@@ -38,9 +38,9 @@ class Partitions:
         self._random = random.Random(seed)
         # A standby that a split has left in its newest checkpoint was ended by this trial: nobody else has the run.
         resume = ("--take-back", "--resume")
-        at = {"host": self._head.address, "prefix": self._head.prefix}
-        self._run = CountedRun(programs, Servers(programs, *FLAGS, resume=resume, **at), size=swarm, weights=weights)
-        self._endpoint = self._run.servers.endpoint
+        servers = Servers(programs, *FLAGS, resume=resume, host=self._head.address, prefix=self._head.prefix)
+        self._run = CountedRun(programs, servers, size=swarm, weights=weights)
+        self._endpoint = servers.endpoint
         self._on: dict[str, Swarm] = {
             host.name: self._run.swarms.start(self._endpoint, prefix=host.prefix) for host in self._hosts
         }
