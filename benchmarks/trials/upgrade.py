@@ -71,9 +71,12 @@ class Pair:
     def standby(self) -> Program:
         return self.programs[1]
 
+    def is_in_sync(self) -> bool:
+        """Whether the standby follows, and may take over."""
+        return getattr(getattr(self.status(0), "standby", None), "phase", "") == "in sync"
+
     def wait_until_in_sync(self) -> None:
-        """The standby follows, and may take over."""
-        soon(lambda: getattr(getattr(self.status(0), "standby", None), "phase", "") == "in sync", program=self.standby)
+        soon(self.is_in_sync, program=self.standby)
 
     def wait_until_copied(self) -> None:
         """The server has saved everything until now, and the standby has it too."""
@@ -119,7 +122,7 @@ class Upgrade:
         self._after = True
         for pair in self._pairs:
             pair.standby.process.terminate()
-            pair.standby.wait()
+            soon(lambda pair=pair: not pair.is_in_sync(), program=pair.programs[0])  # type: ignore[misc]
             pair.programs[1] = self._start_standby(pair)
             self._hand_over(pair, kill=kill)
 
