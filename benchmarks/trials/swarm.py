@@ -15,6 +15,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,7 @@ from ps_common.protocol.tensors import Schema, TensorSpec
 from tests.integration.integer_worker import joined
 
 ALONE_EVERY, STEPS_ALONE = 4, 3  # a push with a gradient counts one step
+PAUSE_SECONDS = float(os.environ.get("PAUSE_SECONDS", "0"))  # after each push
 
 
 def schema_of(weights: int) -> Schema:
@@ -81,6 +83,7 @@ class Swarm:
             assert newest.settled is not None
             assert newest.settled.verdict in ("applied", "duplicate"), newest.settled
             self._note(worker, 1, gradient, steps)
+            time.sleep(PAUSE_SECONDS)
         if self._is_asked.is_set():
             connections.close("leaves")
         # Else the connection stays open: if the server is killed now, it needs the pushes of the resend buffer.

@@ -37,6 +37,7 @@ MOST_SECONDS = 3.0  # without an acknowledged push
 MOST_TO_LEAVE = 2.0  # seconds of a server that is asked
 SWARMS = 4  # processes that have the workers; each is replaced at once
 LOOK_SECONDS = 0.01
+PAUSE_SECONDS = 0.02  # between two pushes of a worker: a standby keeps up on a busy machine, too
 SAVE_SECONDS = 300.0
 
 soon = partial(wait_for, within_seconds=300)  # under any load of the machine
@@ -202,7 +203,7 @@ class Upgrade:
 
     def _variables(self) -> dict[str, str]:
         path = self._paths[self._after]
-        return {"PYTHONPATH": f"{path}:{path / 'common'}:{ROOT}"}
+        return {"PYTHONPATH": f"{path}:{path / 'common'}:{ROOT}", "PAUSE_SECONDS": str(PAUSE_SECONDS)}
 
     def _look(self) -> None:
         """The thread that measures how long no push was acknowledged."""
