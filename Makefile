@@ -13,7 +13,7 @@ BIN := $(VENV)/bin
 # What running needs, with the extra that a preset's environment takes; and all extras with the developers' tools.
 ID := $(shell sed -n 's/^id = "\(.*\)"/\1/p' common/ps_common/presets/$(PRESET).toml 2>/dev/null)
 EXTRA := $(if $(filter Vizdoom%,$(ID)),doom)$(if $(filter MinAtar/%,$(ID)),minatar)$(if $(filter \
-	InvertedPendulum%,$(ID)),mujoco)$(if $(filter LunarLander% BipedalWalker% CarRacing%,$(ID)),box2d)
+	Inverted% Hopper% HalfCheetah%,$(ID)),mujoco)$(if $(filter LunarLander% BipedalWalker% CarRacing%,$(ID)),box2d)
 RUN := $(VENV)/run$(EXTRA).ready
 READY := $(VENV)/ready
 
@@ -31,6 +31,10 @@ test: style  ## lint, types, tests
 	@$(BIN)/mypy & types=$$!; \
 		$(BIN)/pytest -n $$(($$(env -u OMP_NUM_THREADS nproc) + 1)) --dist worksteal --durations 25; tests=$$?; \
 		wait $$types || { echo "mypy has found errors: they stand above"; exit 1; }; exit $$tests
+
+test-price: $(READY)  ## what the tests cost, by folder, test and program: CPU, waits, starts of programs: ARGS="tests/ps_web …"
+	$(BIN)/python -m compileall -q -j 0 common ps_* rl_*
+	$(BIN)/pytest -q -n $$(env -u OMP_NUM_THREADS nproc) --dist worksteal -p tests.price $(ARGS)
 
 check: lint  ## lint, types, who may import whom: seconds, before the tests
 	$(BIN)/pytest -q tests/test_layers.py
@@ -79,6 +83,9 @@ spaces: $(READY)  ## tasks with known answers for every cell of masks, Dict, Mul
 explore: $(READY)  ## thousands of new examples for every property: any bytes, any history of crashes and losses
 	$(BIN)/pytest -n auto --dist worksteal --hypothesis-profile explore --timeout 3600 -m hypothesis
 
+mutants: $(READY)  ## one place of the code changed at a time, and which changes no test notices: SEED=… PLACES=… PARTS="…"
+	$(BIN)/python -m tests.mutants $(PARTS) --seed $(or $(SEED),0) --places $(or $(PLACES),300)
+
 swarm: $(READY)  ## simulated worlds, each drawn from a seed, exact and live in the end: SEED=… (one, as a table) or MINUTES=… FIRST=…
 	$(BIN)/python -m tests.simulation.swarm
 
@@ -126,6 +133,15 @@ peers-scores: $(READY) $(PEERS)/ready  ## each as its authors recommend, and its
 
 dear: $(READY) $(PEERS)/ready  ## SAC on a simulator of 20 ms a step, beside Stable-Baselines3's; half an hour: ARGS="--seeds 1 …"
 	$(BIN)/python -m benchmarks.dear --venvs $(PEERS) $(ARGS)
+
+dear-mujoco: $(READY) $(PEERS)/ready  ## Hopper and HalfCheetah beside Stable-Baselines3's SAC, hours; continues where it stopped: ARGS="--seeds 1 …"
+	$(BIN)/python -m benchmarks.dear.mujoco --venvs $(PEERS) $(ARGS)
+
+dear-goals: $(READY)  ## steps until ten games have the goal, for the presets with a replay memory, half an hour: ARGS="--presets …"
+	$(BIN)/python -m benchmarks.dear.goals $(ARGS)
+
+dear-update: $(READY) $(PEERS)/ready  ## ms of an update of SAC, beside Stable-Baselines3's, and of its push and pull; two minutes
+	$(BIN)/python -m benchmarks.dear.update_cost --venvs $(PEERS) $(ARGS)
 
 engine-test: $(READY)  ## ps-rl on a real cluster engine of deploy/, started, scaled and hurt: ENGINE=docker|swarm|slurm|kubernetes|ray
 	deploy/engine_test.sh $(ENGINE)

@@ -51,9 +51,6 @@ def _rows() -> dict[str, Callable[[str], Row]]:
         rows[f"push-pull {_size(size)}, {_clients(clients)}, tcp"] = partial(over_tcp, size, clients)
     for size in (150_000, 1_700_000):
         rows[f"push-pull {_size(size)}, pushes kept until durable"] = partial(kept, size)
-    for size, (where, kind) in product((150_000, 10_000_000), {"tcp": "wire", "one host": "ours"}.items()):
-        rows[f"push-pull {_size(size)}, checksums, {where}"] = partial(checked, size, kind)
-    rows[f"push-pull {_size(150_000)}, recorded"] = partial(recorded, 150_000)
     for size in (700_000, 1_700_000):
         rows[f"push-pull {_size(size)}, CURVE"] = partial(over_curve, size)
     rows[f"push-pull {_size(1_700_000)}, CURVE, one host"] = partial(same_host_locked, 1_700_000)
@@ -98,24 +95,6 @@ def same_host_locked(size: int, name: str) -> Row:
     with _keys() as keys, _ps_server(*_locked(keys)) as locked, _ps_server() as server:
         ours, without = _clients_of(locked, "ours", size, 1, keys), _clients_of(server, "ours", size, 1)
         return _compared(name, ours, without, against="the same without CURVE")
-
-
-def checked(size: int, kind: str, name: str) -> Row:
-    """The cost of checksums on gradients and weights."""
-    with _ps_server() as server:
-        ours, without = _clients_of(server, f"{kind}-checked", size, 1), _clients_of(server, kind, size, 1)
-        return _compared(name, ours, without, against="the same without checksums")
-
-
-def recorded(size: int, name: str) -> Row:
-    """The cost of --record, which writes what goes into the machine."""
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        _ps_server("--record", f"{folder}/recording") as server,
-        _ps_server() as other_server,
-    ):
-        ours, without = _clients_of(server, "ours", size, 1), _clients_of(other_server, "ours", size, 1)
-        return _compared(name, ours, without, against="the same without --record")
 
 
 def kept(size: int, name: str) -> Row:

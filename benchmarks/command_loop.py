@@ -34,9 +34,9 @@ def serve_commands(once: Callable[[], None]) -> None:
 class Measured:
     """In the benchmark: the handle of a measuring process."""
 
-    def __init__(self, *command: str) -> None:
+    def __init__(self, *command: str, python: str = sys.executable) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [python, "-m", *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         self._is_ready = False
 

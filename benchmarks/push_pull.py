@@ -2,7 +2,7 @@
 Push a gradient, apply RMSProp, pull the weights: a client of our server, made of a worker's own parts.
 
 As a program: `push_pull.py KIND HOST:PORT PARAMETERS [KEYS]`. KIND is ours (vectors in shared memory), wire (over TCP),
-either with `-checked` (with checksums), kept (with a resend buffer), not-kept or not-modified. With a folder KEYS that
+kept (with a resend buffer), not-kept or not-modified. With a folder KEYS that
 contains the key pair `bench`, it uses CURVE.
 """
 
@@ -39,7 +39,6 @@ def our_client(
     push: bool = True,
     by_memory: bool = False,
     resend_bytes: int = RESEND_BYTES,
-    checksums: bool = False,
 ) -> None:
     """Serve commands with one push and pull per call; without `push`, with a pull that is answered NOT_MODIFIED."""
     if not by_memory:
@@ -49,7 +48,7 @@ def our_client(
     machine = ParameterClient(identity, patience_seconds=60, resend_bytes=resend_bytes, now=time.monotonic())
     client = ZmqClient(server, machine, keys=keys_in(keys))
     client.welcome.result()
-    parameters = RemoteParameters(client, Schema([TensorSpec("all", (size,))]), Wire(checksums=checksums))
+    parameters = RemoteParameters([client], Schema([TensorSpec("all", (size,))]), Wire())
     weights = torch.zeros(size)
     parameters.seed(weights)
     newest = parameters.pull()
@@ -77,8 +76,6 @@ if __name__ == "__main__":
         # The cost of the resend buffer is measured by `kept` and `not-kept` alone.
         "ours": partial(our_client, by_memory=True, resend_bytes=0),
         "wire": partial(our_client, resend_bytes=0),
-        "ours-checked": partial(our_client, by_memory=True, resend_bytes=0, checksums=True),
-        "wire-checked": partial(our_client, resend_bytes=0, checksums=True),
         "kept": our_client,
         "not-kept": partial(our_client, resend_bytes=0),
         "not-modified": partial(our_client, push=False),

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.command_loop import serve_commands
-from ps_client.shell.remote_parameters import Newest
+from ps_client.shell.newest import Newest
 from ps_common.program.flags import parse_with_run
 from ps_common.protocol.messages import Episode
 from ps_common.settings.run_spec import RunSpec

@@ -9,6 +9,7 @@
   ps-ctl stop --server HOST:5555                         end the run
   ps-ctl plot RUN_DIR                                    draw its learning curve
   ps-ctl export RUN_DIR OUT                              take its policy away
+  ps-ctl reshard RUN_DIR --shards 4                      cut an ended run into another number of shards
   ps-ctl keygen keys                                     make the keys of a locked server
 """
 
@@ -35,11 +36,12 @@ from ps_common.protocol.messages import Event, Stop, Subscribed, ToServer, ToWor
 from ps_common.protocol.names import as_text
 from ps_common.protocol.status import Status
 from ps_common.run_folder.endpoint_file import address_of
-from ps_common.settings.adjustable import DRAINED, PAUSED, settings_in, shown
+from ps_common.settings.adjustable import DRAINED, PAUSED, settings_in
+from ps_common.settings.kinds import text_of
 from ps_common.sockets.curve import CurveFlags
 from ps_common.sockets.request import ask_run
 from ps_common.sockets.subscription import subscription
-from ps_ctl.folder_commands import export, keygen, plot
+from ps_ctl.folder_commands import export, keygen, plot, reshard
 from ps_ctl.status_text import change_in, line_of, print_status
 
 PROGRAM = "ps-ctl"
@@ -232,7 +234,7 @@ def promote(*, server: Asked, reason: str = "") -> None:
     print(_json(reply) if server.json else f"serves the run from version {reply.version} on; {reply.lost}")
 
 
-for command in (plot, export, keygen):
+for command in (plot, export, keygen, reshard):
     app.command(command)
 
 
@@ -270,7 +272,7 @@ def _adjust(server: AskedServer, settings: Mapping[str, Any]) -> None:
     for adjustment in reply.adjustments:
         print(f"{adjustment.setting}: {change_in(adjustment)}")
     for setting in settings.keys() - {adjustment.setting for adjustment in reply.adjustments}:
-        print(f"{setting}: is {shown(settings[setting])} already")
+        print(f"{setting}: is {text_of(settings[setting])} already")
 
 
 def _json(value: msgspec.Struct) -> str:

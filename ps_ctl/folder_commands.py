@@ -66,6 +66,25 @@ def export(
     os.execv(sys.executable, command_of("rl_eval", flags))
 
 
+def reshard(run: Annotated[str, arg(metavar="RUN_DIR")], /, *, shards: int) -> None:
+    """
+    Cut a run that has ended into another number of shards; 1 is one server with the whole. What is there stays.
+
+      ps-ctl reshard runs/pong --shards 2
+      ps-server --resume runs/pong --shard 1/2 --shards HOST1:5555 HOST2:5555
+
+    The folders shard-*-of-* of all old shards have to be in the folder of the run.
+
+    Args:
+        run: the folder of the run, or its object store (s3://BUCKET/NAME)
+        shards: how many
+    """
+    from ps_ctl.reshard import cut_run  # torch takes a second to load
+
+    for line in cut_run(run, shards):
+        print(line)
+
+
 def keygen(folder: Path, /, *, name: str | None = None, admin: bool = False) -> None:
     """
     Make the keys of a locked server in FOLDER: one pair for the server, one for its workers, one for an admin.

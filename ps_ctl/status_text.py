@@ -7,7 +7,7 @@ from rich.text import Text
 
 from ps_common.protocol.messages import Event
 from ps_common.protocol.status import Adjustment, Status, speed_of
-from ps_common.settings.adjustable import shown
+from ps_common.settings.kinds import text_of
 
 MOST_ADJUSTMENTS = 5  # of the history, the newest
 PIPE_WIDTH = 200  # characters; enough for the longest worker id, which a terminal may cut off
@@ -93,4 +93,4 @@ def line_of(event: Event) -> str:
 
 def change_in(adjustment: Adjustment) -> str:
     """One adjustment: the setting, its values, and the step from which it holds."""
-    return f"{shown(adjustment.before)} -> {shown(adjustment.after)}, from T {adjustment.global_steps} on"
+    return f"{text_of(adjustment.before)} -> {text_of(adjustment.after)}, from T {adjustment.global_steps} on"

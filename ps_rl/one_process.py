@@ -94,7 +94,7 @@ class LocalServer:
 
     def close(self) -> None:
         """Save what the newest checkpoint lacks, and end the records."""
-        for _ in range(2):  # again if the weights turn out ruined, and the run goes back to a checkpoint
+        for _ in range(2):  # again if the weights turn out ruined, and the run rolls back to a checkpoint
             if self.machine.lacks_last_checkpoint:
                 self._do(self.machine.save(now=time.monotonic(), is_last=True))
         self._writer.close()
@@ -109,8 +109,8 @@ class LocalServer:
                     self.links[effect.to].receive(effect)
                 case effects.SaveCheckpoint():
                     self._do(self._saved(effect))
-                case effects.Recall():
-                    self._do(self._recall())
+                case effects.ReloadCheckpoint():
+                    self._do(self._reload())
                 case effects.KeepCandidate():
                     self._writer.keep_candidate()
                 case RecordReport() | RecordEvent() | RecordEvaluation():
@@ -127,12 +127,12 @@ class LocalServer:
         self.on_checkpoint(Path(written.place))
         return self.machine.checkpoint_saved(written.place)
 
-    def _recall(self) -> Sequence[Effect]:
+    def _reload(self) -> Sequence[Effect]:
         try:
             path, vectors, record = self._writer.newest()
         except CheckpointError as error:
-            return self.machine.recall_failed(str(error), now=time.monotonic())
-        return self.machine.recalled(path.name, vectors, record, now=time.monotonic())
+            return self.machine.reload_failed(str(error), now=time.monotonic())
+        return self.machine.reloaded(path.name, vectors, record, now=time.monotonic())
 
 
 class Link:

@@ -13,7 +13,7 @@ from ps_common.run_folder.checkpoint_file import write_checkpoint
 from ps_common.run_folder.checkpoint_folder import newest_first
 from ps_common.run_folder.object_store import check_folder
 from ps_common.run_folder.trained import trained_in
-from ps_common.settings.adjustable import shown
+from ps_common.settings.kinds import text_of
 from ps_common.settings.overrides import resumed_run
 from ps_common.settings.run_settings import run_from_dict
 from ps_server.settings import ServerSettings
@@ -58,8 +58,8 @@ def restored_run(flags: Parsed[ServerSettings], storage: RunStorage, *, now: flo
         log.warning(
             "%s is %s by a flag, and no longer %s as it was adjusted (ps-ctl set); leave the flag out to keep that",
             undone.setting,
-            shown(undone.after),
-            shown(undone.before),
+            text_of(undone.after),
+            text_of(undone.before),
         )
     if seconds is not None:
         # A flag stands above what was adjusted.

@@ -23,7 +23,6 @@ from ps_common.protocol.status import Status
 from ps_common.run_folder.commands import keep_command
 from ps_common.run_folder.followers import followers_of
 from ps_common.run_folder.paths import (
-    BROKEN,
     CHECKPOINTS,
     LINEAGE,
     NewPaths,
@@ -31,7 +30,6 @@ from ps_common.run_folder.paths import (
     make_run_folder,
     shard_folder,
     standby_folder,
-    write_whole,
 )
 from ps_common.settings.run_settings import flag_of
 from ps_common.sockets.curve import read_pair
@@ -40,7 +38,6 @@ from ps_server.machine.parameter_server import ParameterServer
 from ps_server.records.run_records import RunRecords
 from ps_server.settings import ServerSettings
 from ps_server.shell.access_control import AccessControl
-from ps_server.shell.recording import Recording, beginning
 from ps_server.shell.server_sockets import is_own, own_host
 from ps_server.shell.zmq_server import ZmqServer
 from ps_server.standby.standby import Standby
@@ -49,8 +46,8 @@ from ps_server.storage.arbiter import Arbiter
 from ps_server.storage.checkpoint_store import CheckpointStore
 from ps_server.storage.checkpoint_writer import CheckpointWriter
 from ps_server.storage.earlier_life import newest_checkpoint, write_lineage
-from ps_server.storage.resharding import check_no_others, folder_of_shard
 from ps_server.storage.run_storage import RunStorage
+from ps_server.storage.shard_folders import check_no_others, folder_of_shard
 
 PROGRAM = "ps-server"
 
@@ -120,19 +117,18 @@ def _serve(
     print(settings.first_line(shell.host, address), flush=True)
     if access_control is None and not is_loopback(host):
         log.warning(UNLOCKED)
-    recording, records = _recording(machine, settings), _records(machine, shell, storage.folder, endpoint=address)
+    records = _records(machine, shell, storage.folder, endpoint=address)
     begun()
     say("serves", address)
     if settings.resume is None:
         keep_command(storage.folder, PROGRAM)
     try:
-        with contextlib.closing(recording) if recording else contextlib.nullcontext():
-            shell.serve(leaving=stop.is_set, on_tick=records.tick, on_record=records.add)
+        shell.serve(leaving=stop.is_set, on_tick=records.tick, on_record=records.add)
     finally:
         mark_replaced(shell.served, storage)  # before the last checkpoint, which may take a minute
         if not shell.close() & records.close(_last_status(machine, now=clock.now())):
             storage.keep()
-    _check_sound(machine, shell, storage)
+    _check_sound(shell, storage)
     if shell.served is None:
         return None
     if primary := shell.served.ending.gives_way_to:
@@ -170,19 +166,13 @@ def _shell(
             receive_bytes=int(settings.receive_mib * 2**20),
             access_control=access_control,
             clock=clock,
+            checks=settings.check,
         )
     except SettingsError:
         writer.close()
         raise
     shell.arbiter = Arbiter(settings.arbiter) if settings.arbiter is not None else None
     return shell
-
-
-def _recording(machine: ParameterServer | Standby, settings: ServerSettings) -> Recording | None:
-    if settings.record is None:
-        return None
-    most_bytes = int(settings.record_mib * 2**20)
-    return Recording(settings.record, machine, most_bytes=most_bytes, vectors=settings.record_vectors)
 
 
 def _records(machine: ParameterServer | Standby, shell: ZmqServer, folder: Path, *, endpoint: str) -> RunRecords:
@@ -284,13 +274,10 @@ def _not_saved(server: ParameterServer, storage: RunStorage) -> str:
     return f"version {server.version} could not be saved; see the warnings above"
 
 
-def _check_sound(machine: ParameterServer | Standby, shell: ZmqServer, storage: RunStorage) -> None:
-    """Raises PsRlError for a state that nothing leads to, which is kept in the run folder."""
+def _check_sound(shell: ZmqServer, storage: RunStorage) -> None:
+    """Raises PsRlError for a state that nothing leads to."""
     if not shell.broken:
         return
-    with contextlib.suppress(OSError):
-        write_whole(storage.folder / BROKEN, beginning(machine, vectors=False, broken=shell.broken), mode=0o600)
     again = f"ps-server --resume {shlex.quote(str(storage.folder))}"
     what = f"go on from the newest checkpoint: {again}" if shell.served is not None else "start this standby anew"
-    report = f"please report it with {storage.folder / BROKEN}"
-    raise PsRlError(f"{shell.broken}: that cannot be, so nothing was saved since; {what}; {report}")
+    raise PsRlError(f"{shell.broken}: that cannot be, so nothing was saved since; {what}; please report it")

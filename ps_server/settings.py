@@ -65,7 +65,7 @@ class ServerSettings:
     worker, whether this one is promoted"""
     shard: str | None = None
     """K/N: hold the K-th of N ranges of the weights, with --shards; each shard has a run folder, checkpoints and a
-    standby of its own. With --resume: continue with N shards, also a run that had another number"""
+    standby of its own; ps-ctl reshard gives a run another number of them"""
     shards: tuple[str, ...] = ()
     """addresses of all N shards in order, as workers reach them; HOST:PORT,HOST:PORT is a shard with a standby"""
     checkpoint_seconds: Seconds | None = None
@@ -78,12 +78,9 @@ class ServerSettings:
     """the server's secret key, made by `ps-ctl keygen`: traffic is encrypted, and only authorised keys may connect"""
     authorized_keys: Path | None = None
     """folder of public keys that may connect; those in its subfolder admins may also save and stop the run"""
-    record: Path | None = None
-    """write into this file what the server decides on and how, so that a fault can be played again"""
-    record_mib: Annotated[float, Meta(ge=LEAST_MIB, le=MOST_MIB)] = 256.0
-    """most of --record: its file and the one before, which has .before at its end"""
-    record_vectors: bool = False
-    """record gradients and weights too, not their lengths alone"""
+    check: bool = False
+    """look whether the server's own state can be, four times a second and before each checkpoint, and end where it
+    cannot: for tests, and for a fault that comes back"""
     web_port: Port | None = None
     """show the run in a browser on this port of the loopback interface; 0: a free one"""
     track: Annotated[tuple[TrackerName, ...], UseAppendAction] = ()

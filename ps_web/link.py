@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import suppress
 from typing import cast
 
 import zmq
@@ -32,12 +32,11 @@ from ps_common.protocol.status import Status
 from ps_common.protocol.wire import read_to_worker, to_frames
 from ps_common.sockets.curve import ClientKeys
 from ps_common.sockets.subscription import RENEWALS_IN_A_LEASE, Subscriber
-from ps_common.sockets.tcp_connections import Inbox
 from ps_common.sockets.zmq_sockets import connect, dealer, look_up
 
 RETRY_SECONDS = 1.0  # between two requests to a silent server
 SILENT_SECONDS = 5.0  # after which the next address is tried
-TURN_MILLISECONDS = 250  # between two looks at what has arrived of a message
+TURN_MILLISECONDS = 250  # between two looks at what is due
 WATCH_AGAIN_SECONDS = 2.0  # after a worker that is not there (yet) was asked for
 # A name server may take long to say no: lookups wait for each other, and nothing else of ps-web waits for them.
 LOOKUPS = ThreadPoolExecutor(8, thread_name_prefix="lookup")
@@ -94,9 +93,8 @@ class ServerLink:
     async def _subscribe(self, context: zmq.asyncio.Context, address: str, *, is_only_one: bool) -> None:
         """As long as the server at this address answers. A standby has no subscribers: it is asked for its status."""
         over_ipv6 = await _looked_up(address) if address else None
-        plain = dealer(context, self._keys)
-        socket = cast(zmq.asyncio.Socket, plain)
-        with closing(Inbox(context, plain, is_locked=self._keys is not None)) as inbox:
+        with cast(zmq.asyncio.Socket, dealer(context, self._keys)) as socket:
+            socket.setsockopt(zmq.LINGER, 0)
             if over_ipv6 is not None:
                 connect(socket, address, over_ipv6=over_ipv6)
             subscriber = self._subscriber
@@ -111,11 +109,9 @@ class ServerLink:
                     watch, watched, self._watch_due = watch + 1, worker, now + WATCH_AGAIN_SECONDS
                     await _send(socket, Watch(request=watch, worker_id=worker))
                 if not await socket.poll(TURN_MILLISECONDS):
-                    inbox.look(most_bytes=0)
                     continue
                 try:
                     frames = await socket.recv_multipart(zmq.NOBLOCK, copy=False)
-                    inbox.delivered(frames)
                     message, _ = read_to_worker([frame.buffer for frame in frames])
                 except zmq.Again:  # the connection has ended since the look, and its messages with it
                     continue

@@ -43,12 +43,14 @@ from ps_common.settings.run_files import DEFAULT_PRESET, SETTINGS, load_config
 from ps_common.settings.run_settings import flags_for
 from ps_common.settings.run_spec import RunSpec
 from rl_agent.environments.imports import check_modules
-from rl_agent.trial.run_check import check_apart, check_listening, custom_settings, shard_addresses
+from rl_agent.trial.run_check import custom_settings
+from rl_cluster.addresses import check_listening, shard_addresses
 from rl_cluster.evaluator import Evaluator
 from rl_cluster.game_gifs import GameGifs
 from rl_cluster.hooks.cli import checkpoint_hooks
 from rl_cluster.local_cluster import LocalCluster
 from rl_cluster.settings import ClusterSettings, WorkersElsewhere
+from rl_cluster.trial import check_apart
 from rl_cluster.workers import counted, work_elsewhere
 
 PROGRAM = "rl-cluster"

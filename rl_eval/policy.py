@@ -226,8 +226,8 @@ def _of_a_run(
     """The weights of a run folder, of one checkpoint, or of a running server, with the spaces of the environment."""
     # These load Gymnasium and ZeroMQ.
     from ps_common.protocol.names import check_address
-    from ps_common.run_folder.checkpoint_file import newest_set
     from ps_common.run_folder.checkpoint_folder import best_first
+    from ps_common.run_folder.places import newest_set
     from ps_common.run_folder.trained import trained_in
     from ps_common.sockets.curve import client_keys
     from rl_agent.environments.imports import import_modules

@@ -87,7 +87,7 @@ def trained_at(server: str, keys: ClientKeys | None) -> Trained:
 def _pulled(server: str, schema: Schema, keys: ClientKeys | None) -> tuple[Tensor, int, int]:
     """The newest weights of a server, their version, and T."""
     pull, within = messages.Pull(request=2), REPLY_TIMEOUT_SECONDS
-    reply, vector = ask(server, pull, timeout_seconds=within, keys=keys, most_bytes=schema.bytes)
+    reply, vector = ask(server, pull, timeout_seconds=within, keys=keys)
     if not isinstance(reply, messages.Weights):
         raise SettingsError(f"--server {server}: has no weights yet; try again when a worker has joined")
     return codec_named(reply.codec).decode(vector, schema.size).clone(), reply.version, reply.global_steps

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ps_client.shell.remote_parameters import Newest
+from ps_client.shell.newest import Newest
 from ps_common.errors import RunEnded
 from ps_common.program.output import log_as, never_wait_for_output
 from ps_common.program.reasons import say
@@ -134,7 +134,13 @@ def _train(begin: Begin, run: RunSpec, link: Link, environments: Environments) -
     train(
         parameters,
         FlatNetwork(algorithm.network, parameters.gradient_memory, blocks=algorithm.blocks),
-        collector_for(algorithm, environments, seed=begin.seed, warn=log.warning),
+        collector_for(
+            algorithm,
+            environments,
+            seed=begin.seed,
+            lost_game_reward=run.environment.lost_game_reward,
+            warn=log.warning,
+        ),
         algorithm,
         on_episodes=lambda games, newest: hooks.games_ended(
             games, global_steps=newest.global_steps, worker=begin.worker

@@ -25,8 +25,8 @@ import msgspec
 import torch
 from torch import Tensor
 
-from ps_client.shell.remote_parameters import Newest
-from ps_client.shell.sharded_parameters import Parameters
+from ps_client.shell.newest import Newest
+from ps_client.shell.remote_parameters import RemoteParameters
 from ps_common.errors import SettingsError
 from ps_common.program.child_processes import LinkedChild, end_all
 from ps_common.program.running_clock import RunningClock
@@ -64,7 +64,7 @@ class Gang:
 
     def __init__(
         self,
-        parameters: Parameters,
+        parameters: RemoteParameters,
         schema: Schema,
         run: RunSpec,
         begin: Callable[[int, str, int], Begin],

@@ -12,9 +12,9 @@ import torch
 from torch import nn
 
 from ps_client.machine.patience import StallWatch
-from ps_client.shell.remote_parameters import Newest
+from ps_client.shell.newest import Newest
+from ps_client.shell.remote_parameters import RemoteParameters
 from ps_client.shell.shard_connections import ShardConnections
-from ps_client.shell.sharded_parameters import Parameters
 from ps_client.shell.zmq_client import ZmqClient
 from ps_common.errors import RunEnded, SettingsError
 from ps_common.program.flags import Parsed
@@ -156,12 +156,15 @@ class Work:
         flags = self._flags
         return (flags.run if "environment.envs" in flags.overrides else run).environment.envs
 
+    def _seed_of(self, run: RunSpec) -> int:
+        """The seed that those of all processes are derived from; drawn where nobody has given one."""
+        seed = self._flags.run.seed if "seed" in self._flags.overrides else run.seed
+        return secrets.randbelow(10**9) if seed is None else seed
+
     def _train(self, run: RunSpec, welcome: Welcome) -> None:
         """Build what the run needs, and train until something is raised or a signal comes."""
         flags, connections, count = self._flags, self.connections, self._environments_of_each(run)
-        threads = flags.program.threads
-        seed = flags.run.seed if "seed" in flags.overrides else run.seed
-        first_seed = secrets.randbelow(10**9) if seed is None else seed
+        threads, first_seed = flags.program.threads, self._seed_of(run)
         seed = derived_seed(first_seed, welcome.number, 0, welcome.incarnation - 1)
         self.environments.enter_context(drawing_apart(seed))
         environments = self.environments.enter_context(
@@ -186,7 +189,10 @@ class Work:
         def on_episodes(episodes: Sequence[Episode], newest: Newest) -> None:
             self.hooks.games_ended(episodes, global_steps=newest.global_steps, worker=welcome.number)
 
-        collector = collector_for(algorithm, environments, seed=seed, watcher=decided, warn=log.warning)
+        lost = run.environment.lost_game_reward
+        collector = collector_for(
+            algorithm, environments, seed=seed, lost_game_reward=lost, watcher=decided, warn=log.warning
+        )
         with self._stop.grace(LEAVE_SECONDS):
             train(
                 parameters, network, collector, algorithm,
@@ -197,8 +203,8 @@ class Work:
             )  # fmt: skip
 
     def _shared(
-        self, parameters: Parameters, schema: Schema, run: RunSpec, welcome: Welcome, run_seed: int
-    ) -> Parameters | Gang:
+        self, parameters: RemoteParameters, schema: Schema, run: RunSpec, welcome: Welcome, run_seed: int
+    ) -> RemoteParameters | Gang:
         """The parameters for the trainer of this process: shared with those of the gang's members, if it has any."""
         settings = self._flags.program
         if settings.gang == 1:

@@ -17,7 +17,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from ps_client.shell.remote_parameters import Newest
+from ps_client.shell.newest import Newest
 from ps_common.errors import SettingsError
 from ps_common.protocol.messages import Episode
 from ps_common.protocol.status import MOST_METERS

@@ -25,13 +25,13 @@ SAME, RECOMMENDED = "With the same network and settings", "Each as its authors r
 ORDER = (SAME, RECOMMENDED)
 
 
-def put(path: Path, title: str, body: str) -> None:
-    """Put the section into the page, in the place of an older one."""
-    old = path.read_text(encoding="utf-8") if path.exists() else HEAD
-    head, *sections = re.split(r"^## (.*)\n", old, flags=re.MULTILINE)
+def put(path: Path, title: str, body: str, *, head: str = HEAD, order: Sequence[str] = ORDER) -> None:
+    """Put the section into the page, in the place of an older one. `head`: of a page that is not there yet."""
+    old = path.read_text(encoding="utf-8") if path.exists() else head
+    above, *sections = re.split(r"^## (.*)\n", old, flags=re.MULTILINE)
     found = dict(zip(sections[::2], sections[1::2], strict=True)) | {title: f"\n{body.strip()}\n"}
-    text = "\n".join(f"## {name}\n{found[name].rstrip()}\n" for name in ORDER if name in found)
-    path.write_text(f"{head.rstrip()}\n\n{text}", encoding="utf-8")
+    text = "\n".join(f"## {name}\n{found[name].rstrip()}\n" for name in order if name in found)
+    path.write_text(f"{above.rstrip()}\n\n{text}", encoding="utf-8")
 
 
 def conditions(busy: Sequence[float], command: str) -> str:

@@ -95,6 +95,9 @@ class Chaos:
         for swarm in list(self._run.swarms.alive):
             self._run.swarms.kill(swarm)
         self._run.servers.end()
+        if len(self._run.servers.programs) != 2:
+            cut = self._programs.start("ps-ctl", "reshard", str(self._programs.folder / "run"), "--shards", "2")
+            assert cut.wait() == 0, cut.output
         two = Servers(self._programs, shards=2, begin=("--resume",), seen_at=self._proxied)
         return int((whole(two.endpoint) != before).sum())
 

@@ -1,6 +1,5 @@
 """
-Fuzzing of a real server: malformed messages and connections, while two honest workers push integers, and a third one
-does with checksums, behind a proxy that flips bits in its vectors.
+Fuzzing of a real server: malformed messages and connections, while two honest workers push integers.
 
 Run it as a module, with sizes in the environment: SEED=, MESSAGES=, RATE= (messages per second; 0: unlimited). At the
 end the server is alive, its weights are the sum of the honest pushes, it has no more descriptors than before and little
@@ -20,14 +19,12 @@ from benchmarks.trials.frame import programs_of_a_trial, report, sizes
 from benchmarks.trials.honest import times_of
 from benchmarks.trials.junk import Junk
 from benchmarks.trials.mutations import Mutations
-from benchmarks.trials.proxy import Faults, Proxy
 from tests.integration.integer_worker import SCHEMA, told
 from tests.integration.processes import Programs, status_of, wait_for, weights_of
 
 CONNECTIONS = 32  # at a time
-MESSAGES_EACH = 60  # of a connection; then it is closed, because a quarantined sender finds no more faults
+MESSAGES_EACH = 60  # of a connection; then it is closed
 MESSAGES_TO_JUNK = 100  # messages per malformed connection
-FLIPPED = 0.02  # share of the vectors to and from one worker
 OVERSIZED = 20_000  # messages per frame that is too long
 STRETCHES = 20  # parts of the load; memory is measured after each
 # Queues of connections that are served late, and tables, are bounded. Once they are full, memory must hardly grow.
@@ -38,18 +35,15 @@ QUIET_PUSHES = 500  # of each worker, before the first malformed message
 
 
 class Honest:
-    """Two honest workers, and the latency of their pushes; and one whose vectors are damaged on their way."""
+    """Two honest workers, and the latency of their pushes."""
 
     def __init__(self, programs: Programs, endpoint: str, seed: int) -> None:
-        self.proxy = Proxy(endpoint, Faults(drop=0, duplicate=0, delay=0, flip=FLIPPED), seed)
         self._stop = programs.folder / "stop"
         self._times = [programs.folder / f"times-{number}" for number in range(2)]
         self._programs = [
             programs.start("benchmarks.trials.honest", endpoint, f"w{n}", str(seed + n), str(path), str(self._stop))
             for n, path in enumerate(self._times)
         ]
-        damaged = self.proxy.endpoint, "w2", str(seed + 2), str(programs.folder / "times-2"), str(self._stop)
-        self._damaged = programs.start("benchmarks.trials.honest", *damaged, "checksums")
 
     def wait_until_served(self, pushes: int) -> None:
         for program, path in zip(self._programs, self._times, strict=True):
@@ -64,9 +58,7 @@ class Honest:
     def finish(self) -> np.ndarray:
         """The sum of all their pushes."""
         self._stop.touch()
-        workers = [*self._programs, self._damaged]
-        pushed = [wait_for(lambda p=p: told(p.output), program=p) for p in workers]  # type: ignore[misc]
-        self.proxy.close()
+        pushed = [wait_for(lambda p=p: told(p.output), program=p) for p in self._programs]  # type: ignore[misc]
         return np.asarray(np.sum(pushed, axis=0))
 
 
@@ -146,7 +138,6 @@ def trial(*, seed: int, messages: int, rate: int) -> dict[str, float]:
             "seconds": over - loud,
             "connections": clients.connections,
             "malformed_connections": clients.junk.connections,
-            "flipped": honest.proxy.flipped,
             "refused": sum(status.refused.values()),
             "updates": status.updates,
             "crashes": int(server.process.poll() is not None),

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from benchmarks.trials.swarm import done_beside
-from ps_client.shell.remote_parameters import Newest
+from ps_client.shell.newest import Newest
 from ps_common.errors import RunEnded
 from ps_common.program.child_processes import LinkedChild
 from ps_common.program.fork_server import begin_fork_server

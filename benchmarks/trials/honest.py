@@ -1,7 +1,7 @@
 """
 An honest worker that records the latency of each push.
 
-Run it as a module: honest HOST:PORT NAME SEED TIMES STOP [checksums]. It pushes integers until the file STOP exists,
+Run it as a module: honest HOST:PORT NAME SEED TIMES STOP. It pushes integers until the file STOP exists,
 then prints their sum and stays alive. TIMES is a file of float64 pairs: the time of a reply (time.monotonic) and its
 latency in seconds.
 """
@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ps_common.settings.run_spec import Wire
 from tests.integration.integer_worker import SCHEMA, joined
 
 PAUSE_SECONDS = 0.002  # between two pushes: latency is measured, not throughput
@@ -26,9 +25,9 @@ def times_of(path: Path) -> np.ndarray:
     return np.frombuffer(data[: len(data) // 16 * 16], dtype=np.float64).reshape(-1, 2)
 
 
-def main(server: str, name: str, seed: int, times: Path, stop: Path, *, checksums: bool) -> None:
+def main(server: str, name: str, seed: int, times: Path, stop: Path) -> None:
     torch.set_num_threads(1)
-    parameters, newest, _ = joined(server, name, SCHEMA, wire=Wire(checksums=checksums))
+    parameters, newest, _ = joined(server, name, SCHEMA)
     drawn = np.random.default_rng(seed)
     total = np.zeros(SCHEMA.size)
     with times.open("wb", buffering=0) as file:
@@ -47,5 +46,5 @@ def main(server: str, name: str, seed: int, times: Path, stop: Path, *, checksum
 
 
 if __name__ == "__main__":
-    server, name, seed, times, stop, *checksums = sys.argv[1:]
-    main(server, name, int(seed), Path(times), Path(stop), checksums=bool(checksums))
+    server, name, seed, times, stop = sys.argv[1:]
+    main(server, name, int(seed), Path(times), Path(stop))

@@ -1,6 +1,5 @@
 """
-A proxy between workers and a server: drops, duplicates, delays and so reorders messages, flips bits of vectors, and
-cuts connections.
+A proxy between workers and a server: drops, duplicates, delays and so reorders messages, and cuts connections.
 """
 
 import heapq
@@ -11,8 +10,6 @@ import time
 from dataclasses import dataclass
 
 import zmq
-
-from ps_common.protocol.wire import PROTOCOL_TAG
 
 MOST_CONNECTIONS = 10_000  # connections of dead workers are never closed
 
@@ -25,7 +22,6 @@ class Faults:
     duplicate: float = 0.05
     delay: float = 0.2
     longest_delay_seconds: float = 0.1
-    flip: float = 0.0  # of the messages with a vector
 
 
 class Proxy:
@@ -43,7 +39,7 @@ class Proxy:
         self._later: list[tuple[float, int, zmq.Socket[bytes], list[bytes]]] = []
         self._order = itertools.count()
         self._cuts = 0
-        self.passed = self.dropped = self.doubled = self.cut_off = self.flipped = 0
+        self.passed = self.dropped = self.doubled = self.cut_off = 0
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="proxy", daemon=True)
         self._thread.start()
@@ -91,9 +87,6 @@ class Proxy:
         if drawn.random() < faults.drop:
             self.dropped += 1
             return
-        if PROTOCOL_TAG in message[:-2] and drawn.random() < faults.flip:
-            self.flipped += 1
-            message = [*message[:-1], self._with_another_bit(message[-1])]
         copies = 1 + (drawn.random() < faults.duplicate)
         self.doubled += copies - 1
         for _ in range(copies):
@@ -102,11 +95,6 @@ class Proxy:
                 heapq.heappush(self._later, (due, next(self._order), to, message))
             else:
                 self._send(to, message)
-
-    def _with_another_bit(self, frame: bytes) -> bytes:
-        changed = bytearray(frame)
-        changed[self._random.randrange(len(changed))] ^= 1 << self._random.randrange(8)
-        return bytes(changed)
 
     def _send(self, to: "zmq.Socket[bytes]", message: list[bytes]) -> None:
         self.passed += 1

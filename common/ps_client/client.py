@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from ps_client.named_tensors import flat, float32
-from ps_client.shell.remote_parameters import Newest
+from ps_client.shell.newest import Newest
+from ps_client.shell.remote_parameters import RemoteParameters
 from ps_client.shell.shard_connections import ShardConnections, name_of_this_process
-from ps_client.shell.sharded_parameters import Parameters
 from ps_common.errors import RunEnded, SettingsError
 from ps_common.program.number_flags import LEAST_SECONDS, MOST_MIB, MOST_SECONDS, check_number
 from ps_common.protocol.messages import Settlement
@@ -61,7 +61,7 @@ class ParameterServerClient:
     """
 
     _is_closed = False
-    _parameters: Parameters | None = None  # from `seed` or the first pull on
+    _parameters: RemoteParameters | None = None  # from `seed` or the first pull on
     _schema: Schema | None = None  # of the parameters
     _weights: Tensor | None = None  # [P] of the last reply that had any; no caller gets this memory
     _newest: Newest | None = None  # the version of the last reply
@@ -221,12 +221,12 @@ class ParameterServerClient:
             atexit.unregister(self.close)
             self._connections.close(reason, failed=bool(reason))
 
-    def _use(self, schema: Schema) -> Parameters:
+    def _use(self, schema: Schema) -> RemoteParameters:
         self._schema = schema
         self._parameters = self._connections.parameters(schema, self._wire)
         return self._parameters
 
-    def _in_use(self) -> tuple[Schema, Parameters]:
+    def _in_use(self) -> tuple[Schema, RemoteParameters]:
         """The parameters; before `seed` those that the run had when this client joined."""
         if self._parameters is None:
             if not self._welcome.schema:

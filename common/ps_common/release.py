@@ -13,7 +13,6 @@ from pathlib import Path
 VERSION = "0.3.0.dev0"  # pyproject.toml reads it here
 DIGITS = 9  # of a commit
 BUILT_FROM = "commit.txt"
-UNSAID = "a release before 0.2.0"  # of a peer or a file that says none
 
 
 @cache
@@ -41,14 +40,13 @@ def is_older(other: str) -> bool:
 def beside(whose: str, other: str, *, here: str = "this program") -> str:
     """
     A clause, with "; " before it, on the releases of two that do not understand each other, and what to do: of `whose`,
-    such as "the server", and of `here`. "" where both have the same.
+    such as "the server", and of `here`. "" where both have the same, or the other says none.
     """
-    if other == release():
+    if other in ("", release()):
         return ""
-    theirs = f"ps-rl {other}" if other else UNSAID
-    later, earlier = is_newer(other), is_older(other) or not other
+    later, earlier = is_newer(other), is_older(other)
     what = f"update {here}" if later else f"update {whose}" if earlier else "bring both to one commit"
-    return f"; {whose} is of {theirs}, and {here} of ps-rl {release()}: {what}"
+    return f"; {whose} is of ps-rl {other}, and {here} of ps-rl {release()}: {what}"
 
 
 def of_other(other: str) -> str:
@@ -65,11 +63,6 @@ def explained(reason: str) -> str:
     """Why a server could not read a message, with a clause on its release and this one where they differ."""
     said = re.search(r"\(at ps-rl (\S{1,40})\)\Z", reason)
     return reason + beside("the server", said[1] if said else "")
-
-
-def does_not_know_release(reason: str) -> bool:
-    """Whether a server refused a message because of its field `release`, which servers before 0.2.0 do not know."""
-    return "unknown field `release`" in reason
 
 
 def _order(text: str) -> tuple[int, ...]:

@@ -5,6 +5,7 @@ Training and evaluation build their agents here, so that both get the same. The 
 mode, in which dropout is off; FlatNetwork.learning changes that while a loss is differentiated.
 """
 
+import importlib
 import operator
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -18,16 +19,9 @@ from ps_common.errors import CheckpointError
 from ps_common.protocol.tensors import Schema
 from ps_common.settings import run_spec
 from ps_common.settings.run_spec import RunSpec
-from rl_agent.algorithms.a3c import A3C
-from rl_agent.algorithms.action_values import EVALUATION_EPSILON, EpsilonGreedy
 from rl_agent.algorithms.algorithm import Algorithm
 from rl_agent.algorithms.custom_algorithm import build_custom
-from rl_agent.algorithms.dqn import Dqn
-from rl_agent.algorithms.n_step_q import NStepQ
-from rl_agent.algorithms.one_step_q import OneStepQ
-from rl_agent.algorithms.one_step_sarsa import OneStepSarsa
 from rl_agent.algorithms.replayed import ReplayedUpdates
-from rl_agent.algorithms.sac import Sac
 from rl_agent.environments.interface import Environments
 from rl_agent.environments.spaces import Spaces
 from rl_agent.networks.compatibility import LONG_VECTOR, ONE_HOT, check_algorithm
@@ -36,14 +30,11 @@ from rl_agent.networks.other_spaces import why_other
 from rl_agent.random_numbers import drawing
 from rl_agent.rollouts import RolloutCollector, Watcher
 
-METHODS: dict[type, type[A3C] | type[EpsilonGreedy] | type[Sac]] = {
-    run_spec.A3CSettings: A3C,
-    run_spec.OneStepQSettings: OneStepQ,
-    run_spec.OneStepSarsaSettings: OneStepSarsa,
-    run_spec.NStepQSettings: NStepQ,
-    run_spec.DqnSettings: Dqn,
-    run_spec.SacSettings: Sac,
-}
+
+def method_of(settings: run_spec.Method) -> Any:
+    """The class of a method of ours, which takes these settings."""
+    file, _, name = settings.code.partition(":")
+    return getattr(importlib.import_module(f"rl_agent.algorithms.{file}"), name)
 
 
 def build_agent(run: RunSpec, spaces: Spaces, *, device: torch.device, seed: int) -> Algorithm:
@@ -59,8 +50,7 @@ def build_agent(run: RunSpec, spaces: Spaces, *, device: torch.device, seed: int
         if isinstance(run.algorithm, run_spec.CustomAlgorithmSettings):
             built = build_custom(run, run.algorithm_name, spaces, device=device, seed=seed)
         else:
-            method: Any = METHODS[type(run.algorithm)]  # which takes settings of this type
-            built = method.build(run.algorithm, run, spaces, device=device, seed=seed)
+            built = method_of(run.algorithm).build(run.algorithm, run, spaces, device=device, seed=seed)
     for network in filter(None, (built.network, built.target_network)):
         network.eval()
     return built
@@ -75,9 +65,9 @@ def planned_network(run: RunSpec, spaces: Spaces) -> nn.Module:
         if run.agent_parts:
             return build_agent(run, spaces, device=torch.device("cpu"), seed=0).network
         check_algorithm(run, spaces)
-        method: Any = METHODS[type(run.algorithm)]  # which takes settings of this type
+        assert isinstance(run.algorithm, run_spec.Method), "a custom algorithm is a part of the agent"
         with torch.device("meta"):
-            network: nn.Module = method.make_network(run.algorithm, run.network, spaces)
+            network: nn.Module = method_of(run.algorithm).make_network(run.algorithm, run.network, spaces)
         return network
 
 
@@ -107,10 +97,8 @@ def trained_agent(
     run: RunSpec, spaces: Spaces, schema: Schema, weights: Tensor, *, global_steps: int, seed: int, origin: str
 ) -> Algorithm:
     """
-    The agent on the CPU with these weights [P], as after `global_steps`. Methods of action values play with
-    EVALUATION_EPSILON, not with training's ε: there each environment draws its own, and some play half of their actions
-    at random. SAC samples its policy, also below `learning_starts`. Raises CheckpointError, which names `origin`, for
-    weights of another network.
+    The agent on the CPU with these weights [P], as after `global_steps`, which plays as its `begin_evaluation` says, if
+    it has one. Raises CheckpointError, which names `origin`, for weights of another network.
     """
     with drawing(seed):  # the caller's generators do not move
         agent = build_agent(run, spaces, device=torch.device("cpu"), seed=seed)
@@ -119,10 +107,7 @@ def trained_agent(
         raise CheckpointError(f"{origin}: {why_not_of(schema, run, spaces)}")
     network.load(weights)
     agent.begin_unroll(global_steps)
-    if isinstance(agent, EpsilonGreedy):
-        agent.play_with(EVALUATION_EPSILON)
-    if isinstance(agent, Sac):
-        agent.play_with_policy()
+    getattr(agent, "begin_evaluation", lambda: None)()
     return agent
 
 
@@ -132,6 +117,7 @@ def collector_for(
     *,
     seed: int,
     most_steps: int = run_spec.LONGEST_UNROLL,
+    lost_game_reward: float | None = None,
     watcher: Watcher | None = None,
     warn: Callable[[str], None] = lambda _: None,
 ) -> RolloutCollector:
@@ -147,6 +133,7 @@ def collector_for(
         seed=seed,
         commits_next_action=algorithm.commits_next_action,
         keeps_unrolls=algorithm.learns_while_acting,
+        lost_game_reward=lost_game_reward,
         watcher=watcher,
         warn=warn,
     )

@@ -125,14 +125,14 @@ class RolloutCollector:
         seed: int,
         commits_next_action: bool = False,
         keeps_unrolls: bool = False,
+        lost_game_reward: float | None = None,
         watcher: Watcher | None = None,
         warn: Callable[[str], None] = lambda _: None,
     ) -> None:
         """
         With one environment an unroll ends early with the episode, as in the paper; with several it goes on.
-
         `keeps_unrolls`: each unroll has memory of its own, so that it may be learned from while the next is collected.
-
+        `lost_game_reward` replaces the last reward of a game that terminates with a score below 0, for the learner.
         `watcher` gets each decision with what it was made from, and the score of the first environment so far.
         `commits_next_action`: the action after the last step is chosen in this unroll and taken in the next (Sarsa).
         `warn` gets a sentence for the log about dropped unrolls.
@@ -145,7 +145,7 @@ class RolloutCollector:
         self._watcher = watcher
         self._warn = warn
         self._fault = ""  # the first number of this unroll that is not sound, in words
-        self._keeps = keeps_unrolls
+        self._keeps, self._lost_game_reward = keeps_unrolls, lost_game_reward
         self._is_interrupted = False
         self._ended_at = T = unroll_length  # the row where the last unroll ended and the next one begins
         B = environments.count
@@ -197,13 +197,11 @@ class RolloutCollector:
         cut_offs: list[CutOff] = []
         t = 0
         while t < len(self._rewards):
-            decision = self._committed or self._decide(t)
-            self._committed = None
+            decision, self._committed = self._committed or self._decide(t), None
             self._record(t, decision)
             stepped = self._step(t)
             self._observations[t + 1] = torch.from_numpy(stepped.observations)
-            rewards = stepped.rewards if stepped.learner_rewards is None else stepped.learner_rewards
-            self._rewards[t] = torch.from_numpy(rewards)
+            self._rewards[t] = torch.from_numpy(stepped.rewards)
             self._mark_ends(t, stepped)
             if stepped.final_observations is not None and stepped.truncated.any():
                 cut_offs.append(_cut_off(t, stepped.truncated, stepped.final_observations, decision.state))
@@ -249,8 +247,7 @@ class RolloutCollector:
     def _step(self, t: int) -> Stepped:
         stepped = self._environments.step(self._actions[t].numpy())
         if stepped.unsound is not None and not self._fault:
-            steps = self._games.lengths[stepped.unsound.row]
-            self._fault = stepped.unsound.sentence(self._environments, steps=steps)
+            self._fault = stepped.unsound.sentence(self._environments, steps=self._games.lengths[stepped.unsound.row])
         return stepped
 
     def _decide(self, t: int) -> Decision:
@@ -276,6 +273,9 @@ class RolloutCollector:
         self._starts[t + 1] = torch.from_numpy(ended)
         self._discounts[t] = torch.from_numpy(np.where(stops, 0.0, self._discount))
         self._continues[t] = torch.from_numpy(np.where(stepped.return_ends, 0.0, 1.0))
+        if self._lost_game_reward is not None:
+            lost = stepped.terminated & (self._games.returns + stepped.rewards < 0)
+            self._rewards[t, torch.from_numpy(lost)] = self._lost_game_reward
         self._games.stepped(t, stepped.rewards, ended, stepped.metrics, failed=stepped.failed)
 
 

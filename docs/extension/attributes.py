@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -45,6 +45,8 @@ def _own_attributes(kind: type, types: dict[str, Any]) -> Iterator[Attribute]:
     following = [*definition.body[1:], None]
     for node, after in zip(definition.body, following, strict=True):
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            if get_origin(types[node.target.id]) is ClassVar:
+                continue
             text = _string(after) or _comment(lines, node)
             default = "" if node.value is None else ast.unparse(node.value)
             yield Attribute(node.target.id, types[node.target.id], default, " ".join(text.split()))

@@ -9,14 +9,13 @@ silent for a day.
 """
 
 import hashlib
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from ps_common.errors import SettingsError
-from ps_common.meters import RateLimits
 from ps_common.protocol.codecs import CODEC_NAMES
 from ps_common.protocol.lineage import Lineage
 from ps_common.protocol.messages import PROTOCOL_VERSION, Hello, Opened, Welcome
@@ -25,19 +24,12 @@ from ps_common.release import beside, of_other, release
 from ps_common.settings.overrides import contradiction
 from ps_common.settings.run_settings import run_for_peers, run_from_dict, with_settings
 from ps_common.settings.run_spec import RunSpec
-from ps_server.machine.membership import Membership
-from ps_server.machine.push_pipeline import PushPipeline
-from ps_server.replication.replication import Replication
-from ps_server.state.effects import Effect, LogLine, PeerId, Send
+from ps_server.machine.parts import Parts, Request
+from ps_server.state.effects import Effect, LogLine, Send
 from ps_server.state.guards import Denied
 from ps_server.state.training_run import TrainingRun
 
-# Worker ids of one run with an applied push, heard of in the last day. A checkpoint holds an account of each, of about
-# a hundred bytes.
-MAX_WORKERS = 100_000
-# New names that one connection may bring, at once and a second; and all connections with one key.
-OF_A_CONNECTION, OF_A_KEY = (10, 0.1), (10_000, 1.0)
-MOST_QUOTAS = 10_000  # of the latest connections
+MAX_WORKERS = 100_000  # worker ids of one run, heard of in the last day
 SAME_CODE = "bring the same source to all hosts; after a change on purpose, resume the server with --new-code"
 
 
@@ -132,92 +124,98 @@ def incarnation_of(
     return max(account.incarnation + 1, min(hello.incarnation, account.incarnation + FURTHEST))
 
 
-@dataclass(frozen=True)
-class Admission:
-    """Makes members of processes: gives them an incarnation, an account, a lease and credit."""
+def hello(parts: Parts, request: Request[Hello]) -> list[Effect]:
+    """Reply WELCOME to a HELLO. Raises Denied when the worker is of another run, or its id belongs to another."""
+    message = request.message
+    if parts.first_shard.is_followed and not message.first_shard:
+        return [Send(request.peer, welcome(message, parts.lineage, lease_seconds=parts.membership.lease_seconds))]
+    run = run_for(message, parts.run, parts.lineage, overrides=parts.overrides)
+    if run is not parts.run:
+        parts.decide(run)
+    return _join(parts, run, request)
 
-    membership: Membership
-    replication: Replication
-    pushes: PushPipeline
-    new_names: RateLimits = field(default_factory=lambda: RateLimits(MOST_QUOTAS))
 
-    def join(self, run: TrainingRun, peer: PeerId, hello: Hello, *, key: str, now: float) -> list[Effect]:
-        """Reply WELCOME to a HELLO of this run. Raises Denied when the worker id belongs to another process."""
-        worker = hello.worker_id
-        before = run.ledger.accounts.get(worker)
-        if run.adjustments.drained and (before is None or before.proof != proof_of(hello.secret)):
-            raise Denied("drained", "this run is drained, and admits no worker before ps-ctl resume")
-        owner_lives = self.membership.may_live(worker, now=now) and _may_have_an_owner(run, hello)
-        returns, superseded = self.membership.may_return(worker, now=now), run.ledger.superseded
-        incarnation = incarnation_of(
-            hello, before, key=key, owner_lives=owner_lives, may_return=returns, superseded=superseded
-        )
-        if before is None and not self._may_bring_a_name(key or peer, now=now):
-            whose = "key has" if key else "connection has"
-            raise Denied("too_many_workers", f"this {whose} brought too many new names; take one that the run knows")
-        forgotten = self._forget(run, now=now) if before is None else ()
-        self.pushes.gate.drop(worker)
-        opened = Opened(
-            incarnation=incarnation,
-            proof=proof_of(hello.secret),
-            key=key,
-            oldest=hello.oldest,
-            environments=hello.environments or run.spec.environment.envs,
-            code=hello.code,
-            # Rounds take the pushes in order of these numbers: all shards have to agree on them.
-            number=hello.number if run.shard.number > 1 else None,
-            forgotten=forgotten,
-        )
-        is_proven = run.lineage.proves(hello.latest_epoch, hello.epoch_proof)
-        lost = run.ledger.lacking(worker, opened.proof, oldest=hello.oldest, is_proven=is_proven)
-        account = run.join(worker, opened)
-        joining = msgspec.structs.replace(hello, environments=opened.environments, incarnation=incarnation)
-        is_back = self.membership.join(joining, peer, number=account.number, now=now)
-        line = LogLine(f"{worker} {'is back' if is_back else 'joined'}{of_other(hello.release)}", worker_id=worker)
-        effects: list[Effect] = [Send(peer, self._welcome(run, hello, account)), line]
-        if lost:
-            sentence = f"{worker} has dropped {lost} pushes that this server lacks"
-            effects.append(LogLine(sentence, warning=True, worker_id=worker))
-        # The standby has forgotten nothing that is not in its state: it would count other numbers.
-        opened = msgspec.structs.replace(opened, number=account.number)
-        return effects + self.replication.forward(worker, opened, now=now)
+def _join(parts: Parts, run: TrainingRun, request: Request[Hello]) -> list[Effect]:
+    """Make a member of the process: give it an incarnation, an account, a lease and credit."""
+    message, peer, now, worker = request.message, request.peer, request.now, request.message.worker_id
+    before = run.ledger.accounts.get(worker)
+    opened = _opened(parts, run, request, before)
+    parts.pushes.gate.drop(worker)
+    is_proven = run.lineage.proves(message.latest_epoch, message.epoch_proof)
+    lost = run.ledger.lacking(worker, opened.proof, oldest=message.oldest, is_proven=is_proven)
+    account = run.join(worker, opened)
+    joining = replace(message, environments=opened.environments, incarnation=opened.incarnation)
+    is_back = parts.membership.join(joining, peer, number=account.number, now=now)
+    line = LogLine(f"{worker} {'is back' if is_back else 'joined'}{of_other(message.release)}", worker_id=worker)
+    effects: list[Effect] = [Send(peer, _welcome(parts, run, message, account)), line]
+    if lost:
+        sentence = f"{worker} has dropped {lost} pushes that this server lacks"
+        effects.append(LogLine(sentence, warning=True, worker_id=worker))
+    # The standby has forgotten nothing that is not in its state: it would count other numbers.
+    return effects + parts.replication.forward(worker, replace(opened, number=account.number), now=now)
 
-    def _forget(self, run: TrainingRun, *, now: float) -> tuple[str, ...]:
-        """The workers that are forgotten for a new name. Raises Denied when there is no place for it all the same."""
-        may_live, may_return = self.membership.may_live, self.membership.may_return
-        idle, kept = run.ledger.to_forget(partial(may_live, now=now), partial(may_return, now=now))
-        if run.ledger.kept - len(kept) >= MAX_WORKERS:
-            reason = f"this run has heard of {MAX_WORKERS} workers in the last day; start one under a name it knows"
-            raise Denied("too_many_workers", reason)
-        for name in (forgotten := (*idle, *kept)):
-            self.membership.forget(name)
-            self.pushes.gate.forget(name)
-        return forgotten
 
-    def _may_bring_a_name(self, who: str | PeerId, *, now: float) -> bool:
-        at_once, per_second = OF_A_KEY if isinstance(who, str) else OF_A_CONNECTION
-        return self.new_names.allows(who, at_once=at_once, per_second=per_second, now=now)
+def _opened(parts: Parts, run: TrainingRun, request: Request[Hello], before: Account | None) -> Opened:
+    """The account that the process is admitted to. Raises Denied."""
+    message, now, worker = request.message, request.now, request.message.worker_id
+    if run.adjustments.drained and (before is None or before.proof != proof_of(message.secret)):
+        raise Denied("drained", "this run is drained, and admits no worker before ps-ctl resume")
+    incarnation = incarnation_of(
+        message,
+        before,
+        key=request.key,
+        owner_lives=parts.membership.may_live(worker, now=now) and _may_have_an_owner(run, message),
+        may_return=parts.membership.may_return(worker, now=now),
+        superseded=run.ledger.superseded,
+    )
+    if before is None and not parts.membership.allowances.allow(request.key or request.peer, "name", now=now):
+        whose = "key" if request.key else "connection"
+        raise Denied("too_many_workers", f"too many new names of one {whose}; take one that the run knows")
+    return Opened(
+        incarnation=incarnation,
+        proof=proof_of(message.secret),
+        key=request.key,
+        oldest=message.oldest,
+        environments=message.environments or run.spec.environment.envs,
+        code=message.code,
+        # Rounds take the pushes in order of these numbers: all shards have to agree on them.
+        number=message.number if run.shard.number > 1 else None,
+        forgotten=_forget(parts, run, now=now) if before is None else (),
+    )
 
-    def _welcome(self, run: TrainingRun, hello: Hello, account: Account) -> Welcome:
-        # One vector at first: other workers may join at once, and the first reply brings the even share.
-        credit = self.pushes.credit()
-        return welcome(
-            hello,
-            run.lineage,
-            lease_seconds=self.membership.lease_seconds,
-            incarnation=account.incarnation,
-            number=account.number,
-            run=run_for_peers(run.spec),
-            schema=run.store.schema.specs if run.store else (),
-            version=run.store.version if run.store else 0,
-            global_steps=run.progress.global_steps,
-            settled_through=account.through,
-            reported_through=account.reported,
-            credit=min(credit, self.pushes.vector_bytes or credit),
-            settings_version=run.adjustments.version,
-            first_shard=run.first_shard,
-            drained=run.adjustments.drained,
-        )
+
+def _forget(parts: Parts, run: TrainingRun, *, now: float) -> tuple[str, ...]:
+    """The workers that are forgotten for a new name. Raises Denied when there is no place for it all the same."""
+    forgotten = run.ledger.to_forget(partial(parts.membership.may_return, now=now))
+    if len(run.ledger.accounts) - len(forgotten) >= MAX_WORKERS:
+        reason = f"this run has heard of {MAX_WORKERS} workers in the last day; start one under a name it knows"
+        raise Denied("too_many_workers", reason)
+    for name in forgotten:
+        parts.membership.forget(name)
+        parts.pushes.gate.forget(name)
+    return tuple(forgotten)
+
+
+def _welcome(parts: Parts, run: TrainingRun, message: Hello, account: Account) -> Welcome:
+    # One vector at first: other workers may join at once, and the first reply brings the even share.
+    credit = parts.pushes.credit()
+    return welcome(
+        message,
+        run.lineage,
+        lease_seconds=parts.membership.lease_seconds,
+        incarnation=account.incarnation,
+        number=account.number,
+        run=run_for_peers(run.spec),
+        schema=run.store.schema.specs if run.store else (),
+        version=parts.version,
+        global_steps=run.progress.global_steps,
+        settled_through=account.through,
+        reported_through=account.reported,
+        credit=min(credit, parts.pushes.vector_bytes or credit),
+        settings_version=run.adjustments.version,
+        first_shard=run.first_shard,
+        drained=run.adjustments.drained,
+    )
 
 
 def _may_have_an_owner(run: TrainingRun, hello: Hello) -> bool:

@@ -9,9 +9,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ps_common.meters import RateLimit, RollingMean
+from ps_common.meters import RollingMean
 from ps_common.protocol.messages import Hello, Settlement
 from ps_common.protocol.record import Account
+from ps_server.machine.allowances import Allowances
 from ps_server.state.effects import PeerId
 
 SILENT_SECONDS = 24 * 3600.0  # far beyond the patience with which workers wait for a server (--patience-minutes 30)
@@ -19,8 +20,6 @@ ALONE_SECONDS = 30.0  # without a worker, until the log says so
 ALONE = "no worker is alive: the run waits for one, and its minutes stand still"
 
 MAX_MEMBERS = 10_000  # remembered, those that left or died included
-REPORTS_AT_ONCE, REPORTS_PER_SECOND = 40, 4.0  # a report may have 500 games, and a line is written for each game
-FRAMES_AT_ONCE, FRAMES_PER_SECOND = 2, 6.0  # a worker sends 5 a second, of up to 50 kB
 
 
 @dataclass
@@ -46,17 +45,18 @@ class Member:
     steps: int = 0
     staleness: RollingMean = field(default_factory=lambda: RollingMean(100))
     meters: dict[str, float] = field(default_factory=dict)  # newest reported
-    reports: RateLimit = field(
-        default_factory=lambda: RateLimit(at_once=REPORTS_AT_ONCE, per_second=REPORTS_PER_SECOND)
-    )
-
+    wastes_credit: bool = False  # it let its last grant expire
     watchers: dict[PeerId, float] = field(default_factory=dict)  # who watches its game, and the end of each lease
-    frames: RateLimit = field(default_factory=lambda: RateLimit(at_once=FRAMES_AT_ONCE, per_second=FRAMES_PER_SECOND))
 
     @property
     def moves(self) -> bool:
         """Whether it may push soon, as long as it lives."""
         return not (self.stalled or self.waits_elsewhere)
+
+    @property
+    def uses_credit(self) -> bool:
+        """Whether it has pushed, and has used the last credit that it was granted."""
+        return self.pushes > 0 and not self.wastes_credit
 
     def watched_by(self, *, now: float) -> list[PeerId]:
         """The peers that watch its game."""
@@ -77,6 +77,7 @@ class Membership:
 
     def __init__(self, lease_seconds: float, *, now: float) -> None:
         self.lease_seconds = lease_seconds
+        self.allowances = Allowances()
         self._presumed_until = (
             now + lease_seconds
         )  # until then a worker of the server's former epoch may come back under any name

@@ -1,171 +1,182 @@
 """
-The requests of people who watch and steer a run: STATUS_REQUEST, SUBSCRIBE, WATCH, ADJUST and CHECKPOINT_REQUEST; of
-those who evaluate it: EVALUATION; and
-RUN_REQUEST, by which workers and other shards learn what was adjusted; and those of a standby.
+The requests of people who watch and steer a run: STATUS_REQUEST, SUBSCRIBE, WATCH, ADJUST, CHECKPOINT_REQUEST and
+STOP_REQUEST; EVALUATION of those who evaluate it; and RUN_REQUEST, by which workers and other shards learn what was
+adjusted. Those of the other server of a pair: FOLLOW and FOLLOWED of a standby, FENCE of one that was promoted, and
+PROMOTE, which comes too late here.
 
 An adjustment is in the next checkpoint, at the standby, and in the log. ps_server/state/adjustments.py has the settings
 that a run lets change, and the effect of each.
 """
 
-from dataclasses import dataclass, field
-
 from ps_common.errors import SettingsError
-from ps_common.meters import RateLimits
-from ps_common.protocol.lineage import Lineage
-from ps_common.protocol.messages import (
-    Adjust,
-    Adjusted,
-    CheckpointRequest,
-    Evaluated,
-    Evaluation,
-    Follow,
-    Followed,
-    Promote,
-    Promoted,
-    RunReply,
-    RunRequest,
-    StatusRequest,
-    Subscribe,
-    Watch,
-)
+from ps_common.protocol import messages
+from ps_common.protocol.messages import Adjusted, Evaluated, Promoted, RunReply, Stopping, ToServer
 from ps_common.protocol.names import check_address
 from ps_common.protocol.status import Adjustment
-from ps_common.settings.adjustable import shown
-from ps_server.machine.checkpoint_schedule import CheckpointSchedule, Saving
-from ps_server.machine.membership import Membership
-from ps_server.machine.push_pipeline import PushPipeline
-from ps_server.machine.status_report import SharedStatus, status_reply
-from ps_server.machine.subscriptions import Subscriptions, Watchers
-from ps_server.replication.first_shard import FirstShard, run_reply
-from ps_server.replication.replication import Replication
-from ps_server.state.effects import Effect, KeepCandidate, LogLine, PeerId, Send
+from ps_common.settings.kinds import text_of
+from ps_server.machine.allowances import LIMITS
+from ps_server.machine.parts import Parts, Request
+from ps_server.machine.phases import Phase
+from ps_server.machine.status_report import status_reply
+from ps_server.replication.first_shard import run_reply
+from ps_server.replication.replication import leading
+from ps_server.state.effects import Effect, KeepCandidate, LogLine, Send
 from ps_server.state.guards import Denied
 from ps_server.state.training_run import TrainingRun
 
-STATUSES_OF_A_CONNECTION = (10, 2.0)  # at once and a second: a reply of many workers is ten thousand times its request
-MOST_LIMITED = 10_000  # connections
 KEY_DIGITS = 8  # the history shows so many digits of an admin's key
 
 
-OperatorRequest = StatusRequest | RunRequest | Subscribe | Watch | Adjust | Evaluation | CheckpointRequest | Promote
+def status_request(parts: Parts, request: Request[messages.StatusRequest]) -> list[Effect]:
+    """The status, not too often."""
+    if not parts.membership.allowances.allow(request.peer, "status", now=request.now):
+        most = LIMITS["status"][1]
+        raise Denied("too_often", f"more than {most:g} statuses a second are not sent; SUBSCRIBE has one")
+    return [status_reply(request.peer, request.message, parts.run, parts.recent_status(now=request.now))]
 
 
-@dataclass(frozen=True)
-class OperatorRequests:
-    """One server's replies to operators, and what it sends to those who subscribe."""
+def subscribe(parts: Parts, request: Request[messages.Subscribe]) -> list[Effect]:
+    """A lease, in which the status and events are sent."""
+    return parts.subscriptions.subscribe(request.peer, request.message, epoch=parts.epoch, now=request.now)
 
-    membership: Membership
-    pushes: PushPipeline
-    replication: Replication
-    checkpoints: CheckpointSchedule
-    saving: Saving
-    status: SharedStatus
-    statuses: RateLimits = field(default_factory=lambda: RateLimits(MOST_LIMITED))
-    subscriptions: Subscriptions = field(default_factory=Subscriptions)
-    watchers: Watchers = field(default_factory=Watchers)
 
-    def reply(
-        self, run: TrainingRun | None, peer: PeerId, message: OperatorRequest, lineage: Lineage, *, key: str, now: float
-    ) -> list[Effect]:
-        """The reply; that to CHECKPOINT_REQUEST comes when it is on disk. `key` is the sender's. Raises Denied."""
-        match message:
-            case StatusRequest():
-                at_once, per_second = STATUSES_OF_A_CONNECTION
-                if not self.statuses.allows(peer, at_once=at_once, per_second=per_second, now=now):
-                    raise Denied(
-                        "too_often", f"more than {per_second:g} statuses a second are not sent; SUBSCRIBE has one"
-                    )
-                return [status_reply(peer, message, run, self.status(now=now))]
-            case RunRequest():
-                return [Send(peer, run_reply(message, run, lineage))]
-            case Subscribe():
-                return self.subscriptions.subscribe(peer, message, epoch=lineage.epoch, now=now)
-            case Watch(worker_id=worker_id):
-                return self.watchers.watch(peer, message, self.membership.living(worker_id), now=now)
-            case Adjust():
-                return self._adjust(run, peer, message, key=key, now=now)
-            case Evaluation():
-                return self._evaluate(run, peer, message, now=now)
-            case CheckpointRequest():
-                return self.saving.ask(run, peer, message.request, now=now)
-            case Promote(request=request):
-                version = run.weights.version if run is not None and run.store is not None else 0
-                lost = "nothing is lost: this server serves the run already"
-                return [Send(peer, Promoted(request=request, epoch=lineage.epoch, version=version, lost=lost))]
+def watch(parts: Parts, request: Request[messages.Watch]) -> list[Effect]:
+    """A lease, in which the frames of a worker's game are sent."""
+    member = parts.membership.living(request.message.worker_id)
+    return parts.watchers.watch(request.peer, request.message, member, now=request.now)
 
-    def _adjust(self, run: TrainingRun | None, peer: PeerId, adjust: Adjust, *, key: str, now: float) -> list[Effect]:
-        """Change all of these settings, or raise Denied that names the first bad one."""
-        if run is None:
-            raise Denied("no_weights", "there is nothing to adjust yet: no worker has joined")
-        by = " ".join(filter(None, [adjust.by or "an admin", f"(key {key[:KEY_DIGITS]}...)" if key else ""]))
-        every = self.checkpoints.every_seconds
-        adjustments = run.adjust(adjust.settings, by=by[:200], checkpoint_seconds=every, now=now)
-        effects: list[Effect] = [Send(peer, Adjusted(request=adjust.request, adjustments=adjustments))]
-        if not adjustments:
-            return effects
-        effects += [LogLine(_sentence(one), kind="adjustment") for one in adjustments]
-        return effects + self._changed(run, Adjusted(request=0, adjustments=adjustments), now=now)
 
-    def _evaluate(self, run: TrainingRun | None, peer: PeerId, evaluation: Evaluation, *, now: float) -> list[Effect]:
-        """Count an evaluation, or raise Denied."""
-        assert run is not None, "it is legal once there are weights"
-        if not run.lineage.is_of(evaluation.run_id) or evaluation.version > run.weights.version:
-            what = f"version {evaluation.version} of run {evaluation.run_id}"
-            raise Denied(
-                "other_run", f"this server has run {run.lineage.run_id}, and no {what} came before its weights"
-            )
-        record = run.count_evaluation(evaluation, now=now)
-        best = record is not None and record.best
-        reply = Send(peer, Evaluated(request=evaluation.request, counted=record is not None, best=best))
-        if record is None:
-            return [reply]
-        kept: list[Effect] = [KeepCandidate()] if best else []
-        games = "a game" if evaluation.games == 1 else f"{evaluation.games} games"
-        line = f"step {evaluation.global_steps}: mean return {evaluation.mean_return:.2f} in {games} of evaluation"
-        line += ", the best so far" if best else ""
-        return [reply, record, *kept, LogLine(line), *self.replication.forward("", evaluation, now=now)]
+def run_request(parts: Parts, request: Request[messages.RunRequest]) -> list[Effect]:
+    """The settings of this moment; another shard may say that the run is over."""
+    parts.first_shard.hear(request.message, parts.run)
+    return [Send(request.peer, run_reply(request.message, parts.run, parts.lineage))]
 
-    def reply_to_standby(
-        self, run: TrainingRun, peer: PeerId, message: Follow | Followed, *, now: float
-    ) -> list[Effect]:
-        """The reply to FOLLOW, or to FOLLOWED. Raises Denied."""
-        if isinstance(message, Followed):
-            effects = self.replication.acknowledge(peer, message, run, now=now)
-            self.checkpoints.release(run.ledger, followed=self.replication.followed)
-            return effects
-        try:
-            check_address("FOLLOW of", message.address)  # a checkpoint keeps it
-        except SettingsError as error:
-            raise Denied("bad_address", str(error)) from error
-        if not run.lineage.is_of(message.run_id):
-            held = f"the standby {message.address} holds run {message.run_id}"
-            raise Denied("other_run", f"this server has run {run.lineage.run_id}, and {held}")
-        effects = self.replication.follow(peer, message, run, now=now)
-        if run.standby != message.address or not run.was_followed:
-            run.standby = message.address
-            self.checkpoints.hurry()  # a restarted server asks the standby first whether it serves the run now
+
+def adjust(parts: Parts, request: Request[messages.Adjust]) -> list[Effect]:
+    """Change all of these settings, or raise Denied that names the first bad one."""
+    run, message, key, now = parts.run, request.message, request.key, request.now
+    if run is None:
+        raise Denied("no_weights", "there is nothing to adjust yet: no worker has joined")
+    by = " ".join(filter(None, [message.by or "an admin", f"(key {key[:KEY_DIGITS]}...)" if key else ""]))
+    every = parts.checkpoints.every_seconds
+    adjustments = run.adjust(message.settings, by=by[:200], checkpoint_seconds=every, now=now)
+    effects: list[Effect] = [Send(request.peer, Adjusted(request=message.request, adjustments=adjustments))]
+    if not adjustments:
         return effects
+    effects += [LogLine(_sentence(one), kind="adjustment") for one in adjustments]
+    return effects + _settings_changed(parts, run, Adjusted(request=0, adjustments=adjustments), now=now)
 
-    def follow(
-        self, first_shard: FirstShard, run: TrainingRun | None, lineage: Lineage, reply: RunReply, *, now: float
-    ) -> tuple[TrainingRun | None, list[Effect]]:
-        """The run with the settings of shard 1, which has sent this reply."""
-        rule = run.spec.consistency if run else None
-        run, is_changed, effects = first_shard.follow(run, lineage, reply, now=now)
-        if run is None or not is_changed:
-            return run, effects
-        if run.spec.consistency != rule:
-            self.pushes.begin(run)
-        return run, effects + self._changed(run, reply, now=now)
 
-    def _changed(self, run: TrainingRun, message: Adjusted | RunReply, *, now: float) -> list[Effect]:
-        """The settings of the run have changed, as this message tells its standby."""
-        if run.adjustments.checkpoint_seconds is not None:
-            self.checkpoints.change_interval(run.adjustments.checkpoint_seconds, now=now)
-        self.checkpoints.hurry()
-        return [*self.replication.forward("", message, now=now), *self.pushes.settle_ready(now=now)]
+def evaluation(parts: Parts, request: Request[messages.Evaluation]) -> list[Effect]:
+    """Count an evaluation, or raise Denied."""
+    run, message = parts.decided, request.message
+    if not run.lineage.is_of(message.run_id) or message.version > run.weights.version:
+        what = f"version {message.version} of run {message.run_id}"
+        raise Denied("other_run", f"this server has run {run.lineage.run_id}, and no {what} came before its weights")
+    record = run.count_evaluation(message, now=request.now)
+    best = record is not None and record.best
+    reply = Send(request.peer, Evaluated(request=message.request, counted=record is not None, best=best))
+    if record is None:
+        return [reply]
+    kept: list[Effect] = [KeepCandidate()] if best else []
+    games = "a game" if message.games == 1 else f"{message.games} games"
+    line = f"step {message.global_steps}: mean return {message.mean_return:.2f} in {games} of evaluation"
+    line += ", the best so far" if best else ""
+    return [reply, record, *kept, LogLine(line), *parts.replication.forward("", message, now=request.now)]
+
+
+def checkpoint_request(parts: Parts, request: Request[messages.CheckpointRequest]) -> list[Effect]:
+    """The reply comes when the checkpoint is on disk."""
+    return parts.checkpoints.ask(parts.run, request.peer, request.message.request, now=request.now)
+
+
+def stop_request(parts: Parts, request: Request[messages.StopRequest]) -> list[Effect]:
+    """The run is over."""
+    message = request.message
+    stopping = Send(request.peer, Stopping(request=message.request))
+    return [stopping, *parts.end(message.reason, failed=message.failed, now=request.now)]
+
+
+# -- of the other server of a pair -------------------------------------------------------------------------------------
+
+
+def follow(parts: Parts, request: Request[messages.Follow]) -> list[Effect]:
+    """A peer requests to be the standby: it is sent the run."""
+    run, message = parts.decided, request.message
+    try:
+        check_address("FOLLOW of", message.address)  # a checkpoint keeps it
+    except SettingsError as error:
+        raise Denied("bad_address", str(error)) from error
+    if not run.lineage.is_of(message.run_id):
+        held = f"the standby {message.address} holds run {message.run_id}"
+        raise Denied("other_run", f"this server has run {run.lineage.run_id}, and {held}")
+    effects = parts.replication.follow(request.peer, message, run, now=request.now)
+    if run.standby != message.address or not run.was_followed:
+        run.standby = message.address
+        parts.checkpoints.checkpoint_early()  # a restarted server asks the standby first whether it serves the run now
+    return effects
+
+
+def followed(parts: Parts, request: Request[messages.Followed]) -> list[Effect]:
+    """The standby has everything up to a number: more may be durable."""
+    run = parts.decided
+    effects = parts.replication.acknowledge(request.peer, request.message, run, now=request.now)
+    parts.checkpoints.release(run.ledger)
+    return effects
+
+
+def promote(parts: Parts, request: Request[messages.Promote]) -> list[Effect]:
+    """This server is promoted already."""
+    lost, version = "nothing is lost: this server serves the run already", parts.version
+    number = request.message.request
+    return [Send(request.peer, Promoted(request=number, epoch=parts.epoch, version=version, lost=lost))]
+
+
+def fence(parts: Parts, request: Request[messages.Fence]) -> list[Effect]:
+    """A FENCE that proves nothing is told who serves the run here; a server that has none gives way."""
+    if not gives_way(parts, request.message):
+        return [Send(request.peer, leading(request.message.request, parts.lineage))]
+    peer, number, now = request.peer, request.message.request, request.now
+    refusal = parts.refusals.refuse(peer, "fenced", "no run is begun here", number)
+    return [*refusal, *parts.ending.give_way(request.message, now=now)]
+
+
+def gives_way(parts: Parts, message: ToServer) -> bool:
+    """Whether this is FENCE, and no run is begun here that would be lost."""
+    is_unused = parts.phase is Phase.EMPTY and not parts.membership.count_alive()
+    return is_unused and isinstance(message, messages.Fence)
+
+
+def fenced(parts: Parts, request: Request[ToServer], message: messages.Hello | messages.Fence) -> list[Effect]:
+    """This HELLO or FENCE proves that the run is served in a later epoch."""
+    peer, now = request.peer, request.now
+    refusal = parts.refusals.refuse(peer, "fenced", "a later epoch is served", message.request)
+    address = message.address if isinstance(message, messages.Fence) else ""
+    return [*refusal, *parts.fence(address, epoch=message.latest_epoch, now=now)]
+
+
+# -- settings that have changed ----------------------------------------------------------------------------------------
+
+
+def adopt_settings(parts: Parts, reply: RunReply, *, now: float) -> list[Effect]:
+    """The run has the settings of shard 1, which has sent this reply to another shard."""
+    rule = parts.run.spec.consistency if parts.run else None
+    run, is_changed, effects = parts.first_shard.follow(parts.run, parts.lineage, reply, now=now)
+    if run is None or not is_changed:
+        return effects
+    if run.spec.consistency != rule:
+        parts.decide(run)
+    return effects + _settings_changed(parts, run, reply, now=now)
+
+
+def _settings_changed(parts: Parts, run: TrainingRun, message: Adjusted | RunReply, *, now: float) -> list[Effect]:
+    """The settings of the run have changed, as this message tells its standby."""
+    if run.adjustments.checkpoint_seconds is not None:
+        parts.checkpoints.change_interval(run.adjustments.checkpoint_seconds, now=now)
+    parts.checkpoints.checkpoint_early()
+    return [*parts.replication.forward("", message, now=now), *parts.pushes.settle_ready(now=now)]
 
 
 def _sentence(adjustment: Adjustment) -> str:
-    change = f"from {shown(adjustment.before)} to {shown(adjustment.after)}"
+    change = f"from {text_of(adjustment.before)} to {text_of(adjustment.after)}"
     return f"{adjustment.by} has set {adjustment.setting} {change}"

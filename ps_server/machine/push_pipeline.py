@@ -21,7 +21,7 @@ from ps_common.protocol.messages import (
     Weights,
 )  # fmt: skip
 from ps_common.protocol.tensors import ELEMENT_BYTES, MAX_ELEMENTS, vector_bytes
-from ps_common.protocol.wire import Buffer, is_damaged
+from ps_common.protocol.wire import Buffer
 from ps_common.settings.run_spec import Consistency
 from ps_server.machine.consistency import ConsistencyGate, WaitingPush
 from ps_server.machine.flow_control import PushBudget
@@ -29,8 +29,8 @@ from ps_server.machine.membership import Member, Membership
 from ps_server.machine.refusals import Refusals
 from ps_server.replication.first_shard import FirstShard
 from ps_server.replication.replication import Replication
-from ps_server.state.effects import Effect, PeerId, Recall, Send
-from ps_server.state.guards import DAMAGED, Denied, codec_for_weights
+from ps_server.state.effects import Effect, PeerId, ReloadCheckpoint, Send
+from ps_server.state.guards import Denied, codec_for_weights
 from ps_server.state.soundness import Soundness, violations_of
 from ps_server.state.training_run import TrainingRun
 
@@ -103,8 +103,6 @@ class PushPipeline:
         self.gate.give_up(member.worker_id, push.oldest)
         if not run.is_new(member.worker_id, push):
             effects.append(self._reply(run, waiting, run.settled_before(member.worker_id, push), now=now))
-        elif is_damaged(vector, push.check):
-            raise Denied(DAMAGED, f"the gradient of push {push.sequence} does not have its checksum; send it again")
         elif self.gate.admit(waiting, is_alive=self._membership.is_alive):
             effects += self._settle_next(run, now=now)
         else:
@@ -161,7 +159,7 @@ class PushPipeline:
 
     def watch_weights(self) -> list[Effect]:
         """Go back to a checkpoint if the weights are not finite any more."""
-        return [Recall()] if self._run is not None and self._soundness.is_lost(self._run) else []
+        return [ReloadCheckpoint()] if self._run is not None and self._soundness.is_lost(self._run) else []
 
     def _settle(self, run: TrainingRun, together: Sequence[WaitingPush], *, now: float) -> list[Effect]:
         """Apply these pushes as one update, or discard them; reply, and forward them to the standby."""
@@ -174,10 +172,9 @@ class PushPipeline:
         for push, one in zip(together, settled, strict=True):
             # The standby discards a discarded push too, and needs no vector for that.
             vector = () if one.verdict == "discarded" else push.vector
-            check = push.message.check if vector else ""
-            message = msgspec.structs.replace(push.message, inline=b"", check=check)
+            message = msgspec.structs.replace(push.message, inline=b"", check="")
             worker, more = push.member.worker_id, push is not together[-1]
-            effects += self._replication.forward(worker, message, vector, together=more, now=now)
+            effects += self._replication.forward(worker, message, vector, more_in_group=more, now=now)
         if any(one.code == "not_finite" for one in settled):
             effects += self.watch_weights()
         return effects
@@ -187,7 +184,7 @@ class PushPipeline:
         if settled.verdict == "applied":
             self._soundness.pushed(push.member.worker_id)
         elif settled.verdict == "discarded":
-            self._refusals.count(push.peer, settled.code, settled.reason, now=now)
+            self._refusals.count(push.peer, settled.code, settled.reason)
         settled = msgspec.structs.replace(
             settled,
             credit=self.credit(),
@@ -224,9 +221,7 @@ class PushPipeline:
             return Send(peer, NotModified(**fields))
         base = message.have_version if message.have_epoch == epoch else 0
         snapshot = store.snapshot_for(codec, target=is_target, base=base)
-        weights = Weights(**fields, codec=snapshot.codec, base=snapshot.base)
-        is_checked = message.checked if isinstance(message, Pull) else message.check != ""
-        return Send(peer, weights, snapshot, is_checked=is_checked)
+        return Send(peer, Weights(**fields, codec=snapshot.codec, base=snapshot.base), snapshot)
 
     def renewed(self, send: Send, *, target: bool) -> Send:
         """A reply with weights (or target weights) that waited to be sent, with the newest ones instead."""
@@ -244,7 +239,7 @@ class PushPipeline:
             codec=snapshot.codec,
             base=snapshot.base,
         )
-        return Send(send.to, renewed, snapshot, is_checked=send.is_checked)
+        return Send(send.to, renewed, snapshot)
 
     def _settled_through(self, worker_id: str) -> int:
         return self._decided().ledger.accounts[worker_id].through

@@ -1,11 +1,9 @@
 """The status of a run: what the page, the records and `ps-ctl status` show. Any thread may have it: it is immutable."""
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from ps_common.meters import RateLimit
 from ps_common.protocol.messages import StatusReply, StatusRequest
 from ps_common.protocol.status import Status, WorkerStatus
 from ps_common.release import release
@@ -17,7 +15,7 @@ from ps_server.state.training_run import TrainingRun
 # A status has to fit into one header of 1 MiB with the run and the schema, however long the workers make their names.
 MAX_WORKERS = 200
 MAX_WORKERS_BYTES = 550_000
-FRESH_AT_ONCE, FRESH_PER_SECOND = 20, 4.0  # one of many workers takes milliseconds
+FRESH_SECONDS = 0.25  # one of many workers takes milliseconds to make
 
 
 def status_reply(peer: PeerId, request: StatusRequest, run: TrainingRun | None, status: Status) -> Send:
@@ -25,21 +23,6 @@ def status_reply(peer: PeerId, request: StatusRequest, run: TrainingRun | None, 
     schema = run.store.schema.specs if run and run.store else ()
     spec = run_for_peers(run.spec) if run else {}
     return Send(peer, StatusReply(request=request.request, status=status, run=spec, schema=schema))
-
-
-class SharedStatus:
-    """The status that is sent: a new one for each of a few requests, and above FRESH_PER_SECOND the newest again."""
-
-    def __init__(self, status: Callable[..., Status]) -> None:
-        """`status`, which takes `now`, makes one."""
-        self._status = status
-        self._fresh = RateLimit(at_once=FRESH_AT_ONCE, per_second=FRESH_PER_SECOND)
-        self._newest: Status | None = None
-
-    def __call__(self, *, now: float) -> Status:
-        if self._fresh.allows(now=now) or self._newest is None:
-            self._newest = self._status(now=now)
-        return self._newest
 
 
 def status_of(run: TrainingRun | None, members: list[Member], *, now: float, **fields: Any) -> Status:

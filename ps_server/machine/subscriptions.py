@@ -10,16 +10,13 @@ A watcher has a lease, too: it is sent the frames of one worker's game. Replies 
 from collections import deque
 from collections.abc import Callable
 
-from ps_common.meters import RateLimit, RateLimits
 from ps_common.protocol.messages import (
     Event,
     EventKind,
-    Frame,
     StatusUpdate,
     Subscribe,
     Subscribed,
     Watch,
-    WatchedFrame,
     Watching,
 )
 from ps_common.protocol.names import as_text
@@ -34,34 +31,6 @@ STATUS_SECONDS = 1.0  # between two statuses
 MOST_SUBSCRIBERS = MOST_WATCHERS = 100
 MOST_EVENTS = 200  # kept
 LONGEST_EVENT = 1000  # characters
-# Any peer can cause lines without end ("joined", "is back"); those beyond this are in the log alone.
-LINES_AT_ONCE, LINES_PER_SECOND = 100, 1.0
-SHARE = 0.1  # of a limit, for each cause
-MOST_CAUSES = 1000
-
-
-class LineLimit:
-    """
-    Which lines are shown. Those of one cause, a worker say, have a share of the limit of all, so that no worker can
-    hide the lines of another. The server's own warnings are no peer's, and are always shown.
-
-    Info and warnings have limits of their own. `now` is seconds of any monotonic clock.
-    """
-
-    def __init__(self, *, at_once: int, per_second: float) -> None:
-        self._limits = {warning: RateLimit(at_once=at_once, per_second=per_second) for warning in (False, True)}
-        self._at_once, self._per_second = round(SHARE * at_once), SHARE * per_second  # of one cause
-        self._shares = RateLimits(MOST_CAUSES)
-
-    def allows(self, line: LogLine, *, now: float) -> bool:
-        """Whether this line may be shown now; if so, it is counted."""
-        cause = line.worker_id or line.peer
-        if line.warning and not cause:
-            return True
-        who, at_once, per_second = (line.warning, cause), self._at_once, self._per_second
-        if cause and not self._shares.allows(who, at_once=at_once, per_second=per_second, now=now):
-            return False
-        return self._limits[line.warning].allows(now=now)
 
 
 class Subscriptions:
@@ -72,7 +41,6 @@ class Subscriptions:
         self._events: deque[Event] = deque(maxlen=MOST_EVENTS)
         self._until: dict[PeerId, float] = {}  # the end of each lease
         self._status_due = 0.0
-        self._limit = LineLimit(at_once=LINES_AT_ONCE, per_second=LINES_PER_SECOND)
 
     def subscribe(self, peer: PeerId, subscribe: Subscribe, *, epoch: int, now: float) -> list[Effect]:
         """Begin or renew a lease; a new subscriber is sent the events that it lacks. Raises Denied."""
@@ -91,8 +59,6 @@ class Subscriptions:
     def add(self, line: LogLine, run: TrainingRun | None, *, now: float) -> list[Effect]:
         """A line of the log becomes an event, for the run's records and every subscriber."""
         kind: EventKind = line.kind or ("warning" if line.warning else "note")
-        if not line.kind and not self._limit.allows(line, now=now):
-            return []
         self._number += 1
         event = Event(
             number=self._number,
@@ -145,12 +111,3 @@ class Watchers:
         for peer, member in list(self._watching.items()):
             if now > member.watchers[peer]:
                 del self._watching[peer], member.watchers[peer]
-
-
-def forwarded(member: Member, frame: Frame, *, now: float) -> list[Effect]:
-    """A worker's frame for those who watch it. One that nobody watches, or that comes too soon, is dropped."""
-    peers = member.watched_by(now=now)
-    if not peers or not member.frames.allows(now=now):
-        return []
-    watched = WatchedFrame(worker_id=member.worker_id, frame=frame)
-    return [Send(peer, watched) for peer in peers]

@@ -102,7 +102,6 @@ class _RecordFiles:
         self._events = BoundedLinesFile(folder / EVENTS, most_bytes=EVENTS_BYTES, thin=newest_events)
         self._evaluations = BoundedLinesFile(folder / EVALUATIONS, most_bytes=EVENTS_BYTES, thin=evenly_in_time)
         self.lacks_settings = False  # the disk has refused them
-        self._spec: RunSpec | None = None
         self._summaries: Summaries | None = None
         self._endpoint = endpoint
         write_endpoint(folder / ENDPOINT, endpoint)
@@ -135,16 +134,9 @@ class _RecordFiles:
             self.lacks_settings = True
 
     def _begin_summaries(self, spec: RunSpec, global_steps: int | None) -> None:
-        """A change of other settings leaves the event file as it is. Raises OSError."""
-        before = self._spec
-        if before is not None and (before.records, before.environment) == (spec.records, spec.environment):
-            return
-        if self._summaries is not None:
-            self._summaries.close()
-            self._summaries = self._spec = None
-        if spec.records.summaries != "none":
-            self._summaries = Summaries(self._folder, spec, global_steps=global_steps)
-        self._spec = spec
+        """A change of settings leaves the event file as it is. Raises OSError."""
+        if self._summaries is None and spec.records.summaries != "none":
+            self._summaries = Summaries(self._folder, global_steps=global_steps)
 
     def close(self, status: Status, time_of_day: float) -> None:
         self.metrics.close(status, time_of_day=time_of_day)

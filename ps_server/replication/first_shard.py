@@ -137,7 +137,7 @@ class FirstShard:
         self._newest, self._global_steps = (state.run_id, state.epoch), state.global_steps
         run = run or TrainingRun(spec, lineage)
         lines: list[Effect] = []
-        is_changed = run.take_over(reply, state, now=now)
+        is_changed = run.adopt_settings(reply, state, now=now)
         if is_changed or is_first:
             at = f"version {reply.settings_version}, at step {state.global_steps} there"
             lines.append(LogLine(f"has the settings of shard 1: {at}", kind="adjustment"))

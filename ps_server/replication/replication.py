@@ -14,26 +14,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 
+from ps_common.protocol import messages
 from ps_common.protocol.lineage import Lineage
-from ps_common.protocol.messages import (
-    Adjusted,
-    Evaluation,
-    Follow,
-    Followed,
-    HandedOver,
-    Leading,
-    Opened,
-    Push,
-    Refused,
-    Report,
-    RunReply,
-    Stop,
-    Update,
-)  # fmt: skip
+from ps_common.protocol.messages import Follow, Followed, Leading, Refused, Update
 from ps_common.protocol.status import StandbyStatus
 from ps_common.protocol.wire import Buffer
-from ps_common.release import beside, of_other
-from ps_server.replication.standby_copy import WINDOW, Backlog, Lag, state_of
+from ps_common.release import of_other
+from ps_server.replication.pair_states import AT_PRIMARY, AtPrimary, OfStandby
+from ps_server.replication.standby_copy import WINDOW, Backlog, state_of
 from ps_server.state.effects import Effect, LogLine, PeerId, Send
 from ps_server.state.guards import Denied
 from ps_server.state.training_run import TrainingRun
@@ -47,20 +35,30 @@ FORGIVEN_SECONDS = 300.0  # in sync, after which the pause begins anew
 
 @dataclass(eq=False)
 class _Standby:
-    """A standby that follows, or followed last."""
+    """The standby that followed last."""
 
     peer: PeerId
-    address: str
-    request: int
-    process: str  # by which it is known: two programs may give one address, such as those of containers
+    follow: Follow  # its request; its process is known by a random text: two programs may give one address
     backlog: Backlog
     heard: float
-    release: str = ""  # of its program
-    durable_through: int = 0  # the number up to which pushes may be durable without it; 0: any may be
+    pause_seconds: float  # before the state was sent again to the one that was dropped last; 0: none was
+    state: AtPrimary = AtPrimary.TRANSFER
+    bound_at_update: int = 0  # up to which pushes may be durable without it; 0: any may be
     in_sync_since: float = inf
-    is_dropped: bool = False
-    pause_seconds: float = 0.0  # before it gets the state again; 0 where it was not dropped
-    again_at: float = 0.0
+    again_at: float = 0.0  # when one that could not keep up may get the state again
+
+    @property
+    def process(self) -> str:
+        return self.follow.process or self.follow.address
+
+    @property
+    def is_sent_updates(self) -> bool:
+        return self.state not in (AtPrimary.DROPPED, AtPrimary.GONE)
+
+    def sees(self, event: OfStandby) -> None:
+        self.state = AT_PRIMARY[self.state].get(event, self.state)
+        if not self.is_sent_updates:
+            self.backlog.clear()
 
 
 def leading(request: int, lineage: Lineage, *, durable_through: int = 0, minutes: float = 0.0) -> Leading:
@@ -81,189 +79,182 @@ class Replication:
     def __init__(self) -> None:
         self.number = 0  # the number of the newest update
         self._standby: _Standby | None = None
-        self._former: _Standby | None = None
         self._drops = 0
 
     @property
     def followed(self) -> int | None:
         """The number up to which the standby has everything; None when pushes are durable without one."""
-        standby = self._standby
-        return standby.backlog.acknowledged if standby is not None and standby.durable_through else None
+        standby = self._living
+        return standby.backlog.acknowledged if standby is not None and standby.bound_at_update else None
 
     @property
     def address(self) -> str:
         """HOST:PORT of the standby that follows, or that is getting the state; "" without one."""
-        return self._standby.address if self._standby is not None and not self._standby.is_dropped else ""
+        return self._following.follow.address if self._following is not None else ""
+
+    @property
+    def _living(self) -> _Standby | None:
+        """The standby that may be promoted yet."""
+        standby = self._standby
+        return standby if standby is not None and standby.state is not AtPrimary.GONE else None
+
+    @property
+    def _following(self) -> _Standby | None:
+        """The standby that is sent the run and its updates."""
+        standby = self._standby
+        return standby if standby is not None and standby.is_sent_updates else None
 
     def follow(self, peer: PeerId, follow: Follow, run: TrainingRun, *, now: float) -> list[Effect]:
-        """A peer requests to be the standby. Raises Denied when there is another one, or this one is too old."""
-        known, process = self._standby, follow.process or follow.address
-        if known is not None and known.process != process:
-            at = f"another program at {known.address}" if known.address == follow.address else known.address
+        """A peer requests to be the standby. Raises Denied when there is another one."""
+        known, living, process = self._standby, self._living, follow.process or follow.address
+        if living is not None and living.process != process:
+            own = living.follow.address
+            at = f"another program at {own}" if own == follow.address else own
             raise Denied("followed", f"this server has a standby, {at}; it may have one, and that was heard just now")
-        if not follow.release:
-            raise Denied("earlier_release", "it cannot read the run" + beside("the standby", "", here="this server"))
-        if known is not None and (known.peer, known.is_dropped) == (peer, False) and follow.request <= known.request:
-            known.heard = now
-            return []  # a retry: the state is on its way
-        former = self._former
-        if former is not None and former.peer == peer and follow.request <= former.request:
+        if known is not None and known.peer == peer and follow.request <= known.follow.request:
+            if known.is_sent_updates:
+                known.heard = now
+                return []  # a retry: the state is on its way
             # A second state under the same number could not be told from the first, which may be in flight.
             return [_refused(peer, follow.request, "the state of this FOLLOW was sent; send FOLLOW with a new number")]
-        self._standby = None  # the same process sends FOLLOW anew: it knows of the drop, and is not promoted
-        if former is not None and former.address == follow.address and now < former.again_at:
-            reason = f"the standby could not keep up; after {former.pause_seconds:g} s it gets the run again"
-            return [_refused(peer, follow.request, reason)]
+        if known is not None:
+            known.sees(OfStandby.FOLLOW)
+            if known.follow.address == follow.address and now < known.again_at:
+                reason = f"the standby could not keep up; after {known.pause_seconds:g} s it gets the run again"
+                return [_refused(peer, follow.request, reason)]
         if not run.weights.is_sound():
             raise Denied("not_finite", "the weights hold NaN or Inf at this moment: there is no state to follow")
         self.number += 1
         state, vector = state_of(run, request=follow.request, number=self.number, now=now)
-        backlog = Backlog(state, vector, now=now)
-        self._standby = _Standby(peer, follow.address, follow.request, process, backlog, heard=now)
-        self._standby.release = follow.release
+        pause = known.pause_seconds if known is not None else 0.0
+        self._standby = standby = _Standby(peer, follow, Backlog(state, vector, now=now), now, pause)
         wants = f"{follow.address} wants to be the standby{of_other(follow.release)}: sending it the run"
-        return [LogLine(wants, peer="standby"), *self._send_waiting(now=now)]
+        return [LogLine(wants, peer="standby"), *_waiting(standby, now=now)]
 
     def acknowledge(self, peer: PeerId, ack: Followed, run: TrainingRun, *, now: float) -> list[Effect]:
         """The standby lives, and has everything up to a number. Raises Denied when this peer is not the standby."""
-        standby = self._standby
-        if standby is None or (standby.peer, standby.request) != (peer, ack.follow):
+        standby = self._living
+        if standby is None or (standby.peer, standby.follow.request) != (peer, ack.follow):
             raise Denied("not_following", "this peer is not the standby of this server; send FOLLOW")
-        if standby.is_dropped:
+        if standby.state is AtPrimary.DROPPED:
             return [_refused(peer, ack.request, "the standby could not keep up; it may send FOLLOW again")]
         standby.heard = now
         standby.backlog.acknowledge(ack.number, now=now)
-        effects: list[Effect] = []
-        keeps_up = standby.backlog.acknowledged and standby.backlog.lag(now=now).seconds <= IN_SYNC_SECONDS
-        if keeps_up and not standby.durable_through:
-            standby.durable_through = self.number
-        effects += self._send_waiting(now=now)
+        if standby.backlog.acknowledged:
+            standby.sees(OfStandby.HAS_THE_RUN)
+        if standby.state is AtPrimary.CATCHING_UP and standby.backlog.lag(now=now).seconds <= IN_SYNC_SECONDS:
+            standby.sees(OfStandby.KEEPS_UP)
+            standby.bound_at_update = self.number
+        effects = _waiting(standby, now=now)
         if ack.request:
-            through, minutes = standby.durable_through, run.progress.minutes(now=now)
+            through, minutes = standby.bound_at_update, run.progress.minutes(now=now)
             effects.append(Send(peer, leading(ack.request, run.lineage, durable_through=through, minutes=minutes)))
-        if standby.in_sync_since == inf and 0 < standby.durable_through <= min(ack.durable_through, ack.number):
+        if standby.state is AtPrimary.BOUND and standby.bound_at_update <= min(ack.durable_through, ack.number):
+            standby.sees(OfStandby.KNOWS)
             standby.in_sync_since = now
-            effects.append(LogLine(f"{standby.address} follows as the standby", peer="standby"))
+            effects.append(LogLine(f"{standby.follow.address} follows as the standby", peer="standby"))
         return effects
 
     def forward(
         self,
         worker_id: str,
-        message: Opened | Push | Report | Adjusted | Evaluation | RunReply | HandedOver,
+        message: messages.UpdateMessage,
         vector: Sequence[Buffer] = (),
         *,
-        together: bool = False,
+        more_in_group: bool = False,
         now: float,
     ) -> list[Effect]:
         """A message has changed the run. Its vector does not change any more."""
-        standby = self._standby
-        if standby is None or standby.is_dropped:
+        standby = self._following
+        if standby is None:
             return []
         self.number += 1
+        request, number = standby.follow.request, self.number
         update = Update(
-            request=standby.request, number=self.number, worker_id=worker_id, message=message, together=together
+            request=request, number=number, worker_id=worker_id, message=message, more_in_group=more_in_group
         )
         standby.backlog.add(update, vector, now=now)
         if standby.backlog.update_bytes > BACKLOG_BYTES and len(standby.backlog) > WINDOW:
             return self._drop(standby, "its backlog takes too much memory here", now=now)
-        return self._send_waiting(now=now)
+        return _waiting(standby, now=now)
 
     def worker_waits(self, worker_id: str, *, now: float) -> list[Effect]:
         """A resend buffer fills up with pushes that are in a checkpoint, and perhaps not at the standby."""
-        standby = self._standby
-        if standby is None or standby.is_dropped or not standby.durable_through:
-            return []
-        if standby.backlog.lag(now=now).seconds <= IN_SYNC_SECONDS:
+        standby = self._following
+        if standby is None or not standby.bound_at_update or standby.backlog.lag(now=now).seconds <= IN_SYNC_SECONDS:
             return []
         return self._drop(standby, f"the resend buffer of {worker_id} is half full", now=now)
 
     def tick(self, *, now: float) -> list[Effect]:
         """Time has passed."""
-        standby = self._standby
+        standby = self._living
         if standby is None:
             return []
         if now - standby.heard > LEASE_SECONDS:
-            self._standby = None
-            if standby.is_dropped:
-                return []
-            self._put_away(standby)
-            sentence = f"the standby {standby.address} is gone; checkpoints alone count again"
-            return [LogLine(sentence, warning=True, peer="standby")]
+            is_news = standby.is_sent_updates
+            standby.sees(OfStandby.SILENCE)
+            sentence = f"the standby {standby.follow.address} is gone; checkpoints alone count again"
+            return [LogLine(sentence, warning=True, peer="standby")] if is_news else []
         return [Send(standby.peer, item.message, vector=item.vector) for item in standby.backlog.take_resends(now=now)]
 
     def status(self, *, now: float) -> StandbyStatus | None:
-        """The standby and its lag, or the one that followed last; None when there was none."""
-        standby, former = self._standby, self._former
-        if standby is not None and not standby.is_dropped:
-            phase = "catching up" if standby.backlog.acknowledged else "state transfer"
-            phase = "in sync" if standby.in_sync_since < inf else phase
-            return _status(standby, phase, standby.backlog.lag(now=now), self._drops)
-        if former is None:
+        """The standby that followed last, and its lag; None when there was none."""
+        if (standby := self._standby) is None:
             return None
-        return _status(former, "dropped" if now < former.again_at else "gone", Lag(), self._drops)
+        shown, lag = standby.state, standby.backlog.lag(now=now)
+        if not standby.is_sent_updates:
+            shown = AtPrimary.DROPPED if now < standby.again_at else AtPrimary.GONE
+        if shown is AtPrimary.BOUND:
+            shown = AtPrimary.CATCHING_UP  # with what was durable before
+        return StandbyStatus(
+            address=standby.follow.address,
+            release=standby.follow.release,
+            phase=shown.value,
+            lag_updates=lag.updates,
+            lag_bytes=lag.bytes,
+            lag_seconds=lag.seconds,
+            drops=self._drops,
+        )
 
     def violations(self) -> Iterator[str]:
         """The violations of the updates that the standby was sent."""
-        if self._standby is not None and not self._standby.is_dropped:
-            yield from self._standby.backlog.violations(self.number)
+        if self._following is not None:
+            yield from self._following.backlog.violations(self.number)
 
-    def begin_anew(self) -> list[Effect]:
-        """The run went back to a checkpoint, which no update describes: the standby needs the state again."""
-        standby = self._standby
+    def rolled_back(self) -> list[Effect]:
+        """The run was rolled back to a checkpoint, which no update describes: the standby needs the state again."""
+        standby = self._living
         if standby is None:
             return []
-        if not standby.is_dropped:  # it may take over yet: its lease holds, as that of one that could not keep up
-            standby.is_dropped = True
-            self._put_away(standby)
+        if standby.is_sent_updates:
+            standby.sees(OfStandby.DROP)
             self.number += 1  # a standby that had everything has not the weights of that checkpoint
         reason = "the run went back to a checkpoint; send FOLLOW again"
-        return [Send(standby.peer, Refused(request=standby.request, code="not_following", reason=reason))]
+        return [Send(standby.peer, Refused(request=standby.follow.request, code="not_following", reason=reason))]
 
     def end(self, reason: str) -> list[Effect]:
         """The run is over."""
-        standby, self._standby = self._standby, None
-        return [] if standby is None else [Send(standby.peer, Stop(reason=reason))]
-
-    def _put_away(self, standby: _Standby) -> None:
-        """It is the former one from now on, through no fault of its own: the next pause is that of the one before."""
-        standby.pause_seconds = self._former.pause_seconds if self._former is not None else 0.0
-        self._former = standby
-        standby.backlog.clear()
+        standby, self._standby = self._living, None
+        return [] if standby is None else [Send(standby.peer, messages.Stop(reason=reason))]
 
     def _drop(self, standby: _Standby, why: str, *, now: float) -> list[Effect]:
-        """Send it nothing more but the reason. `durable_through` holds for the rest of its lease."""
+        """Send it nothing more but the reason. `bound_at_update` holds for the rest of its lease."""
         lag, pause = standby.backlog.lag(now=now), FIRST_PAUSE_SECONDS
-        kept_up = now - standby.in_sync_since > FORGIVEN_SECONDS
-        if self._former is not None and self._former.pause_seconds and not kept_up:
-            pause = min(2 * self._former.pause_seconds, LONGEST_PAUSE_SECONDS)
-        standby.is_dropped, standby.pause_seconds, standby.again_at = True, pause, now + pause
-        self._former = standby
+        if standby.pause_seconds and now - standby.in_sync_since <= FORGIVEN_SECONDS:
+            pause = min(2 * standby.pause_seconds, LONGEST_PAUSE_SECONDS)
+        standby.sees(OfStandby.DROP)
+        standby.pause_seconds, standby.again_at = pause, now + pause
         self._drops += 1
-        standby.backlog.clear()
         behind = f"{lag.updates} updates ({lag.bytes / 2**20:.1f} MiB) behind, the oldest {lag.seconds:.1f} s old"
-        reason = f"the standby {standby.address} cannot keep up and is dropped: {behind}, and {why}"
-        line = LogLine(
-            f"{reason}. It gets the run again after {pause:g} s at the soonest", warning=True, peer="standby"
-        )
-        return [line, _refused(standby.peer, standby.request, reason)]
+        reason = f"the standby {standby.follow.address} cannot keep up and is dropped: {behind}, and {why}"
+        again = f"{reason}. It gets the run again after {pause:g} s at the soonest"
+        return [LogLine(again, warning=True, peer="standby"), _refused(standby.peer, standby.follow.request, reason)]
 
-    def _send_waiting(self, *, now: float) -> list[Effect]:
-        standby = self._standby
-        assert standby is not None, "only a standby has a backlog"
-        return [Send(standby.peer, item.message, vector=item.vector) for item in standby.backlog.take(now=now)]
+
+def _waiting(standby: _Standby, *, now: float) -> list[Effect]:
+    """What may be in flight to it now."""
+    return [Send(standby.peer, item.message, vector=item.vector) for item in standby.backlog.take(now=now)]
 
 
 def _refused(peer: PeerId, request: int, reason: str) -> Send:
     return Send(peer, Refused(request=request, code="fell_behind", reason=reason))
-
-
-def _status(standby: _Standby, phase: str, lag: Lag, drops: int) -> StandbyStatus:
-    return StandbyStatus(
-        address=standby.address,
-        release=standby.release,
-        phase=phase,
-        lag_updates=lag.updates,
-        lag_bytes=lag.bytes,
-        lag_seconds=lag.seconds,
-        drops=drops,
-    )

@@ -5,36 +5,25 @@ The backlog has the messages that the standby has not acknowledged, and which of
 standby's lag. It knows neither peers nor what is durable, and drops nothing by itself.
 
 The copy at the standby begins with the state transfer, a whole run as one message with all that a checkpoint holds.
-Then each change is repeated, through the code that made it at the primary. So both runs are the same, bit for bit.
+Then each change is replayed, through the code that made it at the primary. So both runs are the same, bit for bit.
 """
 
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ps_common.errors import CheckpointError
+from ps_common.protocol import messages
 from ps_common.protocol.lineage import Lineage
-from ps_common.protocol.messages import (
-    Adjusted,
-    Evaluation,
-    Fence,
-    Leading,
-    Opened,
-    Push,
-    Report,
-    RunReply,
-    RunState,
-    State,
-    ToWorker,
-    Update,
-)
+from ps_common.protocol.messages import Fence, Leading, Push, State, Update
 from ps_common.protocol.record import check_vectors, record_from_json, record_to_json
 from ps_common.protocol.tensors import TensorSpec, vector_bytes
-from ps_common.protocol.wire import CHUNK_BYTES, MAX_FRAMES, Buffer, checksum
+from ps_common.protocol.wire import CHUNK_BYTES, MAX_FRAMES, Buffer
 from ps_server.state.effects import Effect
 from ps_server.state.guards import Denied
 from ps_server.state.soundness import violations_of
@@ -77,7 +66,7 @@ class Backlog:
         self.acknowledged = 0  # everything up to this number; 0 before the standby has the state
         self._progressed = now
         self._queue: deque[Item] = deque()
-        self._in_flight = self._in_flight_bytes = self._bytes = 0
+        self._in_flight = self._bytes = 0
         self.add(state, vector, now=now)
 
     @property
@@ -100,7 +89,6 @@ class Backlog:
             item = self._queue.popleft()
             self._bytes -= item.size
             self._in_flight -= 1
-            self._in_flight_bytes -= item.size
             self._progressed = now
             self.acknowledged = item.message.number
 
@@ -111,7 +99,6 @@ class Backlog:
             if self._in_flight == 0:
                 self._progressed = now
             self._in_flight += 1
-            self._in_flight_bytes += item.size
             items.append(item)
         return items
 
@@ -120,7 +107,7 @@ class Backlog:
         patience = RESEND_SECONDS + self._in_flight_bytes / SLOWEST_BYTES_PER_SECOND
         if not self._in_flight or now - self._progressed <= patience:
             return []
-        self._in_flight = self._in_flight_bytes = 0
+        self._in_flight = 0
         return self.take(now=now)
 
     def violations(self, newest: int) -> Iterator[str]:
@@ -130,19 +117,23 @@ class Backlog:
         if numbers != list(range(first, newest + 1)):
             yield f"the standby has acknowledged {self.acknowledged} of {newest} updates, and {len(numbers)} wait"
         sizes = [item.size for item in self._queue]
-        if (sum(sizes), sum(sizes[: self._in_flight])) != (self._bytes, self._in_flight_bytes):
+        if sum(sizes) != self._bytes:
             yield f"{self._bytes} bytes count as waiting for the standby, and {sum(sizes)} do"
 
     def clear(self) -> None:
         """Drop every item; `acknowledged` stays."""
         self._queue.clear()
-        self._in_flight = self._in_flight_bytes = self._bytes = 0
+        self._in_flight = self._bytes = 0
 
     def lag(self, *, now: float) -> Lag:
         """How far the standby is behind."""
         if not self._queue:
             return Lag()
         return Lag(len(self._queue), self._bytes, now - self._queue[0].since)
+
+    @property
+    def _in_flight_bytes(self) -> int:
+        return sum(item.size for item in islice(self._queue, self._in_flight))
 
     def _has_room(self, item: Item) -> bool:
         small = self._in_flight < SMALL_WINDOW and self._in_flight_bytes + item.size <= SMALL_WINDOW_BYTES
@@ -158,8 +149,7 @@ def state_of(run: TrainingRun, *, request: int, number: int, now: float) -> tupl
     if sum(-(-len(buffer) // CHUNK_BYTES) for buffer in buffers) > MAX_FRAMES - 2:
         raise Denied("too_large", "weights and optimizer are more than a message carries; run without a standby")
     specs = tuple(TensorSpec(name, tuple(vector.shape)) for name, vector in vectors.items())
-    state = State(request=request, number=number, record_bytes=len(record), vectors=specs, check=checksum(buffers))
-    return state, buffers
+    return State(request=request, number=number, record_bytes=len(record), vectors=specs), buffers
 
 
 def run_of(state: State, buffers: Sequence[Buffer], *, now: float) -> TrainingRun:
@@ -181,13 +171,8 @@ def run_of(state: State, buffers: Sequence[Buffer], *, now: float) -> TrainingRu
     return TrainingRun.restored(vectors, record, now=now)
 
 
-def check_in(message: ToWorker) -> str:
-    """The checksum that a state, or the push in an update, came with; "" where there is none."""
-    return str(getattr(message.message if isinstance(message, Update) else message, "check", ""))
-
-
-class Repetition:
-    """The repetition of the updates since one state transfer, on the run of that transfer."""
+class Replay:
+    """The replay of the updates since one state transfer, on the run of that transfer."""
 
     def __init__(self, run: TrainingRun, number: int) -> None:
         """The state has this number."""
@@ -205,23 +190,22 @@ class Repetition:
         """Apply the next update to the run."""
         run, worker, message = self._run, update.worker_id, update.message
         match message:
-            case Opened():
+            case messages.Opened():
                 run.join(worker, message)
-            case Adjusted():
-                run.repeat_adjustments(message.adjustments)
-            case Evaluation():
+            case messages.Adjusted():
+                run.replay_adjustments(message.adjustments)
+            case messages.Evaluation():
                 record_of_it = run.count_evaluation(message, now=now)
                 return [] if record_of_it is None else [record_of_it]
-            case RunReply(state=RunState() as state):
-                run.take_over(message, state, now=now)
-            case Report():
-                is_first = run.first_reporter.is_first(run.ledger.accounts[worker].number, now=now)
-                record = run.count_report(worker, message, is_first=is_first, now=now)
+            case messages.RunReply(state=messages.RunState() as state):
+                run.adopt_settings(message, state, now=now)
+            case messages.Report():
+                record = run.count_report(worker, message, now=now)
                 return [] if record is None else [record]
             case Push():
-                run.ledger.forget_before(worker, message.oldest)
+                run.ledger.settle_below(worker, message.oldest)
                 self._group.append((worker, message, vector))
-                if not update.together:
+                if not update.more_in_group:
                     run.settle(self._group)
                     self._group.clear()
         return []
@@ -230,7 +214,7 @@ class Repetition:
 # -- the promotion -----------------------------------------------------------------------------------------------------
 
 
-def take_over(run: TrainingRun, lineage: Lineage, primary: str) -> None:
+def promote(run: TrainingRun, lineage: Lineage, primary: str) -> None:
     """The copy becomes the run that is served. The primary's checkpoints are not on this disk."""
     run.lineage, run.primary, run.standby = lineage, primary, ""
     run.ledger.forget_durable()

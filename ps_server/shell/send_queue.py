@@ -94,7 +94,7 @@ class SendQueue:
             self.flush(now=now)
         places = self._place(send)
         if places is not None or send.snapshot is None or self._most_held < 2:
-            self._send_or_keep(_Reply(send.checked(), places), now=now)
+            self._send_or_keep(_Reply(send, places), now=now)
             return
         self._held[send.to] = _Reply(msgspec.structs.replace(send, snapshot=None), None, send.snapshot.target)
         if len(self._held) >= self._most_held:
@@ -146,7 +146,7 @@ class SendQueue:
         return min((queue.due for queue in self._queues.values()), default=None)
 
     def _with_weights(self, reply: _Reply) -> _Reply:
-        return reply if reply.target is None else _Reply(self._renewed(reply.send, reply.target).checked(), None)
+        return reply if reply.target is None else _Reply(self._renewed(reply.send, reply.target), None)
 
     def _is_taken(self, reply: _Reply) -> bool:
         """Whether ZeroMQ accepted the reply, or the peer is gone."""

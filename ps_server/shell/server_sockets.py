@@ -16,10 +16,9 @@ from ps_common.errors import WireError
 from ps_common.program.output import LogOfPeer
 from ps_common.protocol.messages import ToWorker
 from ps_common.protocol.names import EVERY_INTERFACE, bare_host, split_address
-from ps_common.protocol.wire import CHUNK_BYTES, MAX_FRAME_BYTES, MAX_FRAMES, Buffer, read_to_worker, to_frames
+from ps_common.protocol.wire import MAX_FRAME_BYTES, Buffer, to_frames
 from ps_common.sockets.curve import ClientKeys
-from ps_common.sockets.tcp_connections import Inbox
-from ps_common.sockets.zmq_sockets import connect, dealer, look_up
+from ps_common.sockets.zmq_sockets import connect, dealer, look_up, read_message
 from ps_server.state.effects import SendToServer
 
 RECEIVE_HIGH_WATER = 16  # whole messages of one peer, received and not yet handled
@@ -93,7 +92,6 @@ def _outgoing_address() -> str:
 
 
 BURST = 16  # messages of one address before other peers have their turn
-LONGEST_STATE_BYTES = (MAX_FRAMES - 2) * CHUNK_BYTES  # a standby learns how long the run is from the state itself
 DEAD_MILLISECONDS = 5000  # without a TCP acknowledgement: the connection is dead
 LOOKUP_SECONDS = 1.0  # between two attempts to find the address of a name that has none yet
 QUICK_SECONDS = 0.1  # for the first attempt: a number, and a name that has an address, take less
@@ -113,7 +111,7 @@ class OtherServers:
         self._context = context
         self._poller = poller
         self._keys = keys
-        self._inboxes: dict[str, tuple[Inbox, int]] = {}  # by address, with the most bytes of a vector from there
+        self._connections: dict[str, zmq.Socket[bytes]] = {}  # by address
         self._lookups: set[str] = set()  # addresses whose lookup has begun
         self._over_ipv6: dict[str, bool] = {}  # by address that was found
         self._is_closed = Event()
@@ -122,40 +120,38 @@ class OtherServers:
     def send(self, send: SendToServer) -> None:
         """Send a message to HOST:PORT, or to both of HOST:PORT,HOST:PORT, unless the connection is down."""
         for address in send.to.split(","):
-            if (inbox := self._connection(address, send.flag)) is None:
+            if (connection := self._connection(address, send.flag)) is None:
                 continue
             try:
-                inbox.socket.send_multipart(to_frames(send.message), zmq.NOBLOCK)
+                connection.send_multipart(to_frames(send.message), zmq.NOBLOCK)
             except zmq.Again:
                 log.debug("%s could not be sent to %s", type(send.message).__name__, address)
 
     def received(self) -> Iterator[tuple[str, ToWorker, Sequence[Buffer]]]:
         """The address, message and buffers of each message that has arrived, up to BURST of each address."""
-        for address, (inbox, most_bytes) in list(self._inboxes.items()):
+        for address, connection in list(self._connections.items()):
             for _ in range(BURST):
                 try:
-                    frames = inbox.receive(most_bytes=most_bytes)
+                    yield address, *read_message(connection)
                 except zmq.Again:
                     break
-                try:
-                    yield address, *read_to_worker([frame.buffer for frame in frames])
                 except WireError as error:
                     self._log.warning("the server at %s sent something unreadable: %s", address, error)
 
     def close(self) -> None:
         """To be called before the context ends."""
         self._is_closed.set()
-        for inbox, _ in self._inboxes.values():
-            inbox.close()
+        for connection in self._connections.values():
+            connection.close(linger=0)
 
-    def _connection(self, address: str, flag: str) -> Inbox | None:
+    def _connection(self, address: str, flag: str) -> zmq.Socket[bytes] | None:
         """
         The connection to an address, made by the first message to it; None while its name has no address.
 
         Whether to connect by IPv4 or by IPv6 is not known before: a container may be named after others look for it.
         """
-        if address in self._inboxes:
-            return self._inboxes[address][0]
+        if address in self._connections:
+            return self._connections[address]
         if address not in self._lookups:
             self._lookups.add(address)
             lookup = Thread(target=self._look_up, args=(address, flag), daemon=True)
@@ -163,9 +159,8 @@ class OtherServers:
             lookup.join(QUICK_SECONDS)
         if address not in self._over_ipv6:
             return None
-        inbox = self._new_inbox(address)
-        self._inboxes[address] = inbox, LONGEST_STATE_BYTES if flag == "--standby-of" else 0
-        return inbox
+        self._connections[address] = self._new_connection(address)
+        return self._connections[address]
 
     def _look_up(self, address: str, flag: str) -> None:
         """Wait until the name has an address: in a thread, since a name server may take ten seconds to say no."""
@@ -177,11 +172,10 @@ class OtherServers:
         if over_ipv6 is not None:
             self._over_ipv6[address] = over_ipv6
 
-    def _new_inbox(self, address: str) -> Inbox:
+    def _new_connection(self, address: str) -> zmq.Socket[bytes]:
         connection = dealer(self._context, self._keys)
         # The kernel must not take minutes to find that the host has vanished and come back.
         connection.setsockopt(zmq.TCP_MAXRT, DEAD_MILLISECONDS)
-        inbox = Inbox(self._context, connection, is_locked=self._keys is not None)
         connect(connection, address, over_ipv6=self._over_ipv6[address])
         self._poller.register(connection, zmq.POLLIN)
-        return inbox
+        return connection

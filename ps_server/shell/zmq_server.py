@@ -22,13 +22,14 @@ from ps_common.protocol.status import Status
 from ps_common.protocol.wire import read_to_server, take_places
 from ps_common.release import at_this_release
 from ps_common.sockets.zmq_sockets import bind, receive_frames
+from ps_server.machine.dispatch import takes_an_admin
 from ps_server.machine.flow_control import RECEIVE_BYTES
 from ps_server.machine.parameter_server import ParameterServer
-from ps_server.machine.phases import ANYBODY, Sender, takes_an_admin
+from ps_server.machine.phases import ANYBODY, Sender
 from ps_server.shell.access_control import AccessControl
 from ps_server.shell.connections import Connections
+from ps_server.shell.log_lines import LogLines
 from ps_server.shell.mapped_segments import MappedSegments
-from ps_server.shell.recording import LogLines
 from ps_server.shell.send_queue import SendQueue
 from ps_server.shell.server_sockets import OtherServers, router_socket
 from ps_server.standby.standby import Standby
@@ -41,8 +42,6 @@ TICK_SECONDS = 0.25
 BURST = 64  # messages between two looks at what else is due
 SAVE_SECONDS = 60.0  # for the last checkpoint, at least
 SLOWER = 4.0  # times the longest checkpoint so far, where that is more
-CHECK_SECONDS = 1.0  # between two looks of the machine at its own invariants, unless they take more than
-CHECK_SHARE = 0.005  # of the time
 LINGER_MILLISECONDS = 500  # for the last replies when the server exits
 
 log = logging.getLogger("ps-server")
@@ -61,12 +60,18 @@ class ZmqServer:
         receive_bytes: int = RECEIVE_BYTES,
         access_control: AccessControl | None = None,
         clock: RunningClock | None = None,
+        checks: bool = False,
     ) -> None:
-        """Binds at once, port 0 to a free one, or raises SettingsError. Without `access_control` all may connect."""
+        """
+        Binds at once, port 0 to a free one, or raises SettingsError. Without `access_control` all may connect.
+
+        `checks`: the machine looks at its own state at each tick and before each checkpoint, and the server ends where
+        that cannot be.
+        """
         self._server = server
         self._clock = clock or RunningClock()  # by which the machine was made
         if isinstance(server, Standby):
-            self._clock.on_pause = lambda seconds, now: server.was_away(seconds, now=now)  # it may be recorded
+            self._clock.on_pause = lambda seconds, now: server.was_away(seconds, now=now)
         self._writer = writer
         self.arbiter: Arbiter | None = None  # of a standby that has one
         self._context = zmq.Context()
@@ -79,13 +84,12 @@ class ZmqServer:
             self._socket,
             vector_bytes=self._most_vector_bytes,
             run_bytes=lambda: self._most_vector_bytes() if self.served is not None and self.served.version else 0,
-            is_known=self._is_known,
             budget_bytes=receive_bytes,
             is_locked=access_control is not None,
         )
         self._segments, self._lines = MappedSegments(), LogLines()
         self._replies = SendQueue(self._socket, place=self._segments.write_reply, renewed=self._renewed)
-        self._exit, self._check_due, self.broken = False, 0.0, ""  # `broken`: what is wrong with the machine's state
+        self._exit, self._checks, self.broken = False, checks, ""  # `broken`: what is wrong with the machine's state
         self._on_record: Callable[[Recorded], None] | None = None
         self._poller = zmq.Poller()
         self._poller.register(self._socket, zmq.POLLIN)
@@ -124,8 +128,7 @@ class ZmqServer:
             if now >= next_tick:
                 next_tick = now + TICK_SECONDS
                 self._tick(now=now)
-                if now >= self._check_due:
-                    self._check()
+                self._check()
                 on_tick(self._server.status(now=now))
             self._replies.send_waiting(now=self._clock.now())
 
@@ -137,12 +140,8 @@ class ZmqServer:
         self._segments.keep_only({member.peer for member in served.membership.alive()} if served else ())
 
     def _check(self) -> None:
-        """The server ends if its state cannot be."""
-        began = self._clock.now()
-        self.broken = self._server.check()
-        self._exit = self._exit or self.broken != ""
-        now = self._clock.now()
-        self._check_due = now + max(CHECK_SECONDS, (now - began) / CHECK_SHARE)
+        if self._checks and (broken := self._server.check()):
+            self.broken, self._exit = broken, True
 
     def close(self) -> bool:
         """
@@ -152,7 +151,7 @@ class ZmqServer:
         """
         end = time.monotonic() + max(SAVE_SECONDS, SLOWER * self._writer.longest_seconds)
         self._drain_writer(end)
-        for _ in range(2):  # again if the weights turn out ruined, and the run goes back to a checkpoint
+        for _ in range(2):  # again if the weights turn out ruined, and the run rolls back to a checkpoint
             if self.served is not None and self.served.lacks_last_checkpoint and not self.broken:
                 self._do(self.served.save(now=self._clock.now(), is_last=True))
                 self._drain_writer(end)
@@ -214,9 +213,8 @@ class ZmqServer:
             return
         if isinstance(message, Hello):
             self._segments.offer(peer, message)
-        sender = ANYBODY
-        if access is not None:
-            sender = Sender(key=key, is_admin=takes_an_admin(message) and access.is_admin(key))
+        is_admin = access is None or (takes_an_admin(message) and access.is_admin(key))
+        sender = ANYBODY if access is None else Sender(key=key, is_admin=is_admin)
         self._do(self._server.receive(peer, message, vector, now=self._clock.now(), sender=sender))
 
     def _most_vector_bytes(self) -> int:
@@ -226,9 +224,6 @@ class ZmqServer:
         """The release of the worker at this connection; "" for any other peer."""
         member = self.served.membership.known_at(peer) if self.served is not None else None
         return member.release if member is not None else ""
-
-    def _is_known(self, peer: PeerId | None) -> bool:
-        return self.served is not None and peer is not None and self.served.membership.known_at(peer) is not None
 
     def _do(self, todo: list[Effect]) -> None:
         for effect in todo:
@@ -245,15 +240,14 @@ class ZmqServer:
                         self._writer.write(effect)
                 case effects.ClaimRun() | effects.DropClaim() if self.arbiter is not None:
                     self.arbiter.do(effect)
-                case effects.Recall():
-                    self._do(self._recall())
+                case effects.ReloadCheckpoint():
+                    self._do(self._reload())
                 case effects.KeepCandidate():
                     self._writer.keep_candidate()
                 case RecordReport() | RecordEvent() | RecordEvaluation() if self._on_record is not None:
                     self._on_record(effect)
                 case effects.LogLine():
-                    self._lines.add(effect, now=self._clock.now())
-                    if self.served is not None:
+                    if self._lines.add(effect, now=self._clock.now()) and self.served is not None:
                         self._do(self.served.logged(effect, now=self._clock.now()))
                 case effects.Exit():
                     self._exit = True
@@ -269,14 +263,14 @@ class ZmqServer:
         assert self.served is not None, "a server that sends weights has a run"
         return self.served.pushes.renewed(send, target=target)
 
-    def _recall(self) -> list[Effect]:
+    def _reload(self) -> list[Effect]:
         """Blocks the loop: until sound weights are back, there is nothing to serve."""
         assert self.served is not None, "a standby has no checkpoints to go back to"
         try:
             path, vectors, record = self._writer.newest()
         except CheckpointError as error:
-            return self.served.recall_failed(str(error), now=self._clock.now())
-        return self.served.recalled(path.name, vectors, record, now=self._clock.now())
+            return self.served.reload_failed(str(error), now=self._clock.now())
+        return self.served.reloaded(path.name, vectors, record, now=self._clock.now())
 
     def _collect_from_threads(self) -> None:
         while not self._writer.results.empty():

@@ -3,11 +3,11 @@ Who may promote a standby. The two servers alone cannot tell a dead primary from
 else has to say it: a worker that the primary has served (a witness), the arbiter, a program without the run that
 listens where the primary did, or an admin.
 
-    what this standby knows        | the primary lives | a witness | a newcomer | the arbiter grants | an admin
-    the primary was heard just now | no                | no        | no         | not asked          | no
-    promised, when it mattered     |                   | yes       | no         | yes                | with a reason
-    no promise, or an older one    |                   | no        | no         | if nothing lacks   | with a reason
-    another run is served there    |                   | if promised, anybody   | not asked          | with a reason
+    what this standby knows        | a witness | a newcomer | the arbiter grants | an admin
+    the primary was heard just now | no        | no         | not asked          | no
+    promised, when it mattered     | yes       | no         | if nothing lacks   | with a reason
+    no promise, or an older one    | no        | no         | if nothing lacks   | with a reason
+    another run is served there    | yes       | yes        | if nothing lacks   | with a reason
 
 A promise says that nothing is durable without this standby. It holds for a lease, and it matters at the moment at which
 the primary may have served the witness last: a later push of anybody may be durable at the primary alone. A worker that
@@ -16,6 +16,7 @@ worker promotes this standby any more before the primary is heard again.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ps_common.protocol.lineage import Lineage
@@ -25,7 +26,7 @@ from ps_server.machine.admission import proof_of
 from ps_server.replication.replication import LEASE_SECONDS
 from ps_server.state.training_run import TrainingRun
 
-RUINED = "sound weights: its own hold NaN or Inf"
+RUINED = "finite weights: its own hold NaN or Inf"
 
 
 @dataclass
@@ -34,21 +35,15 @@ class Promise:
 
     through: int = 0  # holds once so many updates are applied; 0: there is none
     confirmed: float = -math.inf  # when the newest request was sent that has a reply
-    is_withdrawn: bool = False  # by a server at the primary's address, which may yet turn out to have another run
-    ended: float = math.inf  # when a server without the run was met where the primary was
+    ended: float = math.inf  # when a server without the run was met where the primary was: nothing was durable since
 
     def renew(self, through: int, *, sent: float) -> None:
         """The primary has replied to a request that was sent then."""
-        self.through, self.confirmed, self.is_withdrawn, self.ended = through, sent, False, math.inf
-
-    def died(self, *, now: float) -> None:
-        """A server without the run listens where the primary was: nothing has become durable since."""
-        self.ended, self.is_withdrawn = min(self.ended, now), False
+        self.through, self.confirmed, self.ended = through, sent, math.inf
 
     def holds(self, applied: int, *, at: float) -> bool:
-        """Whether every push that was durable then is among so many updates."""
-        is_made = not self.is_withdrawn and 0 < self.through <= applied
-        return is_made and min(at, self.ended) - self.confirmed < LEASE_SECONDS
+        """Whether every push that was durable then is among so many updates, unless the primary took this back."""
+        return 0 < self.through <= applied and min(at, self.ended) - self.confirmed < LEASE_SECONDS
 
 
 @dataclass(frozen=True)
@@ -69,35 +64,27 @@ class Claim:
 
 
 def testimony(
-    hello: Hello, run: TrainingRun, promise: Promise, applied: int, *, least_seconds: float, now: float
+    hello: Hello, run: TrainingRun, holds: Callable[..., bool], *, least_seconds: float, now: float
 ) -> Testimony:
-    """What a worker says about the primary of this run, which has been silent here for `least_seconds` or longer."""
+    """
+    What a worker says about the primary of this run, which has been silent here for `least_seconds` or longer.
+    `holds` says whether the promise holds that counts `at` a time.
+    """
     is_of_run = hello.run_id == run.lineage.run_id and run.lineage.proves(hello.latest_epoch, hello.epoch_proof)
     if is_of_run and hello.latest_epoch > run.epoch:
         return Testimony(False, f"what was done in epoch {hello.latest_epoch}")
-    if not promise.holds(applied, at=now):  # else a worker without a resend buffer risks the others
+    if not holds(at=now):  # else a worker without a resend buffer risks the others
         proof = proof_of(hello.secret)
         dropped = run.ledger.lacking(hello.worker_id, proof, oldest=hello.oldest, is_proven=is_of_run)
         if dropped:
             return Testimony(False, f"{dropped} pushes that {hello.worker_id} has dropped")
     if not is_of_run or hello.latest_epoch < run.epoch or hello.served_seconds is None:
         return Testimony(False, "")
-    if not promise.holds(applied, at=now - hello.served_seconds):
+    if not holds(at=now - hello.served_seconds):
         when = f"it served {hello.worker_id} {hello.served_seconds:.1f} s ago"
         return Testimony(False, f"pushes that it may have acknowledged as durable since: {when}")
     was_silent = hello.silent_seconds >= least_seconds
-    return Testimony(was_silent and promise.holds(applied, at=now - hello.silent_seconds), "")
-
-
-def what_is_lost(promise: Promise, applied: int, lacks: str, *, primary: str, version: int, now: float) -> str:
-    """A sentence on what a promotion at this moment loses."""
-    if promise.holds(applied, at=now):
-        return f"nothing is lost that was durable at {primary}"
-    is_behind = not 0 < promise.through <= applied
-    why = "was not in sync" if is_behind else f"has not been in touch with it for {now - promise.confirmed:.0f} s"
-    shown = f", and a worker has shown that it lacks {lacks}" if lacks else ""
-    after = f"whatever {primary} did after version {version} may be lost"
-    return f"{after}, also pushes that workers know to be durable: this standby {why}{shown}"
+    return Testimony(was_silent and holds(at=now - hello.silent_seconds), "")
 
 
 def lacks_of(claim: Claim, run: TrainingRun) -> str:

@@ -20,9 +20,10 @@ from ps_server.machine.flow_control import Limits
 from ps_server.machine.parameter_server import ParameterServer
 from ps_server.machine.phases import ANYBODY, Sender
 from ps_server.machine.status_report import status_of, status_reply
-from ps_server.replication.standby_copy import fence_of, is_proven, take_over
+from ps_server.replication.pair_states import AtStandby, OfPrimary
+from ps_server.replication.standby_copy import fence_of, is_proven, promote
 from ps_server.standby.following import Following
-from ps_server.standby.promotion import RUINED, Claim, lacks_of, testimony, what_is_lost
+from ps_server.standby.promotion import RUINED, Claim, lacks_of, testimony
 from ps_server.state.effects import ClaimRun, DropClaim, Effect, Exit, LogLine, PeerId, Send
 from ps_server.state.training_run import TrainingRun
 
@@ -56,6 +57,8 @@ class Standby:
         self.address = ""
         self.server = server
         self.following = Following(primary, process=process, run=server.run if server is not None else None, now=now)
+        if server is not None:
+            self.following.state = AtStandby.PROMOTED
         self._draw, self._takeover_seconds, self._limits = draw, takeover_seconds, limits
         self._lacks = ""  # what the run here lacks, as a HELLO or the arbiter has shown since the primary was heard
         self._has_arbiter = has_arbiter
@@ -96,27 +99,23 @@ class Standby:
         return self._join(peer, message, run, vector, sender, now=now)
 
     def _join(
-        self,
-        peer: PeerId,
-        hello: messages.Hello,
-        run: TrainingRun,
-        vector: Sequence[Buffer],
-        sender: Sender,
-        *,
+        self, peer: PeerId, hello: messages.Hello, run: TrainingRun, vector: Sequence[Buffer], sender: Sender, *,
         now: float,
-    ) -> list[Effect]:
+    ) -> list[Effect]:  # fmt: skip
         """HELLO of a worker while the primary is silent. What it shows to be lacking is remembered."""
         copy, least = self.following, self._takeover_seconds
-        said = testimony(hello, run, copy.promise, copy.number, least_seconds=least, now=now)
-        self._lacks = self._lacks or said.lacks or ("" if run.weights.is_sound() else RUINED)
+        said = testimony(hello, run, copy.holds_every_durable_push, least_seconds=least, now=now)
+        self._lacks = self._lacks or said.lacks or _ruined(run)
         if self._lacks:
             why = f"the primary {self.primary} is silent, and went on without this standby, which lacks {self._lacks}"
             reason = f"{why}; start the primary again: ps-server --resume RUN_DIR; or {self._command}"
             return [_refused(peer, hello.request, "lacking", reason), *copy.warn(reason)]
-        if self._has_arbiter or not (said.is_witness or copy.is_bereft):
+        event = OfPrimary.WITNESS if said.is_witness else OfPrimary.ANY_WORKER
+        if self._has_arbiter or copy.sees(event) is not AtStandby.PROMOTED:
             return self._unconvinced(peer, hello, now=now)
-        silent = f"{self.primary} has not served the run for {now - copy.heard:.1f} s"
-        server, effects = self._promote(run, silent, now=now)
+        server, effects = self._serve(
+            run, f"{self.primary} has not served the run for {now - copy.heard:.1f} s", now=now
+        )
         return effects + server.receive(peer, hello, vector, now=now, sender=sender)
 
     def _unconvinced(self, peer: PeerId, hello: messages.Hello, *, now: float) -> list[Effect]:
@@ -137,19 +136,30 @@ class Standby:
         run, refused = self.run, partial(_refused, peer, message.request)
         if not sender.is_admin:
             return [refused("not_admin", "to promote a standby takes an admin's key")]
-        if run is None or not run.weights.is_sound():
+        if run is None or _ruined(run):
             return [refused("lacking", f"this standby lacks {'the run' if run is None else RUINED}")]
         if not self._is_primary_silent(now=now):
             how = "ask it to leave (SIGTERM), and it hands the run over"
             return [refused("primary_lives", f"the primary {self.primary} serves the run: {how}")]
-        copy = self.following
-        lost = what_is_lost(copy.promise, copy.number, self._lacks, primary=self.primary, version=self.version, now=now)
+        lost = self._what_is_lost(now=now)
         if not message.reason:
             return [refused("no_reason", f"{lost}. To promote this standby all the same, say why (--reason)")]
-        server, effects = self._promote(run, f"an admin: {message.reason}: {lost}", now=now)
+        self.following.sees(OfPrimary.ADMIN)
+        server, effects = self._serve(run, f"an admin: {message.reason}: {lost}", now=now)
         number, epoch, version = message.request, server.epoch, server.version
         reply = messages.Promoted(request=number, epoch=epoch, version=version, lost=as_text(lost, LONGEST_SENTENCE))
         return [*effects, Send(peer, reply)]
+
+    def _what_is_lost(self, *, now: float) -> str:
+        """A sentence on what a promotion at this moment loses."""
+        copy, promise = self.following, self.following.promise
+        if copy.holds_every_durable_push(at=now):
+            return f"nothing is lost that was durable at {self.primary}"
+        is_behind = not 0 < promise.through <= copy.number
+        why = "was not in sync" if is_behind else f"has not been in touch with it for {now - promise.confirmed:.0f} s"
+        shown = f", and a worker has shown that it lacks {self._lacks}" if self._lacks else ""
+        after = f"whatever {self.primary} did after version {self.version} may be lost"
+        return f"{after}, also pushes that workers know to be durable: this standby {why}{shown}"
 
     def _is_primary_silent(self, *, now: float) -> bool:
         was_paused = now - self._ticked > self._takeover_seconds / 2  # what the primary has said meanwhile comes first
@@ -178,10 +188,10 @@ class Standby:
         effects = self.following.receive(message, vector, now=now)
         if self.following.heard == now:
             self._lacks = ""
-        if self.following.is_handed_over and (run := self.run) is not None:
-            self.following.is_handed_over = False
-            effects += self._take_what_is_handed_over(run, now=now)
-        return effects
+        if self.following.state is not AtStandby.PROMOTED or self.run is None:
+            return effects
+        server, serves = self._serve(self.run, f"{self.primary} leaves", now=now)
+        return [*effects, *self._fence(server, now=now), *serves]  # the primary waits for FENCE
 
     def claimed(self, claim: Claim, *, now: float) -> list[Effect]:
         """The reply of the arbiter."""
@@ -189,9 +199,10 @@ class Standby:
         if claim.lineage is None:
             return []
         if self.run is not None and self.server is None and self._is_primary_silent(now=now):
-            self._lacks = self._lacks or lacks_of(claim, self.run) or ("" if self.run.weights.is_sound() else RUINED)
+            self._lacks = self._lacks or lacks_of(claim, self.run) or _ruined(self.run)
             if not self._lacks:
-                return self._promote(self.run, f"the arbiter {claim.why}", now=now)[1]
+                self.following.sees(OfPrimary.ARBITER)
+                return self._serve(self.run, f"the arbiter {claim.why}", now=now)[1]
         return [DropClaim()]
 
     # -- time, and the end --------------------------------------------------------------------------------------------
@@ -218,29 +229,22 @@ class Standby:
         """
         self.following.was_away(seconds, now=now)
 
-    def is_complete(self, *, now: float) -> bool:
-        """Whether every durable push is here then: the primary has promised that, and could not go back on it."""
-        return self.following.promise.holds(self.following.number, at=now)
+    def holds_every_durable_push(self, *, now: float) -> bool:
+        """Whether every push that is durable now is here."""
+        return self.following.holds_every_durable_push(at=now)
 
     def status(self, *, now: float) -> Status:
         """The state of the run, as far as the standby knows it."""
         if self.server is not None:
             return self.server.status(now=now)
-        return status_of(self.run, [], phase=STANDBY_PHASE, refused=dict(self.following.refused), now=now)
+        return status_of(self.run, [], phase=STANDBY_PHASE, now=now)
 
     # -- promotion ----------------------------------------------------------------------------------------------------
 
-    def _take_what_is_handed_over(self, run: TrainingRun, *, now: float) -> list[Effect]:
-        """The primary leaves, and this standby has applied its last update."""
-        if not run.weights.is_sound():
-            return self.following.warn(f"{self.primary} hands over weights that hold NaN or Inf: they are not taken")
-        server, effects = self._promote(run, f"{self.primary} leaves", now=now)
-        return [*self._fence(server, now=now), *effects]  # the primary waits for FENCE
-
-    def _promote(self, run: TrainingRun, why: str, *, now: float) -> tuple[ParameterServer, list[Effect]]:
-        """Become the server of the run."""
-        lineage = run.lineage.taken_over(draw=self._draw)
-        take_over(run, lineage, self.primary)
+    def _serve(self, run: TrainingRun, why: str, *, now: float) -> tuple[ParameterServer, list[Effect]]:
+        """This standby is promoted: become the server of the run."""
+        lineage = run.lineage.promoted(draw=self._draw)
+        promote(run, lineage, self.primary)
         self.server = server = ParameterServer(run, lineage=lineage, overrides={}, limits=self._limits, now=now)
         server.checkpoints.saved_version, self._fence_due = 0, now
         line = LogLine(f"{why}: taking over at version {self.version}", warning=True)
@@ -266,3 +270,7 @@ class Standby:
 
 def _refused(peer: PeerId, request: int, code: str, reason: str) -> Send:
     return Send(peer, messages.Refused(request=request, code=code, reason=as_text(reason, LONGEST_SENTENCE)))
+
+
+def _ruined(run: TrainingRun) -> str:
+    return "" if run.weights.is_sound() else RUINED

@@ -22,13 +22,6 @@ class Send(msgspec.Struct, frozen=True):  # made for each message, in a quarter 
     message: ToWorker
     snapshot: Snapshot | None = None
     vector: Sequence[Buffer] = ()  # for the standby; these buffers do not change any more
-    is_checked: bool = False  # the weights leave with their checksum, which is made last: many replies are renewed
-
-    def checked(self) -> "Send":
-        """The message as it leaves."""
-        if not self.is_checked or self.snapshot is None:
-            return self
-        return msgspec.structs.replace(self, message=msgspec.structs.replace(self.message, check=self.snapshot.check))
 
 
 @dataclass(frozen=True)
@@ -62,8 +55,8 @@ class KeepCandidate:
 
 
 @dataclass(frozen=True)
-class Recall:
-    """The weights are lost: read the newest sound checkpoint, then call `recalled` or `recall_failed`, at once."""
+class ReloadCheckpoint:
+    """The weights are lost: read the newest sound checkpoint, then call `reloaded` or `reload_failed`, at once."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +64,6 @@ class RecordReport:
     """A report was counted: record it in the run folder."""
 
     worker_id: str
-    is_first: bool  # whether the worker has the lowest number of those that report
     global_steps: int  # T when the report came
     updates: int
     minutes: float
@@ -141,6 +133,6 @@ class DropClaim:
 
 Recorded = RecordReport | RecordEvent | RecordEvaluation
 Effect = (
-    SendToServer | Send | SaveCheckpoint | KeepCandidate | Recall | LogLine | Recorded | Exit
+    SendToServer | Send | SaveCheckpoint | KeepCandidate | ReloadCheckpoint | LogLine | Recorded | Exit
     | ClaimRun | DropClaim
 )  # fmt: skip

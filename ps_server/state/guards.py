@@ -24,11 +24,10 @@ from ps_common.protocol.messages import Episode, Push, Seed
 from ps_common.protocol.names import MOST, MOST_REWARD
 from ps_common.protocol.record import MOST_STEPS
 from ps_common.protocol.tensors import ABSURD_NORM, ABSURD_STATISTIC, NO_BLOCK, Schema, norm_of, vector_bytes
-from ps_common.protocol.wire import Buffer, is_damaged
+from ps_common.protocol.wire import Buffer
 from ps_common.settings.run_spec import NO_ENVIRONMENT, RunSpec
 
 MOST_T = MOST // 2  # so that all pushes of one update together leave a number that messages and checkpoints carry
-DAMAGED = "damaged"  # the code of a refusal: bytes have changed on their way
 
 
 def gradient_of(message: Push, vector: Sequence[Buffer], schema: Schema) -> tuple[Tensor | None, float]:
@@ -60,8 +59,6 @@ def gradient_of(message: Push, vector: Sequence[Buffer], schema: Schema) -> tupl
 
 def seed_of(message: Seed, vector: Sequence[Buffer], shard: Shard) -> tuple[Schema, Tensor]:
     """The schema and the weights [P] of a seed for this shard. Raises Denied."""
-    if is_damaged(vector, message.check):
-        raise Denied(DAMAGED, "the first weights do not have their checksum; send them again")
     try:
         schema = Schema(message.schema, shard=shard.number, shards=shard.of)
     except SchemaMismatch as error:

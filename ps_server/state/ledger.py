@@ -6,7 +6,7 @@ The states of a push, and who moves it on:
     waiting    machine/consistency.py keeps it until its turn comes
     judged     state/training_run.py has found its gradient sound, or a reason to discard it
     settled    applied or discarded, and entered here in the same step: it will never be applied again
-    durable    machine/checkpoint_schedule.py knows a complete checkpoint with it, and the standby in sync has it too
+    durable    machine/checkpoints.py knows a complete checkpoint with it, and the standby in sync has it too
     released   its worker, told so by a reply, has dropped it from the resend buffer
 
 A server that is restarted goes back to its checkpoint: workers send again every push that is not released, and the
@@ -16,9 +16,9 @@ The key of a push is (worker_id, incarnation, sequence). A worker numbers its pu
 them unsettled. So an account is one number, "everything up to here", and a small set of sequences beyond a gap.
 admission.py decides which process owns an account.
 
-An account of which a push was applied is kept as long as its process may come back: without it the push could be
-applied again. Of many such accounts those that were silent for long are forgotten, and a process that comes back all
-the same is superseded: no incarnation is given again. A name alone costs nothing, so of the others the latest are kept.
+An account is kept as long as its process may come back: without it its pushes could be applied again. Of many accounts
+those that were silent for long are forgotten, and a process that comes back all the same is superseded: no incarnation
+is given again.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -33,33 +33,24 @@ from ps_common.protocol.record import Account
 
 Standing = Literal["new", "settled", "outside window"]
 
-MOST_IDLE = 1000  # accounts without an applied push, whose workers are gone
-MOST_KEPT = 10_000  # accounts with an applied push, whose workers were silent for long
-LOOKED_AT = 4  # of either, each time that one more is opened
+MOST_KEPT = 10_000  # accounts whose workers were silent for long
+LOOKED_AT = 4  # of these, each time that one more is opened
 
 
 class Ledger:
     """
     The accounts of the workers that joined the run, by worker id.
 
-    A push, a checkpoint and a look at the invariants cost the same with a hundred accounts and with a hundred thousand,
-    but for a shallow copy of the table at each checkpoint.
+    A push and a checkpoint cost the same with a hundred accounts and with a hundred thousand, but for a shallow copy of
+    the table at each checkpoint.
     """
 
     def __init__(self, window: int) -> None:
         self.window = window
-        self.accounts: dict[str, Account] = {}  # changed by `change` and `open` alone
-        self.superseded = 0  # the highest incarnation of a forgotten account with an applied push
+        self.accounts: dict[str, Account] = {}  # changed by `change` and `open` alone; the next to look at first
+        self.superseded = 0  # the highest incarnation of a forgotten account
         self._next_number = 0  # above every number that was given
-        self._idle: dict[str, None] = {}  # names of accounts without an applied push, the oldest first
-        self._kept: dict[str, None] = {}  # names of the others
         self._undurable: dict[str, None] = {}  # names of accounts with settled pushes that are not durable
-        self._changed: set[str] = set()  # names of accounts that changed since they were found right
-
-    @property
-    def kept(self) -> int:
-        """How many accounts have an applied push."""
-        return len(self._kept)
 
     def change(self, worker_id: str, **fields: Any) -> Account:
         """Replace fields of an account."""
@@ -74,39 +65,26 @@ class Ledger:
         for name in opened.forgotten:
             self._forget(name)
         account, number = self.accounts.get(worker_id), opened.number
-        if account is None:
-            self._idle[worker_id] = None
         if number is None:
             number = self._next_number if account is None else account.number
         self._next_number = max(self._next_number, _above(number))
         if account is None or account.proof != opened.proof:
-            applied = account is not None and account.applied
-            account = Account(opened.incarnation, opened.proof, opened.key, number, applied=applied)
+            account = Account(opened.incarnation, opened.proof, opened.key, number)
         key, environments = opened.key or account.key, opened.environments
         self._keep(worker_id, replace(account, number=number, key=key, environments=environments, left=False))
-        self.forget_before(worker_id, opened.oldest)
+        self.settle_below(worker_id, opened.oldest)
         return self.accounts[worker_id]
-
-    def applied(self, worker_id: str) -> None:
-        """A push of this worker is applied."""
-        if not self.accounts[worker_id].applied:
-            self.change(worker_id, applied=True)
-        if worker_id in self._idle:
-            del self._idle[worker_id]
-            self._kept[worker_id] = None
 
     def left(self, worker_id: str) -> None:
         """The process of this worker has said GOODBYE: after a restart nobody waits for it."""
         self.change(worker_id, left=True)
 
-    def to_forget(
-        self, may_live: Callable[[str], bool], may_return: Callable[[str], bool]
-    ) -> tuple[list[str], list[str]]:
-        """
-        The workers to forget when the next account is opened: of the oldest without an applied push those that are not
-        alive, and of the oldest others those that cannot be expected back.
-        """
-        return _to_forget(self._idle, MOST_IDLE, may_live), _to_forget(self._kept, MOST_KEPT, may_return)
+    def to_forget(self, may_return: Callable[[str], bool]) -> list[str]:
+        """The workers to forget when the next account is opened: of the oldest those that cannot be expected back."""
+        looked_at = list(islice(self.accounts, LOOKED_AT if len(self.accounts) >= MOST_KEPT else 0))
+        for name in filter(may_return, looked_at):
+            self.accounts[name] = self.accounts.pop(name)  # the others are looked at first
+        return [name for name in looked_at if not may_return(name)]
 
     def lacking(self, worker_id: str, proof: str, *, oldest: int, is_proven: bool) -> int:
         """
@@ -120,7 +98,7 @@ class Ledger:
         early = sum(sequence < oldest for sequence in account.early)
         return max(0, oldest - 1 - account.through - early)
 
-    def forget_before(self, worker_id: str, oldest: int) -> None:
+    def settle_below(self, worker_id: str, oldest: int) -> None:
         """
         Count every push older than `oldest` as settled: the worker will never resend it.
 
@@ -144,16 +122,9 @@ class Ledger:
         self._settled_to(worker_id, account.through, account.early | {sequence})
 
     def violations(self) -> Iterator[str]:
-        """The violations by worker, of accounts that have changed since they were found right."""
-        for worker in list(self._changed):
-            found = list(_violations_of(worker, self.accounts[worker]))
-            yield from found
-            if not found:
-                self._changed.remove(worker)
-        if lost := [name for name in self._idle if name not in self.accounts]:
-            yield f"{min(lost)}: it has no account, and counts among those without a push"
-        if len(self._idle) + len(self._kept) != len(self.accounts):
-            yield f"{len(self._idle)} accounts without and {len(self._kept)} with a push are {len(self.accounts)}"
+        """The violations by worker."""
+        for worker, account in self.accounts.items():
+            yield from _violations_of(worker, account)
 
     def record(self) -> dict[str, Account]:
         """The accounts as a checkpoint keeps them."""
@@ -162,8 +133,6 @@ class Ledger:
     def restore(self, accounts: Mapping[str, Account], *, superseded: int = 0) -> None:
         """Restore the accounts of a checkpoint: all of them are durable."""
         self.accounts, self.superseded = {}, superseded
-        self._idle = {name: None for name, account in accounts.items() if not account.applied}
-        self._kept = {name: None for name in accounts if name not in self._idle}
         self._next_number = max((_above(account.number) for account in accounts.values()), default=0)
         for name, account in accounts.items():
             self._keep(
@@ -193,7 +162,6 @@ class Ledger:
 
     def _keep(self, worker_id: str, account: Account) -> Account:
         self.accounts[worker_id] = account
-        self._changed.add(worker_id)
         if account.durable < account.through:
             self._undurable[worker_id] = None
         else:
@@ -201,20 +169,9 @@ class Ledger:
         return account
 
     def _forget(self, worker_id: str) -> None:
-        account = self.accounts.pop(worker_id, None)
-        if account is not None and worker_id in self._kept:
+        if (account := self.accounts.pop(worker_id, None)) is not None:
             self.superseded = max(self.superseded, account.incarnation)
-        self._changed.discard(worker_id)
-        for names in (self._idle, self._kept, self._undurable):
-            names.pop(worker_id, None)
-
-
-def _to_forget(names: dict[str, None], most: int, is_needed: Callable[[str], bool]) -> list[str]:
-    """Of the oldest names those that are not needed, where there are as many as `most`."""
-    looked_at = list(islice(names, LOOKED_AT if len(names) >= most else 0))
-    for name in filter(is_needed, looked_at):
-        names[name] = names.pop(name)  # the others are looked at first
-    return [name for name in looked_at if not is_needed(name)]
+        self._undurable.pop(worker_id, None)
 
 
 def _violations_of(worker: str, account: Account) -> Iterator[str]:

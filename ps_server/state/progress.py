@@ -226,9 +226,6 @@ class Progress:
         return sum(self._returns) / len(self._returns)
 
 
-LATE_SECONDS = 30.0  # without a report, after which the first reporter is taken for gone or stalled
-
-
 class MeterNames:
     """
     The names of the meters of a run. Any worker may report any name, each a curve: those of every worker count, whoever
@@ -247,21 +244,3 @@ class MeterNames:
                 self._names.add(name)
         names = meters.keys() & (self._names | OF_EVERY_WORKER)
         return {name: value for name, value in meters.items() if name in names and abs(value) <= MOST_NUMBER}
-
-
-class FirstReporter:
-    """
-    The reporting worker with the lowest number, to which falls what one worker alone does for a run.
-
-    When its reports end, the next worker that reports takes its place, and then the lowest again.
-    """
-
-    def __init__(self) -> None:
-        self._number: int | None = None
-        self._heard = 0.0
-
-    def is_first(self, number: int, *, now: float) -> bool:
-        """Whether the worker with this number, which reports now, is the first."""
-        if self._number is None or number <= self._number or now - self._heard > LATE_SECONDS:
-            self._number, self._heard = number, now
-        return number == self._number

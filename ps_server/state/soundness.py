@@ -56,7 +56,7 @@ class Soundness:
         """A checkpoint of this version is begun."""
         self._first_since = self._first_since or version
 
-    def go_back(self, run: TrainingRun, checkpoint: str, vectors: dict[str, Tensor], record: Record) -> str:
+    def roll_back(self, run: TrainingRun, checkpoint: str, vectors: dict[str, Tensor], record: Record) -> str:
         """The weights are lost: the run goes on from this checkpoint. Returns what to log. Raises CheckpointError."""
         lost = f"the weights hold NaN or Inf; applied since they were sound: pushes of {self._suspects()}"
         is_first = record.version == self._first_since  # such a checkpoint holds little but what the run went back to
@@ -66,7 +66,7 @@ class Soundness:
         if self._returns > MOST_RETURNS:
             raise CheckpointError(f"{lost}. Going back to {origin} has not helped: take smaller steps")
         try:
-            run.go_back(vectors, record)
+            run.roll_back(vectors, record)
         except CheckpointError as error:
             raise CheckpointError(NOTHING_TO_GO_BACK_TO + str(error)) from error
         self._first_since = 0

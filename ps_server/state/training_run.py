@@ -26,7 +26,7 @@ from ps_server.state.effects import RecordEvaluation, RecordReport
 from ps_server.state.guards import Denied, Sound, Unsound, check_steps, gradient_of
 from ps_server.state.ledger import Ledger
 from ps_server.state.optimizers import Optimizer, mean
-from ps_server.state.progress import FirstReporter, MeterNames, Progress
+from ps_server.state.progress import MeterNames, Progress
 from ps_server.state.weight_store import WeightStore
 
 PUSH_WINDOW = 64  # how far a push may be beyond its worker's oldest unsettled one
@@ -47,7 +47,7 @@ class TrainingRun:
         every = spec.records.evaluate_every
         self.ledger = Ledger(PUSH_WINDOW)
         self.progress = Progress(evaluate_every=every, has_candidates=every > 0 and lineage.shard.of == 1)
-        self.first_reporter, self._meters = FirstReporter(), MeterNames()
+        self._meters = MeterNames()
         self.adjustments = NO_ADJUSTMENTS
         self.store: WeightStore | None = None
         # Hashes of the modules of custom parts: the first worker that states one decides, others must have the same.
@@ -131,7 +131,7 @@ class TrainingRun:
 
     def is_new(self, worker_id: str, push: Push) -> bool:
         """Whether this push is not settled yet. Raises Denied when it comes too early: outside the window."""
-        self.ledger.forget_before(worker_id, push.oldest)
+        self.ledger.settle_below(worker_id, push.oldest)
         standing = self.ledger.judge(worker_id, push.sequence)
         if standing == "outside window":
             raise Denied("outside_window", f"push {push.sequence} is too far beyond the oldest unsettled one")
@@ -166,7 +166,6 @@ class TrainingRun:
             # Even if the push is discarded: its steps were played.
             self.ledger.change(worker_id, unplayed=min(account.unplayed + push.steps, MOST))
             gradient, norm = gradient_of(push, vector, self.weights.schema)
-            self.ledger.applied(worker_id)
             return Sound(staleness, push.steps, gradient, norm, push.blocks)
         except Denied as denied:
             return Unsound(staleness, denied)
@@ -193,7 +192,7 @@ class TrainingRun:
         settings = self.spec.algorithm
         return settings.target_interval if isinstance(settings, ActionValuesSettings | CustomAlgorithmSettings) else 0
 
-    def go_back(self, vectors: dict[str, Tensor], record: Record) -> None:
+    def roll_back(self, vectors: dict[str, Tensor], record: Record) -> None:
         """
         Restore weights and optimizer from a checkpoint of this run, as a new version. T, scores and ledger stay.
 
@@ -205,7 +204,7 @@ class TrainingRun:
         self.weights.restore(vectors, version=version, target_version=version)
         self.recalls += 1
 
-    def count_report(self, worker_id: str, report: Report, *, is_first: bool, now: float) -> RecordReport | None:
+    def count_report(self, worker_id: str, report: Report, *, now: float) -> RecordReport | None:
         """Count a report that is believed. What to record of it; None when it was counted before."""
         account = self.ledger.accounts[worker_id]
         if report.sequence <= account.reported:
@@ -216,7 +215,6 @@ class TrainingRun:
             self.progress.episode_finished(episode, self.spec.budget, now=now)
         return RecordReport(
             worker_id=worker_id,
-            is_first=is_first,
             global_steps=self.progress.global_steps,
             updates=self.progress.updates,
             minutes=self.progress.minutes(now=now),
@@ -243,16 +241,16 @@ class TrainingRun:
         """
         parts = self.spec, self.progress, self.adjustments
         adjustments = adjustments_for(settings, *parts, by=by, checkpoint_seconds=checkpoint_seconds, now=now)
-        self.repeat_adjustments(adjustments)
+        self.replay_adjustments(adjustments)
         return tuple(adjustments)
 
-    def repeat_adjustments(self, adjustments: Sequence[Adjustment]) -> None:
+    def replay_adjustments(self, adjustments: Sequence[Adjustment]) -> None:
         """Change what these have changed, at a standby."""
         for adjustment in adjustments:
             self.adjustments, self.spec = applied(self.adjustments, adjustment, self.spec)
 
-    def take_over(self, reply: RunReply, state: RunState, *, now: float) -> bool:
-        """Take over the settings of shard 1 with all that was adjusted there; whether that changes anything."""
+    def adopt_settings(self, reply: RunReply, state: RunState, *, now: float) -> bool:
+        """Adopt the settings of shard 1 with all that was adjusted there; whether that changes anything."""
         before = self.first_shard, self.spec, self.adjustments
         had_target = self._target_interval > 0
         self.first_shard = state.first_shard

@@ -20,7 +20,7 @@ from ps_common.protocol.codecs import CODECS
 from ps_common.protocol.deltas import DELTA, WHOLE, Base
 from ps_common.protocol.record import SLOT, TARGET, WEIGHTS, is_finite
 from ps_common.protocol.tensors import Schema
-from ps_common.protocol.wire import Buffer, checksum
+from ps_common.protocol.wire import Buffer
 from ps_server.state.copy_on_write import CopyOnWriteVector
 from ps_server.state.optimizers import Optimizer
 
@@ -46,14 +46,9 @@ class Snapshot:
         *,
         target: bool,
         base: int = 0,
-        whole: "Snapshot | None" = None,
     ) -> None:
-        """
-        `encode` makes the bytes, when they are first needed. `base` is the version that a delta leads away from, and
-        `whole` the snapshot that it leads to.
-        """
+        """`encode` makes the bytes, when they are first needed. `base` is the version that a delta leads away from."""
         self.version, self.codec, self.target, self.base = version, codec, target, base
-        self._whole = whole
         self._encode: Callable[[Snapshot], memoryview] | None = encode  # it keeps the vector alive: None once it is run
 
     @cached_property
@@ -62,11 +57,6 @@ class Snapshot:
         assert self._encode is not None, "it is encoded once"
         encoded, self._encode = self._encode(self), None
         return encoded
-
-    @cached_property
-    def check(self) -> str:
-        """The checksum of the bytes; of a delta that of the bytes that it leads to."""
-        return self._whole.check if self._whole is not None else checksum([self.buffer])
 
     @property
     def size(self) -> int:
@@ -90,8 +80,7 @@ class DeltaBases:
         """Each version begins with so many weights."""
         self._weights = weights
         self._most_bytes = most_bytes
-        self._bases: dict[int, Base] = {}  # by version, the oldest first
-        self.bytes = 0
+        self._bases: dict[int, Base] = {}  # by version, the oldest first; all of one length
 
     def __contains__(self, version: int) -> bool:
         return version in self._bases
@@ -99,18 +88,16 @@ class DeltaBases:
     def __getitem__(self, version: int) -> Base:
         return self._bases[version]
 
-    def count_bytes(self) -> int:
-        """The value that `bytes` has to have."""
-        return sum(len(base.encoded) for base in self._bases.values())
+    def __len__(self) -> int:
+        return len(self._bases)
 
     def keep(self, version: int, encoded: Buffer) -> None:
         """Keep the newest version, whose bytes in bfloat16 never change; the oldest make room for it."""
         if version in self._bases or len(encoded) > self._most_bytes:
             return
         self._bases[version] = Base(encoded, self._weights)
-        self.bytes += len(encoded)
-        while self.bytes > self._most_bytes:
-            self.bytes -= len(self._bases.pop(next(iter(self._bases))).encoded)
+        while len(self._bases) * len(encoded) > self._most_bytes:
+            del self._bases[next(iter(self._bases))]
 
 
 class WeightStore:
@@ -200,9 +187,7 @@ class WeightStore:
         if base not in self._bases or len(self._deltas) >= MOST_DELTAS:
             return whole
         older, newer = self._bases[base], whole.buffer
-        made = Snapshot(
-            whole.version, DELTA, lambda _: memoryview(older.delta_to(newer)), target=False, base=base, whole=whole
-        )
+        made = Snapshot(whole.version, DELTA, lambda _: memoryview(older.delta_to(newer)), target=False, base=base)
         self._deltas[base] = made
         return made
 
@@ -228,8 +213,6 @@ class WeightStore:
             yield f"the weights are of version {self.version}, and were of version {before}"
         if not 0 < self.target_version <= self.version:
             yield f"the target weights are of version {self.target_version}, and the weights of {self.version}"
-        if self._bases.bytes != self._bases.count_bytes():
-            yield f"{self._bases.bytes} bytes of versions count as kept for deltas, and {self._bases.count_bytes()} are"
         flat = self.flat.numpy()
         for path, (count, _, squares) in self.schema.moments.items():
             if flat.item(count.start) < 0 or (flat[squares] < 0).any():

@@ -19,7 +19,7 @@ from ps_common.protocol.lineage import DRAWN, RUN_ID_DIGITS, Lineage, Shard
 from ps_common.protocol.names import as_text
 from ps_common.protocol.record import Record
 from ps_common.run_folder.checkpoint_file import read_checkpoint
-from ps_common.run_folder.checkpoint_folder import checkpoints_of, first_sound, newest_first, why_none
+from ps_common.run_folder.checkpoint_folder import checkpoints_of, first_verified, newest_first, why_none
 from ps_common.run_folder.paths import ASIDE, EVENTS, LINEAGE, METRICS, write_whole
 from ps_common.run_folder.run_rows import EventRow, rows_in
 from ps_common.settings.regular_file import content_of
@@ -88,14 +88,14 @@ def newest_checkpoint(
     run_folder: Path, checkpoint_folder: Path | None = None
 ) -> tuple[Path, dict[str, Tensor], Record]:
     """
-    The newest sound checkpoint of a run. Newer ones that are damaged are logged and moved aside, because the run
-    continues from the sound one and must never go back to them.
+    The newest verified checkpoint of a run. Newer ones that are damaged are logged and moved aside, because the run
+    continues from that one and must never go back to them.
 
     Looks in `checkpoint_folder`; without it in the run folder's `checkpoints`, then in the run folder itself. Raises
     CheckpointError when there is none, or when the disk cannot read one that may be sound.
     """
     paths = newest_first(checkpoint_folder) if checkpoint_folder else checkpoints_of(run_folder)
-    found = first_sound(paths, read_checkpoint, lambda error: log.warning("%s; trying the one before it", error))
+    found = first_verified(paths, read_checkpoint, lambda _, error: log.warning("%s; trying the one before it", error))
     if found is None:
         place = checkpoint_folder or run_folder
         raise CheckpointError(f"{place}: {why_none(place, run_folder)}")

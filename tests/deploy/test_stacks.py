@@ -77,15 +77,6 @@ def test_compose_takes_every_combination_of_its_files() -> None:
             assert ("cuda" in command) == ("docker/gpu.yaml" in further)
 
 
-@pytest.mark.parametrize(
-    ("profile", "adds"),
-    [("", set()), ("standby", {"standby"}), ("monitoring", {"web", "prometheus", "grafana"})],
-)
-def test_a_profile_needs_no_other(profile: str, adds: set[str]) -> None:
-    files = ("docker/compose.yaml", *FURTHER)
-    assert configured(*files, profile=profile).keys() == {"server", "worker", "keys", *adds}
-
-
 def test_the_stack_takes_its_monitoring() -> None:
     alone = configured("deploy/swarm/stack.yaml")
     monitored = configured("deploy/swarm/stack.yaml", "deploy/swarm/monitoring.yaml")
@@ -106,13 +97,3 @@ def test_every_engine_waits_for_the_last_checkpoint_of_a_server_as_long_as_our_p
     for file in ("base/server.yaml", "jobset/jobset.yaml"):
         text = (ROOT / "deploy" / "kubernetes" / file).read_text()
         assert re.findall(r"terminationGracePeriodSeconds: (\d+)", text)[0] in waits
-
-
-def test_nothing_of_the_monitoring_is_for_everybody_who_reaches_the_machine() -> None:
-    for file in ("docker/compose.yaml", "deploy/swarm/monitoring.yaml"):
-        services = yaml.safe_load((ROOT / file).read_text())["services"]
-        for name in ("prometheus", "grafana"):
-            ports = services[name].get("ports", [])
-            assert all(str(port).startswith("127.0.0.1:") for port in ports)
-            assert "/token:ro" in " ".join(services[name]["volumes"])
-        assert not any("ANONYMOUS" in variable for variable in services["grafana"]["environment"])

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from examples.remote_simulator.games import RemoteGames
 from ps_common.settings.run_spec import Environment
 from rl_agent.environments.custom_environment import VectorEnvironments
 from rl_eval.games import play
-from tests.integration.processes import DEADLINE_SECONDS, free_ports, programs_in, wait_for
+from tests.integration.processes import DEADLINE_SECONDS, free_ports
 from tests.rl_agent.algorithms.test_learning import learned
 from tests.rows import row
 
@@ -163,22 +162,6 @@ def test_cartpole_is_learned_in_each_language(simulators: Simulators) -> None:
         score = float(np.mean([game.score for game in play(agent, environments, episodes=16, greedy=True, seed=1)]))
         environments.close()
     assert score > 60
-
-
-@pytest.mark.nightly
-def test_a_run_of_two_workers_shares_simulators_at_one_port(simulators: Simulators, tmp_path: Path) -> None:
-    (port,) = free_ports(1)
-    function = f"def serve(num_envs):\n    return remote_simulator.serve(num_envs, port={port})\n"
-    (tmp_path / "my_games.py").write_text(f"from examples import remote_simulator\n\n\n{function}")
-    flags = ["--environment", "my_games:serve", "--envs", "3", "--workers", "2", "--max-steps", "1000000", "--no-web"]
-    logs = [tmp_path / "run" / f"worker-{number}.log" for number in range(2)]
-    examples = {"PYTHONPATH": str(FOLDER.parents[1])}
-    with running(simulators(7, port)), programs_in(tmp_path) as programs:
-        where = ("--run-dir", str(tmp_path / "run"))
-        run = programs.start("rl-cluster", *flags, *where, folder=tmp_path, variables=examples)
-        wait_for(lambda: all(log.exists() and "my_games:serve" in log.read_text() for log in logs), program=run)
-        run.signal(signal.SIGTERM)
-        assert run.wait() == 0, run.output
 
 
 def test_the_latency_of_a_step_is_printed(simulators: Simulators) -> None:

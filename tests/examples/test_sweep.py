@@ -53,19 +53,6 @@ def test_a_search_is_resumed_and_prunes_by_its_callback(tmp_path: Path) -> None:
     assert run.status.global_steps < 10 * STEPS
 
 
-@pytest.mark.nightly
-@pytest.mark.timeout(240)
-def test_the_default_and_the_best_are_compared_with_fresh_seeds(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    study = sweep.search(tmp_path, steps=STEPS, trials=2)
-    scores = sweep.compare(study, tmp_path, steps=STEPS, seeds=(5,))
-    seeds = {folder.name: Run.open(folder).settings["seed"] for folder in tmp_path.glob("after-2-trials/*")}
-    assert seeds == {"default-seed5": 5, "best-seed5": 5}
-    assert all(score > 0 for (score,) in scores)
-    assert capsys.readouterr().out.count("scores with seeds 5: ") == 2
-
-
 def test_the_default_of_the_search_is_that_of_every_environment_and_the_file_is_short() -> None:
     recipe = keywords_of(recipe_for("CartPole-v1"))
     assert {name: recipe[name] for name in sweep.DEFAULT} == sweep.DEFAULT

@@ -1,7 +1,6 @@
 """The twin: the whole idea in one file, which learns and ends its workers."""
 
 import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -45,17 +44,3 @@ def test_a_server_and_two_workers_learn_and_all_end_by_themselves() -> None:
 def test_the_twin_learns_cartpole() -> None:
     printed = subprocess.run([sys.executable, str(FILE)], capture_output=True, check=True, encoding="utf-8").stdout
     assert float(re.findall(r"mean return +([\d.]+)", printed)[-1]) > 400
-
-
-@pytest.mark.nightly
-def test_an_interrupted_server_ends_its_workers() -> None:
-    command = [sys.executable, "-u", str(FILE)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, encoding="utf-8") as server:
-        assert server.stdout is not None
-        assert "steps" in server.stdout.readline()
-        workers = psutil.Process(server.pid).children()
-        server.send_signal(signal.SIGINT)
-        assert server.stdout.read().endswith("interrupted\n")
-    assert server.returncode == 0
-    assert len(workers) == twin.WORKERS
-    assert psutil.wait_procs(workers, timeout=0)[1] == []

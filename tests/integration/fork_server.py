@@ -4,10 +4,11 @@ Starts programs in milliseconds: each is a fork of a process that has imported w
 A program that is started so runs its script or module from the first line to the interpreter's end, with arguments,
 signals and output as if it had been started anew. What it lacks is the time of its imports. `python -m
 tests.integration.fork_server` reads a request a line from its standard input, and writes a line when it is ready,
-`[id, request, null]` when a program has started and `[id, null, status]` when it has ended.
+`[id, request, null, 0]` when a program has started and `[id, null, status, CPU seconds]` when it has ended.
 """
 
 import contextlib
+import importlib
 import json
 import os
 import runpy
@@ -16,8 +17,9 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 
@@ -30,9 +32,12 @@ def heed_signals() -> None:
 class Forked:
     """A program that the fork server has started; the part of subprocess.Popen that tests use."""
 
-    def __init__(self, args: Sequence[str], log: Path, folder: Path) -> None:
+    def __init__(
+        self, args: Sequence[str], log: Path, folder: Path, constants: Mapping[str, float] = MappingProxyType({})
+    ) -> None:
+        """`constants` are other values of numbers of the program: "package.module.NAME"."""
         self.args = args
-        self.pid = _server().start(args, log, folder)
+        self.pid = _server().start(args, log, folder, constants)
 
     @property
     def returncode(self) -> int | None:
@@ -70,6 +75,10 @@ class _ForkServer:
             env=os.environ | {"OMP_NUM_THREADS": "1"},
         )
         self.ended: dict[int, int] = {}
+        self.cpu_seconds = 0.0  # of programs that have ended
+        self.programs: dict[str, list[float]] = {}  # by name: how many have started, CPU seconds
+        self._names: dict[int, str] = {}  # by request
+        self._costs: dict[int, list[float]] = {}  # by process
         self.changed = threading.Condition()
         self._started: dict[int, int] = {}  # by request
         self._requests = 0
@@ -77,10 +86,12 @@ class _ForkServer:
         assert self.process.stdout.readline(), "the fork server has failed"
         threading.Thread(target=self._read, daemon=True).start()
 
-    def start(self, args: Sequence[str], log: Path, folder: Path) -> int:
+    def start(self, args: Sequence[str], log: Path, folder: Path, constants: Mapping[str, float]) -> int:
         assert self.process.stdin is not None
         number = self._requests = self._requests + 1
+        self._names[number] = Path(args[0]).name
         what = {"args": args, "log": str(log), "folder": str(folder), "variables": dict(os.environ)}
+        what["constants"] = dict(constants)
         print(json.dumps({"number": number} | what), file=self.process.stdin, flush=True)
         with self.changed:
             assert self.changed.wait_for(lambda: number in self._started, timeout=60), "the fork server does not answer"
@@ -89,17 +100,26 @@ class _ForkServer:
     def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            process, number, status = json.loads(line)
+            process, number, status, seconds = json.loads(line)
             with self.changed:
                 if status is None:
                     self.ended.pop(process, None)  # an older program may have had its id
                     self._started[number] = process
+                    self._costs[process] = self.programs.setdefault(self._names.pop(number), [0.0, 0.0])
+                    self._costs[process][0] += 1
                 else:
                     self.ended[process] = status
+                    self.cpu_seconds += seconds
+                    self._costs[process][1] += seconds
                 self.changed.notify_all()
 
 
 _servers: list[_ForkServer] = []
+
+
+def started_servers() -> Sequence[_ForkServer]:
+    """The one of this process, or none."""
+    return _servers
 
 
 def _server() -> _ForkServer:
@@ -123,8 +143,9 @@ def _serve() -> dict[str, Any]:
         if read in ready:
             os.read(read, 4096)
             with contextlib.suppress(ChildProcessError):
-                while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-                    print(json.dumps([ended[0], None, os.waitstatus_to_exitcode(ended[1])]), file=answers)
+                while (ended := os.wait4(-1, os.WNOHANG))[0]:
+                    seconds = ended[2].ru_utime + ended[2].ru_stime
+                    print(json.dumps([ended[0], None, os.waitstatus_to_exitcode(ended[1]), seconds]), file=answers)
         if 0 not in ready:
             continue
         if not (part := os.read(0, 2**16)):
@@ -133,7 +154,7 @@ def _serve() -> dict[str, Any]:
         for line in lines:
             request = json.loads(line)
             if process := os.fork():
-                print(json.dumps([process, request["number"], None]), file=answers)
+                print(json.dumps([process, request["number"], None, 0]), file=answers)
                 continue
             signal.set_wakeup_fd(before)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -152,6 +173,10 @@ def _run(request: dict[str, Any]) -> None:
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["variables"])
+    for place, value in request["constants"].items():
+        module, _, name = place.rpartition(".")
+        assert type(getattr(importlib.import_module(module), name)) is type(value), place
+        setattr(sys.modules[module], name, value)
     name, sys.argv = request["args"][0], request["args"]
     sys.path[0] = os.path.dirname(name) or request["folder"]
     if os.path.isabs(name):

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from ps_client.shell.remote_parameters import Newest
+from ps_client.shell.newest import Newest
+from ps_client.shell.remote_parameters import RemoteParameters
 from ps_client.shell.shard_connections import ShardConnections
-from ps_client.shell.sharded_parameters import Parameters
 from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_common.settings.run_spec import Wire
 from ps_common.sockets.curve import ClientKeys, CurveFlags
@@ -29,7 +29,7 @@ SCHEMA = Schema([TensorSpec("sum", (PARAMETERS,))])
 
 def joined(
     server: str, name: str, schema: Schema, *, keys: ClientKeys | None = None, wire: Wire | None = None, **sections: Any
-) -> tuple[Parameters, Newest, ShardConnections]:
+) -> tuple[RemoteParameters, Newest, ShardConnections]:
     """
     A worker of a run whose weights begin with 0 and move by just what is pushed; its first pull; and its connections,
     which a process that goes on without it closes.

@@ -40,20 +40,22 @@ class Program:
         folder: Path | None = None,
         variables: Mapping[str, str] = MappingProxyType({}),
         import_anew: bool = False,
+        constants: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
         """
         It works in `folder`, or in that of the tests; `variables` of its environment stand above theirs.
 
         With a prefix, with variables or with `import_anew` it is a new process; else a fork, which starts in
-        milliseconds.
+        milliseconds, and may have other `constants`: a shorter wait, for example.
         """
         self.log = log
         log.touch()
         is_script = (script := Path(sys.executable).parent / name).exists()
         self.process: Forked | subprocess.Popen[bytes]
         if not (prefix or variables or import_anew or name == "python"):
-            self.process = Forked([str(script) if is_script else name, *flags], log, folder or Path.cwd())
+            self.process = Forked([str(script) if is_script else name, *flags], log, folder or Path.cwd(), constants)
             return
+        assert not constants, "a new process has its own"
         program = [str(script)] if is_script else [sys.executable, "-m", name]
         with log.open("ab") as output:
             self.process = subprocess.Popen(

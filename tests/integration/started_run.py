@@ -1,4 +1,4 @@
-"""A Python program that starts a run in a thread which ends at once, as a notebook's may: started_run FOLDER [stay]."""
+"""A Python program that starts a run in a thread which ends at once, as a notebook's may: started_run FOLDER."""
 
 import sys
 import threading
@@ -17,5 +17,4 @@ if __name__ == "__main__":
     thread = threading.Thread(target=begin)
     thread.start()
     thread.join()
-    if sys.argv[2] == "stay":
-        threading.Event().wait()
+    threading.Event().wait()

@@ -1,15 +1,11 @@
 """Environments that return a number that nothing can be learned from, and what a run makes of them."""
 
-import json
 import re
 from pathlib import Path
 
-import pytest
-
-from ps_common.run_folder.paths import EPISODES, METRICS
+from ps_common.run_folder.paths import METRICS
 from ps_common.run_folder.run_rows import MetricsRow, last_row
 from tests.integration.processes import Program, Programs, status_of, wait_for
-from tests.rows import nightly
 
 # Games of five steps; `BAD` says which of its rewards an environment returns instead of the true one.
 ENVIRONMENT = """
@@ -47,15 +43,14 @@ def log_of_worker(folder: Path) -> str:
     return (folder / "run" / "worker-0.log").read_text()
 
 
-@pytest.mark.parametrize("number", ["nan", *(nightly(number) for number in ("-inf", "1e30"))])
-def test_one_bad_reward_costs_one_unroll_and_the_run_completes(programs: Programs, tmp_path: Path, number: str) -> None:
+def test_one_bad_reward_costs_one_unroll_and_the_run_completes(programs: Programs, tmp_path: Path) -> None:
     """The 501st step of an environment comes after random play, which takes 400 steps of each."""
-    once = f"return float('{number}') if env.steps == 501 and env.number == 2 else None"
+    once = "return float('nan') if env.steps == 501 and env.number == 2 else None"
     cluster = begun(programs, tmp_path, once, "--max-steps", "4000")
     assert cluster.wait() == 0, cluster.output
     log = log_of_worker(tmp_path)
     said = re.findall(r"games:Env: environment 2 returned the reward (\S+) (?:.* )?in step \d of its game", log)
-    assert list(map(float, said)) == pytest.approx([float(number)], nan_ok=True)
+    assert said == ["nan"]
     status = last_row(tmp_path / "run" / METRICS, MetricsRow)
     assert status is not None
     assert (status.refused, status.ending) == ({}, "max_steps 4000 reached")
@@ -63,31 +58,7 @@ def test_one_bad_reward_costs_one_unroll_and_the_run_completes(programs: Program
     assert "died" not in cluster.output
 
 
-@pytest.mark.nightly
-def test_a_run_in_which_no_unroll_is_sound_fails_and_names_the_environment(programs: Programs, tmp_path: Path) -> None:
-    cluster = begun(programs, tmp_path, "return float('nan') if env.steps > 1 else None", "--max-steps", "100000")
-    assert cluster.wait(within_seconds=180) not in (0, -6, -11), cluster.output
-    assert "games:Env: environment 0 returned the reward nan" in cluster.output
-
-
-@pytest.mark.nightly
-def test_a_run_shorter_than_an_unroll_has_its_games_and_they_stand_where_they_ended(
-    programs: Programs, tmp_path: Path
-) -> None:
-    """One unroll of eight environments is 512 steps, and each 40 of them end eight games."""
-    cluster = begun(programs, tmp_path, "return None", "--max-steps", "100")
-    assert cluster.wait() == 0, cluster.output
-    games = [json.loads(line) for line in (tmp_path / "run" / EPISODES).read_text().splitlines()]
-    assert [game["global_steps"] for game in games] == [40 * (1 + number // 8) for number in range(96)]
-    status = last_row(tmp_path / "run" / METRICS, MetricsRow)
-    assert status is not None
-    assert (status.global_steps, status.episodes) == (512, 96)
-
-
-@pytest.mark.parametrize("asked", ["stop", *(nightly(asked) for asked in ("drain", "SIGTERM"))])
-def test_a_worker_leaves_at_once_in_random_play_which_its_log_announces(
-    programs: Programs, tmp_path: Path, asked: str
-) -> None:
+def test_a_worker_leaves_at_once_in_random_play_which_its_log_announces(programs: Programs, tmp_path: Path) -> None:
     """Random play of these eight environments would take two minutes."""
     (tmp_path / "games.py").write_text(
         ENVIRONMENT + "\ndef BAD(env):\n    env.steps > 1 and threading.Event().wait(0.5)\n"
@@ -95,11 +66,7 @@ def test_a_worker_leaves_at_once_in_random_play_which_its_log_announces(
     _, endpoint = programs.start_server("--environment", "games:Env")
     worker = programs.start("rl-worker", "--server", endpoint, "--import", "games", "--name", "slow", folder=tmp_path)
     wait_for(lambda: "random play measures what is normalized: 30 steps" in worker.output, program=worker)
-    if asked == "SIGTERM":
-        worker.process.terminate()
-    else:
-        programs.start("ps-ctl", asked, "--server", endpoint).wait()
+    programs.start("ps-ctl", "drain", "--server", endpoint).wait()
     assert worker.wait(within_seconds=15) == 0, worker.output
     assert "random play ends" not in worker.output
-    if asked != "stop":
-        assert not any(one.alive for one in status_of(endpoint).workers)
+    assert not any(one.alive for one in status_of(endpoint).workers)

@@ -166,27 +166,6 @@ def test_a_run_that_is_over_says_how_it_ended_how_it_was_begun_and_what_was_adju
     assert page.locator("img").count() == 0
 
 
-@pytest.mark.parametrize(("end", "state"), [("", "lost"), ("stopped", "over")])
-def test_a_run_without_an_end_is_lost(
-    programs: Programs, tmp_path: Path, open_page: Callable[..., Page], end: str, state: str
-) -> None:
-    page = open_page(page_of(programs, write_run(tmp_path / "run", end=end)))
-    until(page, f"document.getElementById('run-state').textContent === '{state}'")
-
-
-def test_a_page_that_stays_open_for_days_keeps_the_whole_of_a_curve(
-    programs: Programs, tmp_path: Path, open_page: Callable[..., Page]
-) -> None:
-    page = open_page(page_of(programs, write_run(tmp_path / "run")))
-    until(page, DRAWN)
-    rows = "Array.from({ length: 100 }, (_, k) => ({ global_steps: at + k, loss: 1 }))"
-    appended = f"for (let at = 0; at < 90000; at += 100) append(table, {rows}, 'global_steps', 3000)"
-    steps = page.evaluate(f"(() => {{ const table = {{}}; {appended}; return table.global_steps; }})()")
-    assert (steps[0], steps[-1]) == (0, 89_999)
-    assert len(steps) <= 3000
-    assert max(later - earlier for earlier, later in itertools.pairwise(steps)) <= 900
-
-
 def test_the_labels_of_an_axis_tell_neighbours_apart_and_powers_of_ten_are_where_they_should_be(
     programs: Programs, tmp_path: Path, open_page: Callable[..., Page]
 ) -> None:

@@ -2,7 +2,7 @@
 
 import re
 
-from tests.integration.processes import Programs, status_of, wait_for
+from tests.integration.processes import Programs
 
 GOOD = 94.0  # per cent of 297 images; 96 to 98 is usual
 
@@ -16,13 +16,3 @@ def test_two_workers_learn_digits_through_a_plain_server(programs: Programs) -> 
         assert float(found) >= GOOD, worker.output
     assert server.wait() == 0, server.output
     assert 'id = "none"' in (programs.folder / "run" / "run.toml").read_text()
-
-
-def test_anybody_may_look_at_the_weights_of_a_run(programs: Programs) -> None:
-    server, endpoint = programs.start_server("--quorum", "3")  # a script that looks joins as a worker, too
-    programs.start("examples.digits.worker", endpoint)  # waits for others, having seeded
-    wait_for(lambda: status_of(endpoint).version, program=server)
-    assert (status_of(endpoint).environment, status_of(endpoint).parameters) == ("none", 4810)
-    looking = programs.start("examples.digits.accuracy", endpoint)
-    assert looking.wait() == 0, looking.output
-    assert "after 0 images" in looking.output

@@ -1,7 +1,6 @@
 """Real processes, really killed: the run goes on."""
 
 import os
-import re
 import signal
 import sys
 from pathlib import Path
@@ -9,8 +8,6 @@ from pathlib import Path
 import pytest
 
 from benchmarks.trials.counting import rest
-from ps_common.protocol import messages
-from ps_common.sockets.request import ask
 from tests.documents.commands import blocks_of
 from tests.integration.processes import Program, Programs, status_of, wait_for
 from tests.rows import nightly
@@ -25,62 +22,6 @@ def steps_beyond(endpoint: str, steps: int, program: Program) -> int:
             lambda: status.global_steps if (status := status_of(endpoint)).global_steps > steps else 0, program=program
         )
     )
-
-
-def test_a_worker_that_is_killed_does_not_stop_the_run(programs: Programs) -> None:
-    server, endpoint = programs.start_server(*FOREVER, "--lease-seconds", "2")
-    workers = [programs.start("rl-worker", "--server", endpoint) for _ in range(2)]
-    wait_for(lambda: status_of(endpoint).workers_alive == 2, program=server)
-    workers[0].kill()
-    wait_for(lambda: status_of(endpoint).workers_alive == 1, program=server)
-    before = status_of(endpoint).global_steps
-    steps_beyond(endpoint, before + 1000, server)
-    programs.start("rl-worker", "--server", endpoint)
-    wait_for(lambda: status_of(endpoint).workers_alive == 2, program=server)
-
-
-def test_a_server_that_is_killed_resumes_and_its_workers_come_back_by_themselves(
-    programs: Programs, tmp_path: Path
-) -> None:
-    server, endpoint = programs.start_server(*FOREVER, "--checkpoint-seconds", "0.5")
-    workers = [programs.start("rl-worker", "--server", endpoint) for _ in range(2)]
-    steps_beyond(endpoint, 5000, server)
-    wait_for(lambda: status_of(endpoint).checkpoint_version, program=server)
-    saved = status_of(endpoint)
-    server.kill()
-    port = int(endpoint.rpartition(":")[2])
-    server, again = programs.start_server("--resume", str(tmp_path / "run"), port=port)
-    assert again == endpoint
-    restored = status_of(endpoint)
-    assert restored.epoch > saved.epoch
-    assert restored.version >= saved.checkpoint_version
-    assert restored.global_steps > 0
-    wait_for(lambda: status_of(endpoint).workers_alive == 2, program=server)
-    steps_beyond(endpoint, restored.global_steps + 2000, server)
-    assert [worker.process.poll() for worker in workers] == [None, None]
-
-
-@pytest.mark.nightly
-def test_while_a_server_was_paused_no_lease_ran(programs: Programs) -> None:
-    lease, pause = 2.0, 5.0
-    server, endpoint = programs.start_server(*FOREVER, "--lease-seconds", str(lease))
-    hello = messages.Hello(request=1, worker_id="w", secret="0123456789abcdef", protocols=(1, 1))
-    ask(endpoint, hello, timeout_seconds=10)
-    server.signal(signal.SIGSTOP)
-    rest(pause)
-    server.signal(signal.SIGCONT)
-    found = wait_for(lambda: re.search(r"w has been silent for (.*) s and is gone", server.output), program=server)
-    assert lease <= float(found[1]) < pause
-
-
-@pytest.mark.nightly
-def test_a_worker_may_be_started_before_the_server(programs: Programs) -> None:
-    first, endpoint = programs.start_server(*FOREVER)
-    first.kill()  # only its port was wanted: free, and known
-    worker = programs.start("rl-worker", "--server", endpoint)
-    wait_for(lambda: "joining" in worker.output, program=worker)
-    server, _ = programs.start_server(*FOREVER, port=int(endpoint.rpartition(":")[2]))
-    steps_beyond(endpoint, 0, server)
 
 
 @pytest.mark.parametrize(
@@ -143,24 +84,3 @@ def test_a_line_of_shell_turns_a_notice_into_a_signal(programs: Programs, tmp_pa
     notice.touch()
     assert worker.wait() == 0, worker.output
     assert "asked to leave: everything is pushed" in worker.output
-
-
-@pytest.mark.nightly
-def test_the_end_of_the_budget_ends_everyone_with_status_0(programs: Programs, tmp_path: Path) -> None:
-    server, endpoint = programs.start_server("--preset", "cartpole", "--max-steps", "3000")
-    workers = [programs.start("rl-worker", "--server", endpoint) for _ in range(2)]
-    assert [program.wait() for program in (server, *workers)] == [0, 0, 0]
-    assert all("the run is over: max_steps 3000 reached" in worker.output for worker in workers)
-    assert (tmp_path / "run" / "checkpoints").exists()
-
-
-def test_ps_ctl_saves_on_demand_and_stops_the_run_for_everyone(programs: Programs) -> None:
-    server, endpoint = programs.start_server(*FOREVER)
-    worker = programs.start("rl-worker", "--server", endpoint)
-    steps_beyond(endpoint, 0, server)
-    control = programs.start("ps-ctl", "checkpoint", "--server", endpoint, "--json")
-    assert control.wait() == 0, control.output
-    assert "safetensors" in control.output
-    ask(endpoint, messages.StopRequest(request=1), timeout_seconds=10)
-    assert worker.wait() == 0, worker.output
-    assert server.wait() == 0, server.output

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from ps_common.run_folder.paths import EVENTS
 from tests.integration.processes import Program, Programs, free_ports, status_of, wait_for
 
 pytestmark = pytest.mark.timeout(300)
@@ -66,14 +65,3 @@ def test_a_copy_of_a_live_runs_folder_is_refused_and_its_fork_is_another_run(
     wait_for(lambda: status_of(endpoint).global_steps > before.global_steps, program=live)
     live.signal(signal.SIGTERM)
     assert live.wait() == 0, "nobody has fenced it"
-
-
-@pytest.mark.nightly
-def test_a_run_that_ended_in_order_is_resumed_without_a_refused_worker(programs: Programs, tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    cluster = ["--workers", "2", "--no-web"]
-    begun = programs.start("rl-cluster", *FOREVER, *cluster, "--run-dir", str(folder), "--max-steps", "5000")
-    assert begun.wait() == 0, begun.output
-    resumed = programs.start("rl-cluster", "--resume", str(folder), *cluster, "--max-steps", "10000")
-    assert resumed.wait() == 0, resumed.output
-    assert "name_taken" not in (folder / EVENTS).read_text()

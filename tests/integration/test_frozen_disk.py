@@ -145,22 +145,3 @@ def test_a_server_whose_output_cannot_be_written_serves_and_ends(tmp_path: Path,
         os.close(writer)
         if output == "a pipe that nobody reads":
             os.close(reader)
-
-
-@pytest.mark.nightly
-@pytest.mark.timeout(200)
-def test_a_cluster_whose_output_nobody_reads_trains_to_its_end(tmp_path: Path) -> None:
-    """As `rl-cluster | head -1`."""
-    run = tmp_path / "run"
-    flags = ["--preset", "cartpole", "--workers", "1", "--max-steps", "3000", "--run-dir", str(run)]
-    reader, writer = os.pipe()
-    cluster = subprocess.Popen([str(Path(sys.executable).with_name("rl-cluster")), *flags], stdout=writer)
-    os.close(writer)
-    with os.fdopen(reader, "rb") as pipe:
-        assert b"observations" in b"".join(pipe.readline() for _ in range(2)), "its start card"
-    try:
-        assert cluster.wait(150) == 0
-    finally:
-        cluster.terminate()
-        cluster.wait(60)
-    assert list((run / "checkpoints").glob("checkpoint-*.safetensors"))

@@ -13,7 +13,7 @@ from ps_common.errors import ServerUnreachable
 from ps_common.program.stop_signals import SAME_SECONDS
 from rl_cluster import local_cluster
 from rl_cluster.local_cluster import LocalCluster
-from tests.integration.processes import Program, Programs, children_with, status_of, wait_for
+from tests.integration.processes import Program, Programs, wait_for
 from tests.rl_agent.custom_environments import line_with
 
 FLAGS = ["--preset", "cartpole", "--max-steps", "100000000", "--until-return", "1000"]
@@ -84,19 +84,6 @@ def hung(programs: Programs, tmp_path: Path) -> tuple[Program, list[psutil.Proce
     return cluster, psutil.Process(cluster.process.pid).children()
 
 
-@pytest.mark.nightly
-@pytest.mark.timeout(300)
-def test_workers_that_hang_are_waited_for_at_the_same_time(hung: tuple[Program, list[psutil.Process]]) -> None:
-    """Kubernetes kills after 30 seconds."""
-    cluster, children = hung
-    began = time.monotonic()
-    cluster.signal(signal.SIGTERM)
-    wait_for(lambda: "over after" in cluster.output, program=cluster)
-    assert time.monotonic() - began < 20.0
-    assert cluster.wait() == 0, cluster.output
-    assert not any(child.is_running() for child in children)
-
-
 @pytest.mark.timeout(300)
 def test_a_second_signal_ends_a_cluster_at_once(hung: tuple[Program, list[psutil.Process]]) -> None:
     cluster, children = hung
@@ -109,36 +96,3 @@ def test_a_second_signal_ends_a_cluster_at_once(hung: tuple[Program, list[psutil
     assert "Traceback" not in cluster.output
     psutil.wait_procs(children, timeout=5)
     assert not any(child.is_running() for child in children)
-
-
-@pytest.mark.nightly
-@pytest.mark.timeout(300)
-def test_a_cluster_that_is_asked_to_leave_while_its_server_starts_leaves(programs: Programs, tmp_path: Path) -> None:
-    cluster = programs.start("rl-cluster", "--preset", "cartpole", "--workers", "2", "--run-dir", str(tmp_path / "run"))
-    wait_for(lambda: (tmp_path / "run" / "server.log").exists(), program=cluster)
-    cluster.signal(signal.SIGTERM)
-    assert cluster.wait(20) == 0, cluster.output
-    assert "Traceback" not in cluster.output
-
-
-@pytest.mark.nightly
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("shards", [1, 2])
-def test_a_server_that_leaves_though_the_run_goes_on_is_started_again(
-    programs: Programs, tmp_path: Path, shards: int
-) -> None:
-    """A preempted shard exits in order, and must not bring the run to a standstill."""
-    run = tmp_path / "run"
-    flags = [*FLAGS, "--workers", "1", "--shards", str(shards), "--no-web", "--run-dir", str(run)]
-    cluster = programs.start("rl-cluster", *flags)
-    endpoint = run / ("endpoint" if shards == 1 else "shard-1-of-2/endpoint")
-    wait_for(lambda: endpoint.exists() and status_of(endpoint.read_text().strip()).updates > 10, program=cluster)
-    last = children_with("ps_server", cluster.process.pid)[-1]
-    last.terminate()
-    who = "the server" if shards == 1 else "shard 2"
-    why = f"{who} died: a signal from elsewhere asked it to leave (its log: "
-    wait_for(lambda: why in cluster.output, program=cluster)
-    before = status_of(wait_for(lambda: endpoint.exists() and endpoint.read_text().strip())).updates
-    wait_for(lambda: endpoint.exists() and status_of(endpoint.read_text().strip()).updates > before, program=cluster)
-    cluster.signal(signal.SIGTERM)
-    assert cluster.wait() == 0, cluster.output

@@ -4,34 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.processes import Programs, status_of, wait_for
+from tests.integration.processes import Programs
 from tests.integration.test_mistakes import says
 from tests.ps_common.sockets.test_zmq_connect import needs_ipv6
 from tests.rows import nightly
-
-FOREVER = ["--preset", "cartpole", "--max-steps", "100000000", "--until-return", "1000"]
-
-
-@pytest.mark.nightly
-@needs_ipv6
-@pytest.mark.timeout(200)
-def test_a_server_its_standby_a_worker_and_people_meet_over_ipv6(programs: Programs, tmp_path: Path) -> None:
-    primary, one = programs.start_server(*FOREVER, host="::1")
-    assert one.startswith("[::1]:")
-    assert f"rl-worker --server {one}" in primary.output
-    standby, other = programs.start_server(
-        "--standby-of", one, "--takeover-seconds", "2", host="[::1]", run_dir=tmp_path / "other"
-    )
-    worker = programs.start("rl-worker", "--server", f"{one},{other}")
-    wait_for(lambda: f"{other} follows as the standby" in primary.output, program=primary)
-    wait_for(lambda: status_of(one).version > 1, program=worker)
-    control = programs.start("ps-ctl", "status", "--server", one)
-    assert control.wait() == 0, control.output
-    assert "cartpole on CartPole-v1 is serving" in control.output
-    primary.kill()
-    wait_for(lambda: status_of(other).phase == "serving", program=standby)
-    version = status_of(other).version
-    wait_for(lambda: status_of(other).version > version, program=worker)
 
 
 @needs_ipv6

@@ -10,7 +10,6 @@ from playwright.sync_api import Browser, Page
 from tests.integration.pages import open_page, pages_of, printed_address, until
 from tests.integration.processes import Program, Programs
 from tests.integration.test_charts import page_of, write_run
-from tests.rows import nightly
 
 pytestmark = pytest.mark.timeout(600)
 __all__ = ["open_page"]  # a fixture
@@ -36,18 +35,9 @@ def it_is_over(page: Page, *said: str) -> None:
     assert page.locator("#chart-return canvas").is_visible(), "the past stays"
 
 
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        nightly(("--max-steps", "40000"), ("over after ", "(max_steps 40000 reached)", "ps-web has ended.")),
-        (("--until-return", "150"), ("reached 150 in training after ", "the last 100 games")),
-    ],
-    ids=["budget", "target"],
-)
-def test_the_last_word_is_how_the_run_ended(
-    programs: Programs, tmp_path: Path, open_page: Callable[..., Page], flags: tuple[str, ...], said: tuple[str, ...]
-) -> None:
-    cluster = start_cluster(programs, tmp_path / "my-run", *flags)
+def test_the_last_word_is_how_the_run_ended(programs: Programs, tmp_path: Path, open_page: Callable[..., Page]) -> None:
+    said = ("reached 150 in training after ", "the last 100 games")
+    cluster = start_cluster(programs, tmp_path / "my-run", "--until-return", "150")
     page = open_page(printed_address(cluster))
     assert cluster.wait(120) == 0, cluster.output
     it_is_over(page, "my-run: CartPole-v1, ", *said)
@@ -55,8 +45,7 @@ def test_the_last_word_is_how_the_run_ended(
     assert sentence in page.locator("#link").inner_text(), "the terminal says the same"
     assert page.locator("#no-workers").inner_text() == "The run is over: it has no workers."
     assert page.locator("#steer-hint").inner_text() == "The run is over."
-    state = "over" if said[0].startswith("over") else "target reached"
-    until(page, f"document.getElementById('run-state').textContent === {state!r}")
+    until(page, "document.getElementById('run-state').textContent === 'target reached'")
 
     live = page.evaluate(LOSSES)
     assert live >= 2, "also a run of seconds has a curve of its loss"
@@ -68,54 +57,20 @@ def test_the_last_word_is_how_the_run_ended(
     assert f"--resume {tmp_path / 'my-run'}" in commands[3], "what may be typed next"
 
 
-@pytest.mark.nightly
-def test_the_page_of_a_server_says_that_it_waits_for_workers_and_in_the_end_why_it_ended(
-    programs: Programs, tmp_path: Path, open_page: Callable[..., Page]
-) -> None:
-    flags = (*ENDLESS, "--lease-seconds", "1", "--web-port", "0")
-    server, endpoint = programs.start_server(*flags, run_dir=tmp_path / "my-run")
-    page = open_page(printed_address(server))
-    until(page, f"{LINK}.includes('waiting for its first worker at')")
-    worker = programs.start("rl-worker", "--server", endpoint)
-    until(page, f"{LINK}.includes('training at')")
-    until(page, "document.querySelector('#chart-return canvas')?.checkVisibility()")
-    worker.kill()
-    until(page, f"{LINK}.includes('waiting for a worker at')")
-    assert programs.start("ps-ctl", "stop", "--server", endpoint).wait() == 0
-    assert server.wait() == 0, server.output
-    it_is_over(page, "my-run: CartPole-v1, over after ", "(stopped by ps-ctl)")
-
-
-@pytest.mark.parametrize(
-    ("number", "said"),
-    [
-        (signal.SIGINT, ("my-run: CartPole-v1, over after ", "(rl-cluster was interrupted)", "ps-web has ended.")),
-        nightly(signal.SIGKILL, ("my-run: CartPole-v1, this is the run as it was seen last. ps-web has ended.",)),
-    ],
-    ids=["Ctrl-C", "killed"],
-)
 def test_the_last_word_of_a_run_that_is_stopped(
-    programs: Programs, tmp_path: Path, open_page: Callable[..., Page], number: signal.Signals, said: tuple[str, ...]
+    programs: Programs, tmp_path: Path, open_page: Callable[..., Page]
 ) -> None:
     cluster = start_cluster(programs, tmp_path / "my-run")
     page = open_page(printed_address(cluster))
     until(page, AN_ALIVE_WORKER)
     until(page, "document.querySelector('#chart-return canvas')?.checkVisibility()")
-    cluster.signal(number)
-    it_is_over(page, *said)
+    cluster.signal(signal.SIGINT)
+    it_is_over(page, "my-run: CartPole-v1, over after ", "(rl-cluster was interrupted)", "ps-web has ended.")
     cluster.wait(60)
 
 
-@pytest.mark.parametrize(
-    ("number", "said"),
-    [
-        nightly(signal.SIGTERM, ("this is the run as it was seen last. ps-web has ended.",)),
-        (signal.SIGKILL, ("this is the run as it was seen last. ps-web does not answer since ", "trying again …")),
-    ],
-    ids=["ended", "killed"],
-)
 def test_a_page_whose_program_is_gone_says_so_and_takes_no_worker_for_alive(
-    programs: Programs, tmp_path: Path, browser: Browser, number: signal.Signals, said: tuple[str, ...]
+    programs: Programs, tmp_path: Path, browser: Browser
 ) -> None:
     """The run goes on; of a killed program the browser's console names the refused connections."""
     _, endpoint = programs.start_server(*ENDLESS, run_dir=tmp_path / "my-run")
@@ -126,28 +81,23 @@ def test_a_page_whose_program_is_gone_says_so_and_takes_no_worker_for_alive(
         page = opened(address)
         until(page, AN_ALIVE_WORKER)
         until(page, "document.querySelector('#chart-return canvas')?.checkVisibility()")
-        web.signal(number)
-        it_is_over(page, "my-run: CartPole-v1, ", *said)
-        if number == signal.SIGKILL:
-            port = address.partition("127.0.0.1:")[2].partition("/")[0]
-            programs.start("ps-web", str(tmp_path / "my-run"), "--port", port, "--token", TOKEN)
-            until(page, AN_ALIVE_WORKER)
-            until(page, f"{LINK}.includes('training at')")
-            assert page.locator("#adjust").is_visible()
+        web.kill()
+        told = ("this is the run as it was seen last. ps-web does not answer since ", "trying again …")
+        it_is_over(page, "my-run: CartPole-v1, ", *told)
+        port = address.partition("127.0.0.1:")[2].partition("/")[0]
+        programs.start("ps-web", str(tmp_path / "my-run"), "--port", port, "--token", TOKEN)
+        until(page, AN_ALIVE_WORKER)
+        until(page, f"{LINK}.includes('training at')")
+        assert page.locator("#adjust").is_visible()
 
 
-@pytest.mark.parametrize("status", [401, 503])
-def test_a_page_that_is_refused_says_why_and_comes_back(
-    programs: Programs, tmp_path: Path, browser: Browser, status: int
-) -> None:
+def test_a_page_that_is_refused_says_why_and_comes_back(programs: Programs, tmp_path: Path, browser: Browser) -> None:
     """As by a program that was started again with another token; the browser's console names the refusal."""
     with pages_of(browser, []) as opened:
         page = opened(page_of(programs, write_run(tmp_path / "my-run", end="stopped")))
         until(page, "runs.size === 1")
         sentence = "this takes the token"
-        page.route(
-            "**/api/stream*", lambda route: route.fulfill(status=status, content_type="text/plain", body=sentence)
-        )
+        page.route("**/api/stream*", lambda route: route.fulfill(status=401, content_type="text/plain", body=sentence))
         page.evaluate("connect()")
         until(page, f"{LINK}.includes('ps-web refuses this page: {sentence}; trying again …')")
         page.unroute("**/api/stream*")

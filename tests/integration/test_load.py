@@ -3,11 +3,10 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from tests.integration.processes import Programs, status_of, wait_for
+from tests.integration.processes import Programs, status_of
 
 
 def bench(*flags: str) -> "subprocess.CompletedProcess[str]":
@@ -32,42 +31,6 @@ def test_many_workers_join_a_server_without_a_run_and_are_served_equally(program
     assert (status.preset, status.workers_alive, status.parameters) == ("ps-bench", 0, 2000)
     assert status.updates >= result["pushes"]
     assert "is gone" not in server.output, "all have sent GOODBYE"
-
-
-@pytest.mark.nightly
-def test_somebodys_training_is_left_alone_unless_told_and_then_keeps_its_steps(programs: Programs) -> None:
-    _, endpoint = programs.start_server("--preset", "cartpole", "--max-steps", "1000000000")
-    refused = bench("--server", endpoint, "--workers", "2", "--seconds", "0.1")
-    assert (refused.returncode, status_of(endpoint).version) == (2, 0)
-    assert "has no weights yet" in refused.stderr
-    worker = programs.start("rl-worker", "--server", endpoint)
-    wait_for(lambda: status_of(endpoint).updates > 0, program=worker)
-    worker.kill()
-    refused = bench("--server", endpoint, "--workers", "2", "--seconds", "0.1")
-    assert refused.returncode == 2
-    assert "is somebody's training" in refused.stderr
-    before = status_of(endpoint)
-    allowed = bench("--server", endpoint, "--workers", "2", "--seconds", "0.5", "--yes-disturb-this-run")
-    assert allowed.returncode == 0, allowed.stderr
-    after = status_of(endpoint)
-    assert after.version > before.version
-    assert after.global_steps == before.global_steps
-
-
-@pytest.mark.nightly
-def test_no_server_and_a_locked_server_end_in_a_sentence(programs: Programs, tmp_path: Path) -> None:
-    programs.start("ps-ctl", "keygen", str(tmp_path / "keys")).wait()
-    keys = tmp_path / "keys"
-    _, endpoint = programs.start_server(
-        "--curve-secret", str(keys / "server.key_secret"), "--authorized-keys", str(keys / "authorized")
-    )
-    client = ["--curve-server-key", str(keys / "server.key"), "--curve-secret", str(keys / "worker.key_secret")]
-    tested = bench("--server", endpoint, "--workers", "20", "--seconds", "0.5", "--parameters", "100", *client)
-    assert tested.returncode == 0, tested.stderr
-    assert "joined          20 of 20" in tested.stdout
-    no_name = bench("--server", "nowhere.invalid:5555")
-    assert (no_name.returncode, no_name.stdout) == (1, "")
-    assert no_name.stderr.startswith("ps-bench: nowhere.invalid:5555: the name")
 
 
 @pytest.mark.parametrize("flags", [["--workers", "0"], ["--processes", "0"], ["--server", "nowhere"]])

@@ -154,16 +154,6 @@ def test_keys_are_authorised_and_taken_away_while_it_serves(programs: Programs, 
     assert not is_answered(endpoint, keys_of(folder, "late"), within_seconds=SILENCE_SECONDS)
 
 
-def test_a_worker_whose_key_was_taken_away_cannot_stop_the_run_either(programs: Programs, folder: Path) -> None:
-    _, endpoint = locked_server(programs, folder)
-    stop = messages.StopRequest(request=1)
-    admin = keys_of(folder, "admin")
-    assert is_answered(endpoint, admin)
-    (folder / "authorized" / "admins" / "admin.key").rename(folder / "authorized" / "demoted.key")
-    with pytest.raises(RequestRefused, match="not_admin"):
-        ask(endpoint, stop, timeout_seconds=10, keys=admin)
-
-
 class OpenConnection:
     """One connection, on which any number of requests are sent."""
 
@@ -198,19 +188,6 @@ def test_an_admin_whose_key_is_moved_adjusts_and_stops_nothing_on_the_connection
         assert refused is None or (isinstance(refused, messages.Refused) and refused.code == "not_admin")
     assert is_answered(endpoint, keys_of(folder, "worker"))
     assert server.process.poll() is None
-
-
-def test_a_worker_whose_key_is_taken_away_is_not_answered_on_the_connection_that_is_open_either(
-    programs: Programs, folder: Path
-) -> None:
-    _, endpoint = locked_server(programs, folder)
-    late = add_keys(folder, "late", admin=False)
-    with contextlib.closing(OpenConnection(endpoint, keys_of(folder, "late"))) as worker:
-        assert isinstance(worker.ask(messages.StatusRequest), messages.StatusReply)
-        (folder / "authorized" / "late.key").unlink()
-        wait_for(lambda: worker.ask(messages.StatusRequest, within_seconds=SILENCE_SECONDS) is None)
-    assert late.exists()
-    assert is_answered(endpoint, keys_of(folder, "worker"))
 
 
 def test_strangers_who_knock_without_end_keep_no_right_key_out(programs: Programs, folder: Path) -> None:

@@ -2,12 +2,10 @@
 
 import re
 import signal
-import time
 
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from ps_common.program.stop_signals import SAME_SECONDS
 from tests.integration.processes import Programs, children_of, status_of, wait_for
 from tests.integration.test_faults import FOREVER
 
@@ -31,33 +29,6 @@ def test_workers_of_one_machine_live_die_and_leave_together(programs: Programs) 
     assert re.findall(r"(host-\d): asked to leave: everything is pushed", many.output)
     assert "all workers have left" in many.output
     assert not [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
-
-
-@pytest.mark.nightly
-def test_workers_that_fail_again_and_again_end_with_the_reason(programs: Programs) -> None:
-    _, endpoint = programs.start_server(*FOREVER)
-    many = programs.start("rl-cluster", "--server", endpoint, "--workers", "1", "--name", "h", "--hidden", "3")
-    assert many.wait(150) == 1, "four programs have started"
-    assert "h-0 died 3 times in a row" in many.output
-    assert "--hidden" in many.output
-
-
-@pytest.mark.nightly
-def test_a_second_signal_ends_workers_that_hang_at_once(programs: Programs) -> None:
-    _, endpoint = programs.start_server(*FOREVER)
-    many = programs.start("rl-cluster", "--server", endpoint, "--workers", "2", "--name", "host")
-    wait_for(lambda: status_of(endpoint).workers_alive == 2, program=many)
-    children = psutil.Process(many.process.pid).children()
-    for child in children:
-        child.suspend()
-    many.signal(signal.SIGTERM)
-    first = time.monotonic()
-    wait_for(lambda: time.monotonic() > first + 2 * SAME_SECONDS, program=many)
-    many.signal(signal.SIGTERM)
-    assert many.wait(5) == 130, many.output
-    assert "rl-cluster: interrupted again: its processes were killed" in many.output
-    psutil.wait_procs(children, timeout=5)
-    assert not any(child.is_running() for child in children)
 
 
 @pytest.mark.parametrize(

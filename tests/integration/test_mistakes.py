@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ps_common.settings.run_files import load_preset
-from tests.integration.processes import Program, Programs, status_of, wait_for
+from tests.integration.processes import Program, Programs, wait_for
 from tests.rows import nightly
 
 
@@ -97,17 +97,6 @@ def test_a_worker_whose_flags_contradict_the_run_is_told_which_flag(programs: Pr
     says(programs.start("rl-worker", "--server", endpoint, "--discount", "0.5"), "--discount 0.5", "0.98")
     says(programs.start("rl-worker", "--server", endpoint, "--preset", "pong"), "--preset pong", "cartpole")
     assert server.process.poll() is None
-
-
-@pytest.mark.nightly
-def test_a_worker_of_another_environment_cannot_seed_another_network(programs: Programs) -> None:
-    server, endpoint = programs.start_server("--preset", "cartpole", "--max-steps", "100000000")
-    programs.start("rl-worker", "--server", endpoint)
-    wait_for(lambda: status_of(endpoint).version > 1, program=server)
-    client = programs.start("tests.integration.independent_client", endpoint, "stranger", "1", "0")
-    assert client.wait() != 0
-    assert "schema_mismatch" in client.output
-    assert "torso" in client.output
 
 
 def test_damaged_checkpoints_are_told_and_an_older_sound_one_is_used(programs: Programs, tmp_path: Path) -> None:

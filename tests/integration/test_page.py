@@ -11,7 +11,6 @@ from playwright.sync_api import Page
 
 from tests.integration.pages import open_page, printed_address, until
 from tests.integration.processes import Program, Programs, status_of, wait_for
-from tests.integration.shard_servers import Shards
 
 NO_END = ("--max-steps", "1000000000", "--until-return", "None")
 
@@ -23,7 +22,8 @@ def start_page(programs: Programs, *flags: object) -> str:
     """The address of a page, with its token."""
     token = programs.folder / "token"
     token.write_text("a-secret-of-a-test")
-    page = programs.start("ps-web", *map(str, flags), "--port", "0", "--token-file", str(token))
+    soon = {"ps_web.link.SILENT_SECONDS": 1.5, "ps_web.run.STILL_SECONDS": 3.0}
+    page = programs.start("ps-web", *map(str, flags), "--port", "0", "--token-file", str(token), constants=soon)
     return f"{printed_address(page)}?token={token.read_text()}"
 
 
@@ -140,49 +140,6 @@ def it_is_steered(page: Page, cluster: Cluster) -> None:
     until(page, "document.getElementById('link').dataset.state === 'paused'")
     page.get_by_role("button", name="Resume").click()
     until(page, "document.getElementById('link').dataset.state === 'live'")
-
-
-@pytest.mark.nightly
-def test_past_runs_are_compared_and_the_page_is_sound_at_every_width(
-    programs: Programs, tmp_path: Path, open_page: Callable[..., Page]
-) -> None:
-    servers = []
-    for seed in (1, 2):
-        flags = ("--preset", "cartpole-a3c", "--seed", str(seed), "--max-steps", "30000", "--until-return", "None")
-        server, endpoint = programs.start_server(*flags, run_dir=tmp_path / "runs" / f"seed-{seed}")
-        programs.start("rl-worker", "--server", endpoint)
-        servers.append(server)
-    assert [server.wait(200) for server in servers] == [0, 0]
-    address = start_page(programs, tmp_path / "runs")
-    for width, dark in ((390, True), (390, False), (1440, True), (1440, False)):
-        page = open_page(address, width=width, dark=dark)
-        until(page, "runs.size === 2 && document.querySelectorAll('#chart-return canvas').length === 1")
-        assert page.evaluate("document.documentElement.scrollWidth") <= width, "nothing is cut off at the side"
-        assert serious_violations(page) == []
-    assert "over after 0." in page.locator("#link").inner_text()
-    assert "max_steps 30000 reached" in page.locator("#link").inner_text()
-    page.get_by_role("checkbox", name="seeds as mean and range").check()
-    until(page, "document.getElementById('chart-return').textContent.includes('mean of 2 seeds')")
-    page.get_by_role("radio", name="minutes").check()
-    until(page, "document.querySelector('#chart-return [role=img]').getAttribute('aria-label').includes('minutes')")
-    page.get_by_role("button", name="seed-2").click()
-    until(page, "document.title.startsWith('seed-2')")
-
-
-@pytest.mark.nightly
-def test_an_adjustment_on_the_page_reaches_both_shards(
-    programs: Programs, tmp_path: Path, open_page: Callable[..., Page]
-) -> None:
-    shards = Shards(programs, 2, "--preset", "cartpole-a3c", *NO_END)
-    worker = programs.start("rl-worker", "--server", shards.addresses[0])
-    wait_for(lambda: status_of(shards.addresses[0]).global_steps > 0, within_seconds=120, program=worker)
-    page = open_page(start_page(programs, shards.folder))
-    until(page, "document.getElementById('run-state').textContent === 'live'")
-    assert page.evaluate("runs.size") == 1, "its shards are one run"
-    page.get_by_role("textbox", name="learning rate").fill("0.00025")
-    page.get_by_role("button", name="Adjust").click()
-    for address in shards.addresses:
-        wait_for(lambda address=address: status_of(address).learning_rate <= 0.00025)
 
 
 LINES = {  # of the files of a run, by number

@@ -7,8 +7,7 @@ import pytest
 from playwright.sync_api import Page
 
 from tests.integration.pages import open_page, printed_address, until
-from tests.integration.processes import Program, Programs, free_ports
-from tests.rows import nightly
+from tests.integration.processes import Program, Programs
 
 pytestmark = pytest.mark.timeout(600)
 __all__ = ["open_page"]  # a fixture
@@ -23,38 +22,6 @@ def start_server(programs: Programs, folder: Path) -> Program:
     return server
 
 
-def start_undecided_server(programs: Programs, folder: Path) -> Program:
-    """A server whose first worker decides the run."""
-    server, endpoint = programs.start_server("--web-port", "0", run_dir=folder)
-    programs.start("rl-worker", "--server", endpoint, *RUN)
-    return server
-
-
-def start_shard(programs: Programs, folder: Path) -> Program:
-    """Two shards, the first with a page."""
-    ports = free_ports(2)
-    addresses = [f"127.0.0.1:{port}" for port in ports]
-    servers = []
-    for number, port in enumerate(ports, 1):
-        place = ("--shard", f"{number}/2", "--shards", *addresses, "--port", str(port), "--host", "127.0.0.1")
-        page = ("--web-port", "0") if number == 1 else ()
-        servers.append(programs.start("ps-server", *RUN, *place, *page, "--run-dir", str(folder)))
-    programs.start("rl-worker", "--server", addresses[0])
-    return servers[0]
-
-
-def start_standby(programs: Programs, folder: Path) -> Program:
-    """A standby with a page of its own."""
-    _, endpoint = programs.start_server(*RUN, run_dir=folder.with_name("primary"))
-    programs.start("rl-worker", "--server", endpoint)
-    standby, _ = programs.start_server("--standby-of", endpoint, "--web-port", "0", run_dir=folder)
-    return standby
-
-
-def start_cluster(programs: Programs, folder: Path) -> Program:
-    return programs.start("rl-cluster", *RUN, "--workers", "1", "--run-dir", str(folder))
-
-
 def start_sharded_cluster(programs: Programs, folder: Path) -> Program:
     return programs.start("rl-cluster", *RUN, "--workers", "1", "--shards", "2", "--run-dir", str(folder))
 
@@ -64,7 +31,6 @@ def start_sharded_cluster(programs: Programs, folder: Path) -> Program:
     [
         start_server,
         start_sharded_cluster,
-        *(nightly(start) for start in (start_undecided_server, start_shard, start_standby, start_cluster)),
     ],
 )
 def test_a_new_run_has_a_page_with_its_name_and_its_curve(

@@ -73,9 +73,7 @@ def use(programs: Programs, run: Path, *flags: str) -> list[str]:
         started = programs.start(program, *given, folder=folder)
         started.wait(120)
         printed.append(started.output)
-    server = programs.start(
-        "ps-server", "--host", "127.0.0.1", "--port", "0", "--resume", str(run), "--record", str(run / "recording")
-    )
+    server = programs.start("ps-server", "--host", "127.0.0.1", "--port", "0", "--resume", str(run))
     wait_for(lambda: "listens on" in server.output or server.process.poll() is not None)
     server.signal(signal.SIGTERM)
     server.wait()
@@ -107,7 +105,7 @@ def test_whatever_a_program_writes_in_a_run_folder_it_writes_to_no_link_there(
     with names_in(made) as seen:
         begun = use(programs, made, *NEW, "--run-dir", str(made))
     folders = {place for place in seen if (made / place).is_dir()}
-    assert {Path(name) for name in ("curve.png", "endpoint", "page", *OUTPUTS.values(), "recording")} <= seen, begun
+    assert {Path(name) for name in ("curve.png", "endpoint", "page", *OUTPUTS.values())} <= seen, begun
     assert {Path(name) for name in (CHECKPOINTS, "tensorboard", "gifs", "tensorboard/logged")} <= folders, begun
     transient = {place for place in seen if not (made / place).exists() and (made / place).parent.is_dir()}
     files = {place for place in seen if (made / place).is_file()}

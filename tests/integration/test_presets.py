@@ -9,7 +9,6 @@ from ps_common.settings.run_files import load_preset, presets
 from tests.extras import skip_without_package
 from tests.integration.processes import Programs
 from tests.ps_server.records.test_event_file import loaded
-from tests.rows import nightly
 
 NIGHT_STEPS, DAY_STEPS = 5_000, 300
 NIGHT_SECONDS, DAY_SECONDS = 900, 90
@@ -30,15 +29,8 @@ def train(programs: Programs, folder: Path, preset: str, *, steps: int, within_s
     assert result["updates"] > 0, f"preset {preset} learned nothing: {result}"
 
 
-@pytest.mark.parametrize(
-    "preset",
-    [
-        "cartpole-a3c-lstm",
-        *(nightly(preset) for preset in ("cartpole-one-step-sarsa", "inverted-pendulum")),
-    ],
-)
-def test_a_small_preset_runs(preset: str, programs: Programs, tmp_path: Path) -> None:
-    train(programs, tmp_path, preset, steps=DAY_STEPS, within_seconds=DAY_SECONDS)
+def test_a_small_preset_runs(programs: Programs, tmp_path: Path) -> None:
+    train(programs, tmp_path, "cartpole-a3c-lstm", steps=DAY_STEPS, within_seconds=DAY_SECONDS)
 
 
 @pytest.mark.nightly
@@ -52,7 +44,7 @@ def test_a_run_leaves_what_its_settings_ask_for(programs: Programs, tmp_path: Pa
     """A whole run through all processes, with everything that can be recorded."""
     flags = [
         "--preset", "cartpole", "--max-steps", "4000", "--workers", "2", "--experiment", "everything", "--seed", "1",
-        "--summaries", "perf", "--summary-every-updates", "5",
+        "--summaries", "perf",
         "--gif-every-episodes", "10", "--checkpoint-every-episodes", "20", "--keep-checkpoints", "2",
     ]  # fmt: skip
     run = tmp_path / "run"
@@ -66,7 +58,6 @@ def test_a_run_leaves_what_its_settings_ask_for(programs: Programs, tmp_path: Pa
     tags = loaded(run).Tags()
     assert {"Perf/Reward", "Perf/Value", "Losses/Entropy", "Losses/Var Norm"} <= set(tags["scalars"])
     assert tags["histograms"] == ["Histograms/Returns", "Histograms/Staleness"]
-    assert tags["images"] in ([], ["Game"]), "the game may be recorded after the server has left"
     last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
     assert (last["experiment"], last["episodes"]) == ("everything", len(games))
     assert (run / "curve.png").stat().st_size > 1000

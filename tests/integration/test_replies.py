@@ -108,8 +108,7 @@ def here(tmp_path: Path) -> Iterator[Here]:
     shell.close()
 
 
-@pytest.mark.parametrize("weight_codec", [None, "float32"])
-@pytest.mark.parametrize("burst", [12, PUSH_WINDOW])
+@pytest.mark.parametrize(("weight_codec", "burst"), [(None, 12), ("float32", PUSH_WINDOW)])
 def test_a_client_that_reads_in_bursts_has_a_reply_to_every_push_in_order(
     here: Here, weight_codec: str | None, burst: int
 ) -> None:

@@ -13,7 +13,7 @@ from ps_common.protocol import messages
 from ps_common.protocol.messages import Message, ToServer, settlement_of
 from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_common.protocol.wire import Buffer, Places, read_to_worker, to_frames, with_places
-from ps_common.run_folder.checkpoint_file import newest_step
+from ps_common.run_folder.places import newest_step
 from ps_common.sockets.shared_memory import PAGE_BYTES, Segment
 from tests.integration.independent_client import Client
 from tests.integration.processes import DEADLINE_SECONDS, Programs, status_of, wait_for, weights_of

@@ -9,7 +9,6 @@ import pytest
 
 from tests.integration.processes import Programs, status_of, wait_for
 from tests.integration.test_mistakes import says
-from tests.rows import nightly
 
 FOREVER = ["--preset", "cartpole", "--max-steps", "100000000", "--until-return", "1000"]
 
@@ -51,15 +50,8 @@ def test_two_runs_that_are_given_one_folder_do_not_merge(programs: Programs, tmp
     "flags",
     [
         ["ps-server", "--port", "0", "--run-dir", "{run}"],
-        nightly(["ps-server", "--port", "0", "--run-dir", "{run}/new"]),
-        nightly(["ps-server", "--port", "0", "--resume", "{run}"]),
-        nightly(["ps-server", "--port", "0", "--run-dir", "{tmp}/elsewhere", "--checkpoint-dir", "{run}/checkpoints"]),
         ["rl-cluster", "--preset", "cartpole", "--run-dir", "{run}/empty"],
-        nightly(["rl-cluster", "--preset", "cartpole", "--json", "{run}/summary.json"]),
-        nightly(["ps-server", "--port", "0", "--shard", "1/2", "--shards", "a:1", "b:1", "--run-dir", "{run}/empty"]),
-        nightly(["rl-cluster", "--resume", "{run}"]),
         ["ps-ctl", "plot", "{run}"],
-        nightly(["ps-ctl", "keygen", "{run}/keys"]),
     ],
     ids=" ".join,
 )

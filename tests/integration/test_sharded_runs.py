@@ -1,26 +1,24 @@
 """Runs in shards, from end to end: as one server's bit for bit, played by rl-eval, taken over, locked, in a store."""
 
 import json
-import shutil
 import time
 
-import numpy as np
 import pytest
 import torch
 
 from ps_common.protocol import messages
-from ps_common.run_folder.checkpoint_file import joined, newest_set, read_checkpoint, read_newest
+from ps_common.run_folder.checkpoint_file import read_checkpoint
+from ps_common.run_folder.places import joined, newest_set, read_newest
 from ps_common.run_folder.trained import trained_in
 from ps_common.sockets.request import ask_run
 from ps_ctl.folder_commands import make_keys
 from rl_eval.cli import evaluate
 from rl_eval.trained import trained_at
 from tests.integration.integer_worker import keys_of, told
-from tests.integration.processes import Program, Programs, free_ports, status_of, wait_for
+from tests.integration.processes import Programs, free_ports, status_of, wait_for
 from tests.integration.shard_servers import Shards
-from tests.integration.test_object_store import URL, s3
-from tests.integration.test_shards import PARAMETERS, UPDATES, count_with
-from tests.rows import nightly
+from tests.integration.test_object_store import s3
+from tests.integration.test_shards import count_with
 
 pytestmark = pytest.mark.timeout(400)  # programs that import torch
 __all__ = ["s3"]  # a fixture
@@ -30,17 +28,13 @@ RUN = ["--preset", "cartpole-n-step-q", "--gradient-clip", "0.05", "--target-int
 RUN += ["--consistency", "sync", "--seed", "7", "--max-steps", "2000"]
 
 
-@pytest.mark.parametrize("count", [1, nightly(2)])
-def test_shards_in_rounds_equal_one_server_bit_for_bit_and_are_played(programs: Programs, count: int) -> None:
+def test_shards_in_rounds_equal_one_server_bit_for_bit_and_are_played(programs: Programs) -> None:
     """The workers are real: they clip by the norm of the whole gradient."""
-    flags = [*RUN, "--quorum", str(count)]
+    flags = [*RUN, "--quorum", "1"]
     alone, endpoint = programs.start_server(*flags, run_dir=programs.folder / "alone")
     shards = Shards(programs, 2, *flags, name="shards")
-    workers = [
-        programs.start("rl-worker", "--server", server, "--name", f"w{number}")
-        for server in (endpoint, shards.addresses[1])
-        for number in range(count)
-    ]
+    servers = (endpoint, shards.addresses[1])
+    workers = [programs.start("rl-worker", "--server", server, "--name", "w") for server in servers]
     for program in (alone, *shards.servers, *workers):
         assert program.wait(240) == 0, program.output
     whole, record = read_checkpoint(max((programs.folder / "alone" / "checkpoints").glob("checkpoint-*.safetensors")))
@@ -58,11 +52,9 @@ def test_shards_in_rounds_equal_one_server_bit_for_bit_and_are_played(programs: 
     assert len(json.loads(scores.read_text())["scores"]) == 2
 
 
-@pytest.mark.parametrize("number", [nightly(1), 2])
-def test_the_standby_of_a_locked_shard_takes_over_alone(
-    programs: Programs, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
+def test_the_standby_of_a_locked_shard_takes_over_alone(programs: Programs, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other shard goes on meanwhile; the sum of all pushes is exact at both. Nobody waits for the dead server."""
+    number = 2  # of the shard that dies
     keys = programs.folder / "keys"
     make_keys(keys)
     lock = ["--curve-secret", str(keys / "server.key_secret"), "--authorized-keys", str(keys / "authorized")]
@@ -98,22 +90,3 @@ def test_the_standby_of_a_locked_shard_takes_over_alone(
     assert time.monotonic() - began < patience / 2
     wait_for(lambda: [status_of(server, mine).checkpoint_seconds for server in servers] == [9.0, 9.0])
     assert shards.servers[other].process.poll() is None
-
-
-@pytest.mark.nightly
-def test_a_shard_and_its_disk_are_lost_and_it_comes_back_from_the_store(programs: Programs, s3: Program) -> None:
-    """Shard 1 goes on; shard 2 is resumed on another disk, and gets again what was acknowledged."""
-    shards = Shards(programs, 2, first=["--checkpoint-dir", URL])
-    worker = count_with(programs, shards.addresses[0], "w")
-    wait_for(lambda: status_of(shards.addresses[1]).checkpoint_version > 1, program=worker)
-    before = status_of(shards.addresses[1])
-    shards.servers[1].kill()
-    shutil.rmtree(shards.folder / "shard-2-of-2")
-    shards.resume(2, "--resume", URL, "--run-dir", str(programs.folder / "another machine"))
-    after = status_of(shards.addresses[1])
-    assert (after.run_id, after.shard.number) == (before.run_id, 2)
-    assert after.epoch > before.epoch
-    total = wait_for(lambda: told(worker.output), within_seconds=120, program=worker)
-    wait_for(lambda: all(status_of(address).version == 1 + UPDATES for address in shards.addresses))
-    np.testing.assert_array_equal(shards.weights().numpy(), -np.array(total))
-    assert len(total) == PARAMETERS

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ps_common.run_folder.checkpoint_file import joined, newest_set, read_newest
+from ps_common.run_folder.places import joined, newest_set, read_newest
 from ps_ctl.cli import control
 from tests.integration.integer_worker import told
 from tests.integration.processes import Program, Programs, status_of, wait_for, weights_of
@@ -36,6 +36,7 @@ def test_a_killed_shard_comes_back_alone_and_one_server_goes_on_with_the_run_of_
     assert [folder.name for folder in folders] == ["shard-1-of-2", "shard-2-of-2"]
     _, vectors = joined(read_newest(folders, lambda error: pytest.fail(str(error))))
     assert torch.equal(vectors["weights"], -expected)
+    control(["reshard", str(shards.folder), "--shards", "1"])
     _, alone = programs.start_server("--resume", str(shards.folder))
     assert torch.equal(weights_of(alone, PARAMETERS), -expected)
     assert status_of(alone).global_steps == UPDATES

@@ -4,13 +4,11 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.integration.processes import Program, Programs, status_of, wait_for, weights_of
-from tests.rows import nightly
 from tests.segments import open_in
 
 PARAMETERS = 50_000  # large enough for memory to be worth it
@@ -62,28 +60,12 @@ def test_of_workers_that_were_killed_or_left_the_server_keeps_nothing(programs: 
         wait_for(lambda: kept_by(server) == 0, program=server)
 
 
-@pytest.mark.nightly
-@pytest.mark.timeout(240)
-def test_a_killed_and_resumed_server_maps_its_workers_segments_again(programs: Programs, tmp_path: Path) -> None:
-    server, endpoint = programs.start_server("--checkpoint-seconds", "1")
-    workers = [worker(programs, endpoint, name, updates=1500) for name in ("a", "bb")]
-    wait_for(lambda: status_of(endpoint).version > 500, program=server)
-    server.kill()
-    port = int(endpoint.rpartition(":")[2])
-    server, _ = programs.start_server("--resume", str(tmp_path / "run"), port=port)
-    total = sum(pushed(one) for one in workers)
-    wait_for(lambda: status_of(endpoint).version == 1 + 3000, program=server)
-    assert kept_by(server) > 0
-    np.testing.assert_array_equal(weights_of(endpoint, PARAMETERS).numpy(), -total)
-
-
 @ROOT
 @pytest.mark.parametrize(
     ("more", "prefix"),
     [
         pytest.param((NOBODY,), (), id="a worker of another user"),
         pytest.param((), ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc"), id="another container"),
-        nightly((), ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh"), id="no /proc"),
     ],
 )
 def test_where_memory_is_not_shared_all_goes_by_wire(

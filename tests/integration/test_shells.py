@@ -18,7 +18,8 @@ import zmq
 
 from ps_client.machine.handshake import Identity
 from ps_client.machine.parameter_client import ParameterClient
-from ps_client.shell.remote_parameters import Newest, RemoteParameters
+from ps_client.shell.newest import Newest
+from ps_client.shell.remote_parameters import RemoteParameters
 from ps_client.shell.zmq_client import ZmqClient
 from ps_common.protocol.lineage import Lineage
 from ps_common.protocol.tensors import Schema, TensorSpec
@@ -71,7 +72,7 @@ class Here:
             patience_seconds=60, resend_bytes=2**24, now=time.monotonic(),
         )  # fmt: skip
         client = ZmqClient(f"127.0.0.1:{self.shell.port}", machine)
-        worker = Worker(client, RemoteParameters(client, SCHEMA, wire or Wire()))
+        worker = Worker(client, RemoteParameters([client], SCHEMA, wire or Wire()))
         self.workers.append(worker)
         worker.parameters.seed(torch.zeros(SIZE))
         return worker

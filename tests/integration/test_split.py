@@ -20,6 +20,7 @@ pytestmark = pytest.mark.timeout(300)  # five programs that import torch, one af
 
 PATIENT = ("--takeover-seconds", "2")  # a machine that runs tests may stall
 UPDATES = 4000  # of each worker
+SOON = {"ps_client.machine.patience.WARNING_SECONDS": 0.5}  # a worker says so early that it is not served
 
 
 @dataclass
@@ -38,7 +39,7 @@ class Split:
         servers = f"{self.addresses[first]},{self.addresses[1 - first]}"
         number = len(self.workers)
         arguments = (servers, name, str(UPDATES), str(number))
-        self.workers.append(self.programs.start("tests.integration.integer_worker", *arguments))
+        self.workers.append(self.programs.start("tests.integration.integer_worker", *arguments, constants=SOON))
         return self.workers[-1]
 
     def pushes_of(self, name: str, server: int) -> int:

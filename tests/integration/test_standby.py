@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from benchmarks.trials.counting import rest
-from ps_ctl.folder_commands import make_keys
 from ps_server.replication.replication import LEASE_SECONDS
 from ps_server.storage.earlier_life import read_lineage
 from tests.integration.integer_worker import SCHEMA, told
@@ -158,18 +157,3 @@ def test_the_old_primary_follows_the_new_one_and_takes_over_in_its_turn(pair: Pa
     pair.standby, pair.addresses = pair.primary, (pair.addresses[1], pair.addresses[0])
     pair.wait_for_takeover()
     pair.each_push_is_there_once()
-
-
-@pytest.mark.nightly
-def test_locked_servers_know_each_other_by_their_own_keys(programs: Programs, tmp_path: Path) -> None:
-    keys = tmp_path / "keys"
-    make_keys(keys)
-    lock = ["--curve-secret", str(keys / "server.key_secret"), "--authorized-keys", str(keys / "authorized")]
-    primary, first = programs.start_server(*lock, "--preset", "cartpole")
-    standby, second = programs.start_server(*lock, "--standby-of", first, *PATIENT, run_dir=tmp_path / "standby")
-    flags = ["--curve-server-key", str(keys / "server.key"), "--curve-secret", str(keys / "worker.key_secret")]
-    worker = programs.start("rl-worker", "--server", f"{first},{second}", *flags)
-    wait_for(lambda: "follows as the standby" in primary.output, program=worker)
-    primary.kill()
-    wait_for(lambda: "taking over" in standby.output, program=standby)
-    wait_for(lambda: "joined" in standby.output, program=worker)

@@ -80,7 +80,7 @@ def received(socket: zmq.Socket[bytes]) -> messages.Message:
 
 def test_subscribers_that_never_read_hold_a_bounded_number_of_events_and_others_are_served(here: Here) -> None:
     sockets = [here.subscriber() for _ in range(MOST_SUBSCRIBERS)]
-    wait_for(lambda: len(here.machine._operators.subscriptions._until) == MOST_SUBSCRIBERS)
+    wait_for(lambda: len(here.machine.subscriptions._until) == MOST_SUBSCRIBERS)
     one_more = here.subscriber()
     refused = received(one_more)
     assert isinstance(refused, messages.Refused)

@@ -87,12 +87,6 @@ def test_every_program_is_installed(programs: Path, tmp_path: Path) -> None:
     assert run(programs / "ps-server", "--version", folder=tmp_path).strip() == f"ps-server {VERSION}+{COMMIT[:9]}"
 
 
-@pytest.mark.nightly
-def test_every_installed_program_prints_its_help(programs: Path, tmp_path: Path) -> None:
-    for program in SCRIPTS:
-        assert run(programs / program, "--help", folder=tmp_path).lstrip().startswith(f"usage: {program}"), program
-
-
 def test_beside_packages_of_its_user_an_installed_run_learns_and_its_policy_is_taken_away(
     programs: Path, tmp_path: Path
 ) -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from tests.integration.processes import Program, Programs, programs_in, status_of, wait_for
 from tests.rl_agent.custom_environments import LINE
-from tests.rows import nightly
 
 # Names of ours, of an installed package and of the standard library.
 TAKEN = ["common/__init__.py", "torch.py", "zmq/__init__.py", "random.py", "statistics.py"]
@@ -65,24 +64,15 @@ def test_an_environment_in_the_working_folder_is_trained_and_played(anew: Progra
     assert "myenvs:Line-v0: mean" in succeeds(evaluation)
 
 
-@pytest.mark.nightly
-def test_an_environment_in_the_working_folder_of_a_worker_is_trained(anew: Programs, folder: Path) -> None:
-    server, endpoint = anew.start_server("--max-steps", "400", run_dir=folder / "second")
-    succeeds(anew.start("rl-worker", "--server", endpoint, *ENVIRONMENT, folder=folder))
-    succeeds(server)  # which ends when all steps are made
-
-
 @pytest.mark.parametrize(
     ("program", "path"),
     [
-        nightly("ps-ctl", "."),
         ("rl-cluster", "."),
         ("ps_server", ""),
-        nightly("rl_worker", ""),
     ],
 )
 def test_no_name_in_the_working_folder_breaks_a_program(anew: Programs, folder: Path, program: str, path: str) -> None:
-    """`ps_server` and `rl_worker` are run with `python -m`, which puts the working folder first."""
+    """`ps_server` is run with `python -m`, which puts the working folder first."""
     variables = {"PYTHONPATH": path} if path else {}
     assert "usage" in succeeds(anew.start(program, "--help", folder=folder, variables=variables))
 
@@ -193,9 +183,3 @@ def test_a_project_with_packages_of_everyday_names_trains(anew: Programs, projec
     """`train` starts rl-cluster there, and that its processes."""
     (project / "trains.py").write_text(TRAINS)
     assert succeeds(anew.start("trains", folder=project, variables=INSTALLED)).startswith("2 ")
-
-
-@pytest.mark.nightly
-def test_a_project_with_packages_of_everyday_names_trains_from_a_terminal(anew: Programs, project: Path) -> None:
-    flags = ["--environment", "own_line:Line", "--max-steps", "400", "--workers", "1", "--run-dir", "run"]
-    succeeds(anew.start("rl-cluster", *flags, folder=project, variables=INSTALLED))

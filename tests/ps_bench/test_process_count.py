@@ -19,11 +19,6 @@ def test_workers_are_spread_over_processes_by_cores(monkeypatch: pytest.MonkeyPa
     assert cli.process_count(LoadSettings(server="127.0.0.1:5", workers=20_000)) == 7, "the server has a core"
 
 
-def test_with_few_descriptors_there_are_more_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli, "most_descriptors", lambda: 264)
-    assert cli.process_count(LoadSettings(server="10.0.0.1:5", workers=1000)) >= 10
-
-
 def test_a_limit_of_descriptors_that_is_too_low_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cli, "most_descriptors", lambda: 1024)
     with pytest.raises(SettingsError, match=r"needs 2064 descriptors, and may have 1024.*ulimit -Hn 2064"):

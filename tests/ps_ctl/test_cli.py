@@ -1,7 +1,6 @@
 """`ps-ctl`: its requests, its output and its errors. The server is a function."""
 
 import json
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,14 +9,11 @@ import msgspec
 import pytest
 
 from ps_common.errors import PsRlError, RequestRefused, ServerUnreachable, SettingsError
-from ps_common.program.child_processes import command_of
-from ps_common.program.flags import parse_program
 from ps_common.protocol import messages
 from ps_common.protocol.messages import ToServer, ToWorker
-from ps_common.protocol.status import Adjustment, StandbyStatus, WorkerStatus
+from ps_common.protocol.status import WorkerStatus
 from ps_common.sockets.curve import ClientKeys
 from ps_ctl import cli as control
-from rl_eval.settings import EvaluationSettings
 from tests.ps_ctl.test_plots import a_run
 from tests.ps_server.records.test_metrics import a_status
 from tests.rows import row
@@ -114,32 +110,7 @@ def test_workers_that_do_not_leave_a_drained_run_in_time_are_named(server: Answe
     assert kinds == {messages.Adjust, messages.StatusRequest}, "and nothing is saved"
 
 
-def test_a_checkpoint_is_waited_for_longer_than_an_answer(server: Answering) -> None:
-    patience = {}
-    for command, answer in (("status", STATUS_REPLY), ("checkpoint", SAVED)):
-        asked = server(answer)
-        control.control([command, "--server", SERVER])
-        patience[command] = asked.patience[0]
-    assert patience["checkpoint"] > patience["status"] > 1
-
-
 # -- what is printed --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("command", "answer", "expected"),
-    [
-        ("checkpoint", SAVED, {"request": 1, "path": "runs/x/checkpoints/c.safetensors", "version": 12}),
-        ("stop", messages.Stopping(request=1), {"request": 1}),
-    ],
-)
-def test_json_is_one_object_on_one_line(
-    server: Answering, capsys: Printed, command: str, answer: ToWorker, expected: dict[str, Any]
-) -> None:
-    server(answer)
-    control.control([command, "--server", SERVER, "--json"])
-    (line,) = capsys.readouterr().out.splitlines()
-    assert {key: value for key, value in json.loads(line).items() if key != "type"} == expected
 
 
 def test_the_status_as_json_is_the_whole_status(server: Answering, capsys: Printed) -> None:
@@ -163,40 +134,6 @@ def test_the_status_as_text_names_the_run_its_numbers_and_its_workers(server: An
     assert row.split() == [WORKER.worker_id, "3", "8", "yes", "0.2", "120", "3", "2400", "1.50", "812", "0.3.0"]
 
 
-def test_the_status_as_text_shows_where_a_run_has_its_first_weights_from(server: Answering, capsys: Printed) -> None:
-    for run, words in (({"start_from": "runs/first"}, "\nstarted from runs/first\n"), ({"start_from": ""}, "")):
-        server(msgspec.structs.replace(STATUS_REPLY, run=run))
-        control.control(["status", "--server", SERVER])
-        printed = capsys.readouterr().out
-        assert words in printed
-        assert ("started from" in printed) is bool(words)
-
-
-def test_the_status_as_text_shows_the_standby_and_its_lag(server: Answering, capsys: Printed) -> None:
-    lagging = StandbyStatus(
-        address="10.0.0.2:5555",
-        phase="in sync",
-        lag_updates=17,
-        lag_bytes=3 * 2**19,
-        lag_seconds=0.5,
-        drops=2,
-        release="0.3.2",
-    )
-    server(msgspec.structs.replace(STATUS_REPLY, status=msgspec.structs.replace(STATUS, standby=lagging)))
-    control.control(["status", "--server", SERVER])
-    told = capsys.readouterr().out
-    assert "standby 10.0.0.2:5555 is in sync, 17 updates (1.5 MiB, 0.5 s) behind; dropped 2 times; ps-rl 0.3.2" in told
-
-
-def test_the_status_of_a_server_that_nobody_joined_has_no_numbers_to_show(server: Answering, capsys: Printed) -> None:
-    server(messages.StatusReply(request=1, status=a_status(phase="empty", refused={}), run={}, schema=()))
-    control.control(["status", "--server", SERVER])
-    printed = capsys.readouterr().out
-    assert "undecided is empty" in printed
-    assert "last 100: -" in printed
-    assert "refused 0" in printed
-
-
 @pytest.mark.parametrize("name", ["[/]", "[red]x", "[bold", "a[/b]", "\\[x]"])
 def test_a_name_is_printed_as_it_is(server: Answering, capsys: Printed, name: str) -> None:
     """Peers choose the names of workers and presets; square brackets are rich's markup."""
@@ -207,21 +144,6 @@ def test_a_name_is_printed_as_it_is(server: Answering, capsys: Printed, name: st
     printed = capsys.readouterr().out
     assert printed.startswith(f"{name} is serving")
     assert f" {name} " in printed.splitlines()[-2]
-
-
-def test_a_saved_checkpoint_is_told_with_its_path(server: Answering, capsys: Printed) -> None:
-    server(SAVED)
-    control.control(["checkpoint", "--server", SERVER])
-    assert capsys.readouterr().out == "version 12 saved as runs/x/checkpoints/c.safetensors\n"
-
-
-def test_what_stop_sets_in_motion_is_told(server: Answering, capsys: Printed) -> None:
-    server(messages.Stopping(request=1))
-    control.control(["stop", "--server", SERVER])
-    assert "the run is ending" in capsys.readouterr().out
-
-
-CHANGE = Adjustment(setting="schedule.learning_rate", before=1e-3, after=1e-4, by="me", global_steps=1234, minutes=5.0)
 
 
 @pytest.mark.parametrize(
@@ -244,36 +166,12 @@ def test_what_is_typed_becomes_one_adjustment(server: Answering, words: list[str
     assert question.by.startswith("ps-ctl at ")
 
 
-def test_an_adjustment_is_printed_with_what_it_has_changed(server: Answering, capsys: Printed) -> None:
-    server(messages.Adjusted(request=1, adjustments=(CHANGE,)))
-    control.control(["set", "learning_rate=1e-4", "paused=false", "--server", SERVER])
-    assert capsys.readouterr().out.splitlines() == [
-        "schedule.learning_rate: 0.001 -> 0.0001, from T 1234 on",
-        "paused: is false already",
-    ]
-
-
-def test_the_status_as_text_shows_adjustments_and_a_pause(server: Answering, capsys: Printed) -> None:
-    status = msgspec.structs.replace(STATUS, paused=True, adjustments=(CHANGE,))
-    server(msgspec.structs.replace(STATUS_REPLY, status=status))
-    control.control(["status", "--server", SERVER])
-    printed = capsys.readouterr().out
-    assert "pong is paused, version 341" in printed
-    assert "schedule.learning_rate 0.001 -> 0.0001, from T 1234 on, by me" in printed
-
-
 @pytest.mark.parametrize("words", [[], ["learning_rate"], ["learning_rate=nan"], ["lerning_rate=1"], ["envs=3"]])
 def test_a_setting_that_cannot_be_is_told_before_the_server_is_asked(server: Answering, words: list[str]) -> None:
     asked = server(messages.Adjusted(request=1, adjustments=()))
     with pytest.raises(SettingsError):
         control.control(["set", *words, "--server", SERVER])
     assert asked.questions == []
-
-
-def test_a_run_that_is_over_is_told_as_that(server: Answering) -> None:
-    server(messages.Stop(request=1, reason="max_steps 5 reached"))
-    with pytest.raises(PsRlError, match=r"^the run is over: max_steps 5 reached"):
-        control.control(["pause", "--server", SERVER])
 
 
 def an_event(number: int, kind: messages.EventKind = "note", **fields: Any) -> messages.Event:
@@ -359,11 +257,6 @@ def test_what_the_server_does_not_do_is_an_error(server: Answering, error: PsRlE
 # -- plot -------------------------------------------------------------------------------------------------------------
 
 
-def test_plot_wants_to_know_what_to_draw() -> None:
-    with pytest.raises(SettingsError, match="run folders"):
-        control.control(["plot"])
-
-
 def test_plot_writes_beside_the_first_run_unless_told_otherwise(tmp_path: Path, capsys: Printed) -> None:
     first, second = a_run(tmp_path / "1", [1.0]), a_run(tmp_path / "2", [2.0])
     control.control(["plot", str(first), str(second)])
@@ -374,41 +267,3 @@ def test_plot_writes_beside_the_first_run_unless_told_otherwise(tmp_path: Path, 
 
 
 # -- export -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def becomes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The words of the program that this one becomes."""
-    words: list[str] = []
-
-    def execv(path: str, argv: list[str]) -> None:
-        assert path == argv[0] == sys.executable
-        words.extend(argv)
-
-    monkeypatch.setattr("os.execv", execv)
-    return words
-
-
-@pytest.mark.parametrize(
-    ("flags", "expected"),
-    [
-        ([], {}),
-        (["--onnx", "--episodes", "7"], {"onnx": True, "episodes": 7}),
-        (["--import", "mine", "yours"], {"imports": ("mine", "yours")}),
-    ],
-    ids=str,
-)
-def test_export_is_rl_eval_with_its_flags(becomes: list[str], flags: list[str], expected: dict[str, Any]) -> None:
-    control.control(["export", "RUN_DIR", "my-policy", *flags])
-    start = command_of("rl_eval")
-    assert becomes[: len(start)] == start
-    asked = parse_program(EvaluationSettings, becomes[len(start) :], prog="rl-eval")
-    assert asked == EvaluationSettings(checkpoint="RUN_DIR", export=Path("my-policy"), **expected)
-
-
-@pytest.mark.parametrize("argv", [["export"], ["export", "RUN_DIR"], ["export", "RUN_DIR", "a", "b"]], ids=" ".join)
-def test_export_needs_a_run_and_a_folder(becomes: list[str], argv: list[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        control.control(argv)
-    assert ended.value.code == 2
-    assert becomes == []

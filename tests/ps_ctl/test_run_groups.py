@@ -53,17 +53,6 @@ def test_seed_budget_and_records_do_not_separate_groups(settings: dict[str, Any]
     assert labels(*runs) == ["pong (2 runs)"]
 
 
-def test_runs_with_another_number_of_workers_are_kept_apart(tmp_path: Path) -> None:
-    runs = [a_run(tmp_path / str(workers), SCORES, workers=workers) for workers in (1, 16)]
-    assert labels(*runs) == ["pong, workers 1 (1)", "pong, workers 16 (16)"]
-
-
-def test_many_differences_are_counted(tmp_path: Path) -> None:
-    settings = {"environment.envs": 4, "environment.frame_skip": 2, RATE: 0.1, "network.lstm": 8, "wire.prefetch": 3}
-    runs = [a_run(tmp_path / "1", SCORES, settings=settings), a_run(tmp_path / "2", SCORES, settings={})]
-    assert labels(*runs)[0] == "pong, envs 4, frame-skip 2, lstm 8, learning-rate 0.1, 1 more (1)"
-
-
 def test_a_label_can_be_drawn_whatever_the_folder_is_called(tmp_path: Path) -> None:
     """Under LC_ALL=C Python reads the name "ü" as two bytes without a meaning."""
     folder = a_run(tmp_path / os.fsdecode(b"\xc3\xfc"), SCORES)

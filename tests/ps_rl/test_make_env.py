@@ -251,15 +251,6 @@ def test_the_random_actions_of_an_own_method_of_action_values_are_said(tmp_path:
     assert [evaluate(own, episodes=1, greedy=greedy).epsilon for greedy in (False, True)] == [0.05, 0.0]
 
 
-def test_the_result_names_the_game_that_was_played(policy: Policy) -> None:
-    class Held(gymnasium.Wrapper[Any, Any, Any, Any]):
-        spec = None
-
-    assert evaluate(policy, episodes=1).environment == "CartPole-v1"
-    assert evaluate(policy, gymnasium.make("CartPole-v1"), episodes=1).environment == "CartPole-v1"
-    assert evaluate(policy, Held(gymnasium.make("CartPole-v1")), episodes=1).environment == "CartPoleEnv"
-
-
 def test_an_environment_that_resets_a_step_later_is_refused(policy: Policy) -> None:
     with pytest.raises(SettingsError, match="SAME_STEP"):
         evaluate(policy, gymnasium.make_vec("CartPole-v1", 2))
@@ -276,29 +267,6 @@ def test_a_memory_begins_anew_with_each_game(tmp_path: Path) -> None:
     result = evaluate(policy, make_env(run), episodes=3, greedy=True)
     assert (len(result.scores), result.distinct) == (3, 1), "games with the same observations are the same"
     assert evaluate(policy, make_env(run, count=2), episodes=3, greedy=True).scores == pytest.approx(result.scores)
-
-
-def paying(reward: float) -> Any:
-    class Pays(Alternates):
-        def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-            seen, _, *rest = super().step(action)
-            return seen, reward, *rest
-
-    return Pays
-
-
-def test_runs_whose_objects_have_one_name_play_each_its_own(tmp_path: Path) -> None:
-    kept: dict[str, Any] = {"workers": 0, "max_steps": 200, "seed": 1}
-    runs = [train(environment=paying(reward), **kept, run_dir=tmp_path / str(reward)) for reward in (1, 2)]
-    policies = [run.policy() for run in runs]
-    for reward, run, policy in zip((1, 2), runs, policies, strict=True):
-        assert evaluate(policy, episodes=1).scores == [10 * reward]
-        env = make_env(run)
-        env.reset()
-        assert env.step(env.action_space.sample())[1] == reward
-        other = make_env(run, environment=paying(3))
-        other.reset()
-        assert other.step(env.action_space.sample())[1] == 3
 
 
 def test_a_policy_puts_no_guard_over_the_processes_of_its_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from gymnasium import spaces
 
 from ps_rl import evaluate, load_policy, make_env, train
 from rl_eval.cli import evaluate as rl_eval
+from tests.rows import nightly
 
 
 class Arm(gymnasium.Env[Any, Any]):
@@ -44,7 +45,7 @@ class Arm(gymnasium.Env[Any, Any]):
         return {"image": image, "joints": np.concatenate([self.at, self.target - self.at]).astype(np.float32)}
 
 
-@pytest.mark.parametrize("algorithm", ["sac", "a3c"])
+@pytest.mark.parametrize("algorithm", ["sac", nightly("a3c")])
 def test_a_policy_goes_from_a_dict_to_the_robot(tmp_path: Path, algorithm: str) -> None:
     run = train(
         environment=Arm, environment_kwargs={"length": 10}, algorithm=algorithm, workers=0, envs=2, max_steps=300,

@@ -18,7 +18,6 @@ import pytest
 from ps_common.errors import SettingsError
 from ps_common.program import objects
 from ps_common.program.flags import parse_with_run
-from ps_common.run_folder import followers
 from ps_common.run_folder.folder_lock import FolderLocks
 from ps_common.settings.run_spec import A3CSettings
 from ps_rl import Run, cluster_process, train
@@ -64,40 +63,6 @@ def test_equal_arguments_give_equal_runs(
     assert one.overrides == other.overrides
     place = {"run_dir": None}
     assert vars(one.program) | place == vars(other.program) | place
-
-
-def test_a_run_without_a_folder_gets_one_of_its_own(started: list[Sequence[str]]) -> None:
-    first, second = (train("cartpole", run_dir=None) for _ in range(2))
-    assert first.folder.parent == Path("runs").absolute()
-    assert first.folder != second.folder
-
-
-def test_a_tracker_may_be_given_alone(started: list[Sequence[str]], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(followers.PACKAGES, "wandb", ("json",))
-    train("cartpole", track="wandb")
-    assert parse_with_run(ClusterSettings, started[0], prog="rl-cluster").program.track == ("wandb",)
-
-
-def test_each_flag_of_rl_cluster_is_a_keyword_with_a_value_of_its_kind(
-    started: list[Sequence[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(followers.PACKAGES, "wandb", ("json",))
-    monkeypatch.setitem(followers.PACKAGES, "trackio", ("json",))
-    for name, value in {
-        "gang": True,
-        "track": ("wandb", "trackio"),
-        "hook": ("my_env:Hook", "my_env:Other"),
-        "workers": "auto",
-        "stall_seconds": 5.0,
-        "device": "cuda",
-    }.items():
-        with row(name):
-            train(**CARTPOLE | {name: value})
-            assert getattr(parse_with_run(ClusterSettings, started[-1], prog="rl-cluster").program, name) == value
-    for name, other in {"gang": False, "track": (), "hook": ()}.items():
-        with row(name):
-            train(**CARTPOLE | {name: other})
-            assert getattr(parse_with_run(ClusterSettings, started[-1], prog="rl-cluster").program, name) == other
 
 
 def test_a_value_of_another_kind_is_refused_by_the_name_of_its_keyword(started: list[Sequence[str]]) -> None:
@@ -202,14 +167,15 @@ def test_what_is_no_setting_is_named_before_anything_starts(started: list[Sequen
     assert not started
 
 
+class Warm(A3CSettings, frozen=True, kw_only=True):
+    temperature: float = 2.0
+
+
 def test_objects_stand_in_the_flags_by_name_and_their_keywords_are_settings(started: list[Sequence[str]]) -> None:
     class Rooms: ...
 
-    class Settings(A3CSettings, frozen=True, kw_only=True):
-        temperature: float = 2.0
-
     class Method:
-        settings = Settings
+        settings = Warm
 
     train(
         environment=Rooms,
@@ -235,10 +201,3 @@ def test_objects_stand_in_the_flags_by_name_and_their_keywords_are_settings(star
         with row(flag):
             place = flags.index(flag) + 1
             assert flags[place : place + len(values)] == values
-
-
-def test_a_keyword_of_another_library_names_ours(started: list[Sequence[str]]) -> None:
-    for theirs, ours in {"lr": "learning_rate", "total_timesteps": "max_steps", "env": "environment"}.items():
-        with row(theirs), pytest.raises(SettingsError, match=f"^train: {theirs}: here it is called {ours}$"):
-            train(**CARTPOLE | {theirs: 1})
-    assert not started

@@ -51,21 +51,6 @@ def test_an_update_has_the_games_since_the_one_before(tmp_path: Path) -> None:
     assert seen(updates) == [(3.0, [5])]
 
 
-def test_a_file_that_is_thinned_gives_no_update_twice(tmp_path: Path) -> None:
-    updates = Updates(tmp_path)
-    for name in (METRICS, EPISODES):
-        for minutes in (1, 2, 3):
-            add_row(tmp_path, minutes) if name == METRICS else add_game(tmp_path, minutes, minutes)
-    assert len(seen(updates)) == 3
-    for name in (METRICS, EPISODES):
-        lines = (tmp_path / name).read_bytes().splitlines(keepends=True)
-        (tmp_path / "thinned").write_bytes(b"".join(lines[1:]))
-        (tmp_path / "thinned").replace(tmp_path / name)
-    add_row(tmp_path, 4.0)
-    add_game(tmp_path, 4, 4.0)
-    assert seen(updates) == [(4.0, [4])]
-
-
 def test_a_run_that_is_resumed_at_a_checkpoint_shows_the_games_that_are_played_again(tmp_path: Path) -> None:
     updates = Updates(tmp_path)
     for minutes in (1, 2):
@@ -149,17 +134,6 @@ def test_updates_and_their_games_come_in_the_order_of_the_file_whatever_clocks_a
             for updates in (found, at_once):
                 games = [game for _, games in updates for game in games]
                 assert len(games) == len(set(games)), "each game is of one update"
-
-
-def test_a_reader_that_begins_late_gets_what_comes_after_it_alone(tmp_path: Path) -> None:
-    for minutes in (1, 2, 3):
-        add_row(tmp_path, minutes, time=5e9)  # the clock of then was ahead
-        add_game(tmp_path, minutes, minutes)
-    updates = Updates(tmp_path)
-    updates.read()
-    add_game(tmp_path, 4, 1.9)
-    add_row(tmp_path, 2.0, time=1e9)
-    assert [seen(updates) for _ in range(2)] == [[(2.0, [4])], []]
 
 
 def test_games_after_the_last_row_of_a_killed_server_hold_no_later_ones_back(tmp_path: Path) -> None:

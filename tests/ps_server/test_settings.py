@@ -5,14 +5,8 @@ from pathlib import Path
 import pytest
 
 from ps_common.errors import SettingsError
-from ps_common.program.flags import parse_program
 from ps_server.settings import ServerSettings
 from tests.rows import row
-
-
-def test_the_defaults_make_sense() -> None:
-    settings = ServerSettings()
-    assert (settings.port, settings.host, settings.threads) == (5555, "0.0.0.0", 1)
 
 
 def test_what_makes_no_sense_is_told_with_the_flag() -> None:
@@ -42,35 +36,8 @@ def test_what_makes_no_sense_is_told_with_the_flag() -> None:
             assert sentence in str(error.value)
 
 
-@pytest.mark.parametrize("port", [0, 1, 65535])
-def test_any_port_will_do(port: int) -> None:
-    assert ServerSettings(port=port).port == port
-
-
 def test_a_file_is_no_folder_to_resume(tmp_path: Path) -> None:
     file = tmp_path / "checkpoint.safetensors"
     file.touch()
     with pytest.raises(SettingsError, match="there is no such folder"):
         ServerSettings(resume=str(file))
-
-
-def test_every_setting_is_a_flag(tmp_path: Path) -> None:
-    flags = {
-        "--port": "0",
-        "--host": "127.0.0.1",
-        "--checkpoint-dir": "elsewhere",
-        "--resume": str(tmp_path),
-        "--checkpoint-seconds": "5",
-        "--lease-seconds": "2.5",
-        "--threads": "4",
-    }
-    argv = [word for flag in flags.items() for word in flag]
-    assert parse_program(ServerSettings, argv, prog="ps-server") == ServerSettings(
-        port=0,
-        host="127.0.0.1",
-        checkpoint_dir="elsewhere",
-        resume=str(tmp_path),
-        checkpoint_seconds=5.0,
-        lease_seconds=2.5,
-        threads=4,
-    )

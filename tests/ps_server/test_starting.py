@@ -33,10 +33,10 @@ from tests.rows import row
 
 P, S = "127.0.0.1:5", "127.0.0.1:6"
 FIRST = Lineage.begun("0123456789abcdef", secret="s", draw=1)
-TAKEN_OVER = FIRST.taken_over(draw=2)
+TAKEN_OVER = FIRST.promoted(draw=2)
 SCHEMA = Schema([TensorSpec("w", (2,))])
 ZOO = Path(__file__).parents[2] / "zoo" / "cartpole-a3c"
-OTHER = Lineage.begun("fedcba9876543210", secret="s", draw=1).taken_over(draw=1)
+OTHER = Lineage.begun("fedcba9876543210", secret="s", draw=1).promoted(draw=1)
 
 
 class Others:
@@ -181,7 +181,7 @@ def test_a_standby_whose_primary_has_the_run_back_follows_and_keeps_the_newest_o
     newest = TAKEN_OVER
     for _ in range(2):
         folder = a_folder(tmp_path / "s", newest, primary=P, standby=standby)
-        newest = newest.taken_over(draw=1)
+        newest = newest.promoted(draw=1)
         others.say(P, newest)
         machine = started(folder, "--standby-of", P)
         assert isinstance(machine, Standby)
@@ -202,9 +202,9 @@ def test_a_standby_that_a_third_server_has_replaced_names_that_one_and_follows_n
     """The primary of before is gone, follows the third server itself, or is about to end."""
     folder = a_folder(tmp_path / "s", TAKEN_OVER, primary=P)
     third = "127.0.0.1:7"
-    write_lineage(folder, TAKEN_OVER.replaced(third, epoch=TAKEN_OVER.taken_over(draw=3).epoch))
+    write_lineage(folder, TAKEN_OVER.replaced(third, epoch=TAKEN_OVER.promoted(draw=3).epoch))
     if said is not None:
-        others.say(P, TAKEN_OVER.taken_over(draw=3) if said == "standby" else FIRST, said)
+        others.say(P, TAKEN_OVER.promoted(draw=3) if said == "standby" else FIRST, said)
     with pytest.raises(Fenced, match=f"^{third} has taken over this run.*--standby-of {third}"):
         started(folder, "--standby-of", P)
     assert list((folder / CHECKPOINTS).glob("*.safetensors")), "its state stays where it is"
@@ -214,7 +214,7 @@ def test_a_standby_that_was_replaced_it_knows_not_by_whom_follows_the_primary_th
     tmp_path: Path, others: Others
 ) -> None:
     folder = a_folder(tmp_path / "s", TAKEN_OVER, primary=P)
-    back = TAKEN_OVER.taken_over(draw=3)
+    back = TAKEN_OVER.promoted(draw=3)
     write_lineage(folder, TAKEN_OVER.replaced("", epoch=back.epoch))
     others.say(P, back)
     machine = started(folder, "--standby-of", P)

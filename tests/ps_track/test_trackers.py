@@ -25,8 +25,6 @@ from ps_common.run_folder.followers import followers_of
 from ps_common.run_folder.paths import tracker_position
 from ps_common.run_folder.run_rows import NOTHING, MetricsRow
 from ps_common.settings.run_spec import RunSpec
-from ps_rl import Run
-from ps_rl.updates import LoggedCurves
 from ps_server.records.run_records import RunRecords
 from ps_server.settings import ServerSettings
 from ps_track.cli import Tracking
@@ -238,38 +236,6 @@ def test_while_a_tracker_fails_the_rows_wait_in_the_files(tmp_path: Path, monkey
     sending.send()
     assert sent_points == [2, 4]
     assert Feed(tmp_path, tracker_position(tmp_path, "wandb")).position.points == 4
-
-
-def test_custom_curves_are_sent_once_under_their_own_names(tmp_path: Path) -> None:
-    a_run(tmp_path, part=0)
-    lines = (tmp_path / "metrics.jsonl").read_text()
-    (tmp_path / "metrics.jsonl").write_text(lines.replace('"loss":', '"metrics/fuel":'))
-    curves = LoggedCurves(tmp_path)
-    curves.add("gap", 0.5, at=Run.open(tmp_path).status)
-    feed = Feed(tmp_path, tmp_path / "position")
-    sent = feed.read().points
-    assert [point.values["metrics/fuel"] for point in sent if "metrics/fuel" in point.values] == [1.5]
-    assert [(point.values, point.global_steps) for point in sent if "logged/gap" in point.values] == [
-        ({"logged/gap": 0.5}, 100)
-    ]
-    feed.save_position()
-    curves.add("gap", 0.25)
-    curves.close()
-    assert [point.values for point in Feed(tmp_path, tmp_path / "position").read().points] == [{"logged/gap": 0.25}]
-
-
-def test_rows_of_a_server_whose_clock_is_behind_are_sent_once(tmp_path: Path) -> None:
-    a_run(tmp_path, part=0)
-    feed, file = Feed(tmp_path, tmp_path / "position"), tmp_path / "metrics.jsonl"
-    feed.read()
-    row = msgspec.json.decode(file.read_bytes().splitlines()[-1])
-    with file.open("ab") as more:
-        for steps in (300, 400):
-            row |= {"time": row["time"] - 1200 + steps, "global_steps": steps}
-            more.write(msgspec.json.encode(row) + b"\n")
-    assert [point.global_steps for point in feed.read().points] == [300, 400]
-    feed.save_position()
-    assert Feed(tmp_path, tmp_path / "position").read().points == []
 
 
 def test_a_tracker_that_is_not_installed_is_an_error_before_the_start(monkeypatch: pytest.MonkeyPatch) -> None:

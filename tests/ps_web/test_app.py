@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import gc
 import json
-import os
 import shlex
 import socket
 import threading
@@ -28,11 +27,9 @@ from ps_common.settings.run_settings import with_settings
 from ps_common.settings.run_spec import RunSpec
 from ps_web import access as access_module
 from ps_web import app as app_module
-from ps_web import run as run_module
 from ps_web.access import Access, serving
 from ps_web.app import make_app, static_folder
 from ps_web.index import RunIndex
-from ps_web.run import WatchedRun
 from ps_web.viewers import MOST_VIEWERS, RESERVED, Viewers
 from tests.ps_common.settings.test_regular_file import KINDS
 from tests.ps_common.sockets.test_request import server
@@ -274,37 +271,6 @@ def test_every_response_forbids_what_other_sites_could_use(folder: Path) -> None
     with_page(folder, check)
 
 
-def test_a_run_that_does_not_exist_is_not_found(folder: Path) -> None:
-    async def check(client: TestClient) -> None:  # type: ignore[type-arg]
-        sent = {"Content-Type": "application/json", "Authorization": f"Bearer {TOKEN}"}
-        for number in ("1", "-1", "x"):
-            assert (await client.post(f"/api/runs/{number}/stop", data=b"{}", headers=sent)).status == 404
-
-    with_page(folder, check)
-
-
-def test_metrics_tell_of_a_run_whose_server_is_gone(folder: Path) -> None:
-    async def check(client: TestClient) -> None:  # type: ignore[type-arg]
-        text = await (await client.get("/metrics")).text()
-        assert 'ps_rl_up{environment="",preset="",run="a-run"} 0.0' in text
-        assert (await client.get("/readyz")).status == 200  # its past can be shown
-
-    with_page(folder, check)
-
-
-def test_runs_of_equal_names_are_told_apart_in_metrics_by_their_paths(folder: Path, tmp_path: Path) -> None:
-    for group in ("a", "b"):
-        (tmp_path / group / "seed1").mkdir(parents=True)
-        (tmp_path / group / "seed1" / "metrics.jsonl").touch()
-
-    async def check(client: TestClient) -> None:  # type: ignore[type-arg]
-        text = await (await client.get("/metrics")).text()
-        for name in ("a-run", f"{tmp_path}/a/seed1", f"{tmp_path}/b/seed1"):
-            assert f'ps_rl_up{{environment="",preset="",run="{name}"}} 0.0' in text
-
-    with_page(tmp_path, check)
-
-
 def test_a_server_with_an_impossible_status_hides_no_other_run() -> None:
     def hostile(message: ToServer) -> list[list[Buffer]]:
         reply = StatusReply(request=message.request, status=a_status(), run={}, schema=())
@@ -349,42 +315,6 @@ def test_scrapes_of_a_silent_server_share_one_request() -> None:
     with server(silent) as address:
         asyncio.run(check(address))
     assert sum(isinstance(one, StatusRequest) for one in asked) == 1
-
-
-def test_a_histogram_of_another_length_in_a_file_is_a_damaged_line(folder: Path) -> None:
-    counts = [ROW | {"global_steps": 200, "staleness_counts": [1] * length} for length in (3, 15)]
-    with (folder / "metrics.jsonl").open("a") as file:
-        file.writelines(json.dumps(row) + "\n" for row in counts)
-
-    async def check(client: TestClient) -> None:  # type: ignore[type-arg]
-        run = await streamed_run(client)
-        assert run["points"]["global_steps"] == [100, 200]
-
-    with_page(folder, check)
-
-
-@pytest.mark.parametrize(
-    ("body", "status"),
-    [
-        ('{"worker_id": "worker-0"}', 200),
-        ('{"worker_id": null}', 200),
-        ('{"worker_id": ""}', 400),
-        ('{"worker_id": "<script>"}', 400),
-        ('{"worker": "worker-0"}', 400),
-        ("{}", 400),
-        ("[", 400),
-    ],
-)
-def test_the_game_to_show_is_chosen_by_a_worker_id_or_null(folder: Path, body: str, status: int) -> None:
-    async def check(client: TestClient) -> None:  # type: ignore[type-arg]
-        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {TOKEN}"}
-        response = await client.post("/api/runs/0/watch", data=body, headers=headers)
-        assert response.status == status, await response.text()
-        assert (
-            await client.post("/api/runs/0/watch", data=body, headers={"Content-Type": "application/json"})
-        ).status == 401
-
-    with_page(folder, check)
 
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "1e400", "[[1]]", '{"a": 1}'])
@@ -460,21 +390,6 @@ async def _status_of(client: TestClient, request: bytes) -> int:  # type: ignore
     head = await asyncio.wait_for(reader.read(100), 10)
     writer.close()
     return int(head.split()[1])
-
-
-def test_a_look_that_fails_takes_no_place_of_a_page(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    viewers = Viewers()
-
-    def whole(*_: object) -> None:
-        raise OSError("no such folder")
-
-    async def check(client: TestClient) -> None:  # type: ignore[type-arg]
-        with monkeypatch.context() as patch:
-            patch.setattr(WatchedRun, "whole", whole)
-            assert (await client.get("/api/stream")).status == 500
-        assert len(viewers) == 0
-
-    with_page(folder, check, viewers=viewers)
 
 
 def test_places_are_reserved_for_pages_with_the_token(folder: Path) -> None:
@@ -613,43 +528,7 @@ def test_a_run_whose_settings_have_other_types_is_listed_beside_the_others(folde
     with_page(tmp_path, check)
 
 
-def test_a_folder_whose_name_is_no_utf_8_is_shown_with_escapes(tmp_path: Path) -> None:
-    folder = tmp_path / os.fsdecode(b"r\xfcn")
-    folder.mkdir()
-    least = {"epoch": 1, "refused": {}, "not_modified": 0, "checkpoint_version": 7, "checkpoint_failures": 0}
-    row = ROW | least | {"phase": "serving", "workers_alive": 0}
-    (folder / "metrics.jsonl").write_text(json.dumps(row) + "\n")
-
-    async def check(client: TestClient) -> None:  # type: ignore[type-arg]
-        assert [line["name"] for line in await (await client.get("/api/runs")).json()] == [r"r\udcfcn"]
-        assert (await client.get("/metrics")).status == 200
-        run = await streamed_run(client)
-        assert run["name"] == r"r\udcfcn"
-        assert rf"rl-eval --checkpoint '{tmp_path}/r\udcfcn'" in run["next"][1]
-
-    with_page(folder, check)
-
-
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(30):
         while not condition():
             await asyncio.sleep(0.01)
-
-
-def test_the_log_says_of_which_run_the_following_has_failed(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def fails(_: object) -> None:
-        raise LookupError("an error of ours")
-
-    monkeypatch.setattr(run_module.ServerLink, "run", fails)
-    monkeypatch.setattr(run_module, "EVERY_SECONDS", 0.01)
-
-    async def check(client: TestClient[aiohttp.web.Request, aiohttp.web.Application]) -> None:
-        async with client.get("/api/stream"), asyncio.timeout(20):
-            while not caplog.records:
-                await asyncio.sleep(0.01)
-
-    with_page(folder, check)
-    assert "a-run is not followed any more" in caplog.text
-    assert "an error of ours" in caplog.text

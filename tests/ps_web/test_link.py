@@ -133,25 +133,6 @@ def test_the_events_of_another_run_come_from_the_first_one_on_by_a_new_connectio
     assert list(asked.values()) == [(0, 0), (0, 0)]
 
 
-def test_no_address_is_called_silent_before_each_has_been_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link, "SILENT_SECONDS", 0.01)
-    asked: list[bool] = []
-
-    def addresses() -> list[str]:
-        asked.append(found.is_asking)
-        return ["127.0.0.1:9", "127.0.0.1:10"]
-
-    found = link_to(addresses)
-
-    async def check() -> None:
-        async with running(found):
-            while len(asked) < 4:
-                await asyncio.sleep(0.01)
-
-    asyncio.run(check())
-    assert asked[:4] == [True, True, False, False]
-
-
 def test_a_name_is_resolved_beside_the_pages_which_a_slow_name_server_does_not_hold_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -1,6 +1,6 @@
 """What Prometheus reads of a run, over the lives of its servers."""
 
-from ps_common.protocol.status import StandbyStatus, Status
+from ps_common.protocol.status import Status
 from ps_web.prometheus import COUNTERS, GAUGES
 from tests.ps_server.transcripts import EPOCH, Transcript, restored_run
 
@@ -39,11 +39,3 @@ def test_the_age_of_the_newest_checkpoint_counts_from_its_content() -> None:
     assert age(status_of(server)) == 7.0
     resumed = Transcript(restored_run(saved.vectors, saved.record, epoch=EPOCH + 1))
     assert age(status_of(resumed)) is None, "its clock does not know"
-
-
-def test_a_standby_follows_or_is_gone() -> None:
-    follows = GAUGES["ps_rl_standby"][1]
-    least = {"phase": "serving", "epoch": 1, "refused": {}, "not_modified": 0, "checkpoint_version": 0}
-    for phase, value in {"": 0, "state transfer": 1, "catching up": 1, "in sync": 1, "dropped": 0, "gone": 0}.items():
-        standby = StandbyStatus(address="ps:1", phase=phase) if phase else None
-        assert follows(Status(**least, checkpoint_failures=0, workers_alive=0, standby=standby)) == value

@@ -13,10 +13,9 @@ from ps_common.errors import PsRlError, SettingsError
 from ps_common.protocol.messages import Event
 from ps_common.protocol.status import STALENESS_BOUNDS, Status
 from ps_common.run_folder.endpoint_file import address_of
-from ps_common.run_folder.run_rows import EvaluationRow, EventRow, LoggedRow, record_failure
+from ps_common.run_folder.run_rows import EvaluationRow, EventRow, record_failure
 from ps_rl.run import Run
 from ps_web import run
-from ps_web.history import MOST_EVENTS, newest_events
 from ps_web.index import RunIndex
 from ps_web.run import WatchedRun
 from ps_web.viewers import Viewers
@@ -57,17 +56,6 @@ def test_curves_go_on_where_a_standby_has_taken_over_and_the_folder_no_longer_gr
     now += run.STILL_SECONDS
     found._take_status(a_status(global_steps=300))
     assert found.whole()["points"]["global_steps"] == [100, 300]
-
-
-def test_curves_that_a_program_has_added_are_columns_over_every_x(folder: Path) -> None:
-    rows = [
-        LoggedRow(time=1.0, global_steps=100, minutes=0.1, episodes=7, name="logged/gap", value=2.0),
-        LoggedRow(time=2.0, global_steps=100, minutes=0.1, episodes=7, name="my/gap", value=3.0),
-    ]
-    (folder / "logged.jsonl").write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in rows))
-    assert watched(folder).whole()["logged"] == {
-        "global_steps": [100], "minutes": [0.1], "episodes": [7], "logged/gap": [2.0], "my/gap": [3.0],
-    }  # fmt: skip
 
 
 def test_evaluations_are_columns_at_the_steps_of_their_weights(folder: Path) -> None:
@@ -162,26 +150,6 @@ def test_another_run_at_the_same_address_begins_with_nothing_of_the_one_before()
     sent = found.whole()
     assert (len(sent["events"]), sent["points"]["global_steps"]) == (1, [300])
     assert found.link._subscriber is not subscriber
-
-
-def test_of_many_events_the_newest_are_kept_and_of_checkpoints_the_last() -> None:
-    adjustment, *rest = [an_event(1, kind="adjustment"), *(an_event(k, kind="checkpoint") for k in range(2, 500))]
-    kept = newest_events([adjustment, *rest])
-    assert [event.number for event in kept] == [1, 499]
-    notes = [an_event(number) for number in range(1, 1000)]
-    assert newest_events(notes) == notes[-MOST_EVENTS:]
-
-
-def test_the_histogram_of_staleness_is_of_the_last_minute_and_of_the_whole_run(folder: Path) -> None:
-    found = watched(folder)
-    empty = [0] * (len(STALENESS_BOUNDS) + 1)
-    assert found.whole()["staleness"] == {"bounds": STALENESS_BOUNDS, "all": (), "recent": []}
-    for twos in (5, 7, 9):
-        found._take_status(a_status(staleness_counts=(100, 0, twos, *empty[3:])))
-    sent = found.whole()["staleness"]
-    assert (sent["all"][:3], sent["recent"][:3]) == ((100, 0, 9), [0, 0, 4])
-    found._take_status(a_status(staleness_counts=(1, *empty[1:])))
-    assert found.whole()["staleness"]["recent"] == [], "resumed from an older checkpoint"
 
 
 def test_a_run_that_no_page_shows_any_more_is_not_called_live(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

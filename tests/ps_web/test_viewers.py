@@ -5,10 +5,6 @@ import pytest
 from ps_web.viewers import MOST_VIEWERS, MOST_WAITING_BYTES, TooManyViewers, Viewers, Waiting, encoded
 
 
-def test_numbers_that_json_lacks_become_null() -> None:
-    assert encoded("now", {"loss": float("nan")}) == b'event: now\ndata: {"loss":null}\n\n'
-
-
 def read(page: Waiting, *, end: bool = False) -> list[bytes | None]:
     """What waits for a page, to the end of the stream if it has `end`ed."""
 
@@ -98,12 +94,3 @@ def test_a_page_gets_what_is_news_of_its_runs() -> None:
     for content in ({"run": 0}, {"run": 1}, {}):
         viewers.send("n", content)
     assert read(page) == [encoded("n", {"run": 1}), encoded("n", {})]
-
-
-def test_closing_ends_every_stream() -> None:
-    viewers = Viewers()
-    pages = [viewers.open() for _ in range(2)]
-    viewers.send("n", {})
-    viewers.close()
-    for page in pages:
-        assert read(page, end=True) == [encoded("n", {}), None]

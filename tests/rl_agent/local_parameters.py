@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from ps_client.shell.remote_parameters import Newest
+from ps_client.shell.newest import Newest
 from ps_common.errors import RunEnded
 from ps_common.protocol.messages import Episode
 from rl_agent.networks.flat_network import FlatNetwork

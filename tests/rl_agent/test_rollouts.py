@@ -10,7 +10,6 @@ from ps_common.protocol.messages import Episode
 from ps_common.settings.run_spec import Environment
 from rl_agent.environments.make import make_environments
 from rl_agent.rollouts import Decision, RolloutCollector, State, learner_rewards
-from tests.rl_agent.observation_spaces import pixels
 from tests.rl_agent.scripted_environments import Game, ScriptedActor, ScriptedEnvironments, value_of
 
 DISCOUNT = 0.9
@@ -54,18 +53,6 @@ def test_an_unroll_holds_observations_actions_and_rewards() -> None:
     assert unroll.rewards.tolist() == [[1, 10], [2, 20], [3, 30], [1, 40]]
     assert environments.taken == unroll.actions.tolist()
     assert environments.seeds == [7]
-
-
-def test_the_steps_of_an_unroll_are_those_of_all_environments() -> None:
-    unroll = collector_of([ENDLESS], [ENDLESS], [ENDLESS], unroll_length=5).collect()
-    assert unroll.steps == 15
-
-
-def test_the_next_unroll_begins_where_the_last_one_stopped() -> None:
-    collector = collector_of([ENDLESS], unroll_length=3)
-    first = collector.collect().observations[:, 0, 2].tolist()
-    second = collector.collect().observations[:, 0, 2].tolist()
-    assert (first, second) == ([0, 1, 2, 3], [3, 4, 5, 6])
 
 
 @pytest.mark.parametrize(
@@ -218,13 +205,6 @@ def test_every_game_of_a_real_environment_is_reported_whole() -> None:
     assert len(games) == ends
     assert all(game.episode_return == game.length <= 15 for game in games)
     assert 40 * 7 * 4 - 4 * 15 < sum(game.length for game in games) <= 40 * 7 * 4
-
-
-def test_pixels_are_kept_as_bytes() -> None:
-    environments = ScriptedEnvironments([ENDLESS])
-    environments.observations = pixels(3)
-    collector = RolloutCollector(environments, ScriptedActor(), unroll_length=2, discount=DISCOUNT, seed=1)
-    assert collector.collect().observations.dtype == torch.uint8
 
 
 def test_each_observation_is_decided_on_once() -> None:

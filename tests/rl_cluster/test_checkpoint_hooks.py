@@ -5,11 +5,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 
-from ps_common.errors import SettingsError
 from ps_common.run_folder.paths import CHECKPOINTS, checkpoint_name
 from rl_cluster.hooks import cli as checkpoints
 from rl_cluster.hooks.cli import checkpoint_hooks, follow
@@ -73,25 +71,9 @@ def test_a_checkpoint_that_ends_the_process_is_handed_over_once(hooks: Any, tmp_
     assert hooks.seen == [1, 2, 3]
 
 
-def test_a_name_that_cannot_be_written_leaves_the_one_before(hooks: Any, tmp_path: Path) -> None:
-    """As on a full disk: else a start after that would hand over all checkpoints again."""
-    appears(tmp_path, 1)
-    (follower,) = checkpoint_hooks(tmp_path, ["own_hooks:Keeps"])
-    appears(tmp_path, 2)
-    with mock.patch("os.fsync", side_effect=OSError(28, "No space left")), pytest.raises(OSError, match="No space"):
-        follower.start()
-    follower.start()
-    assert hooks.seen == [2]
-
-
 def test_by_hand_it_begins_with_the_checkpoints_that_are_there(hooks: Any, tmp_path: Path) -> None:
     appears(tmp_path, 1)
     checkpoint_hooks(tmp_path, ["own_hooks:Keeps"])
     for _ in range(2):
         follow([str(tmp_path), "own_hooks:Keeps"])
     assert hooks.seen == [1, 1]
-
-
-def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"hooks\.handed: cannot be written: No such file"):
-        checkpoint_hooks(tmp_path / "none", ["own_hooks:Keeps"])

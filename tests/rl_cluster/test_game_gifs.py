@@ -5,7 +5,6 @@ from typing import ClassVar
 
 import pytest
 
-from ps_common.errors import PsRlError
 from ps_common.run_folder.paths import CHECKPOINTS, GIFS, milestone_name
 from rl_cluster import game_gifs
 from rl_cluster.game_gifs import GameGifs
@@ -80,24 +79,6 @@ def test_a_game_is_recorded_with_a_checkpoint_after_every_25_episodes(tmp_path: 
     assert weights.read_text() == "120", "those that came meanwhile have none"
 
 
-def test_a_game_of_a_run_in_shards_is_played_with_all_of_them(tmp_path: Path, begun: list[Recording]) -> None:
-    gifs = gifs_of(tmp_path, shards=2)
-    keep(tmp_path / "shard-1-of-2", 10)
-    gifs.look()
-    assert begun[0].arguments[:2] == ["--checkpoint", str(tmp_path)]
-
-
-def test_a_run_without_gifs_records_none(
-    tmp_path: Path, begun: list[Recording], capsys: pytest.CaptureFixture[str]
-) -> None:
-    with gifs_of(tmp_path, every=0) as gifs:
-        keep(tmp_path, 10)
-        assert gifs.look() == []
-    assert begun == []
-    assert capsys.readouterr().out == ""
-    assert not (tmp_path / GIFS).exists()
-
-
 def test_a_failure_is_said_and_the_next_game_is_recorded(tmp_path: Path, begun: list[Recording]) -> None:
     gifs = gifs_of(tmp_path)
     keep(tmp_path, 10)
@@ -116,19 +97,6 @@ def test_a_failure_is_said_and_the_next_game_is_recorded(tmp_path: Path, begun: 
     assert len(begun) == 2
 
 
-def test_a_recording_that_cannot_be_started_is_said_and_ends_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fails(*_: object) -> Recording:
-        raise PsRlError("rl_eval cannot be started: Cannot allocate memory")
-
-    monkeypatch.setattr(game_gifs, "Child", fails)
-    gifs = gifs_of(tmp_path)
-    keep(tmp_path, 10)
-    assert gifs.look() == ["no game was recorded: rl_eval cannot be started: Cannot allocate memory"]
-    assert gifs.look() == [], "its checkpoint had its chance"
-
-
 @pytest.mark.parametrize("leaves", [False, True])
 def test_the_last_game_of_a_run_is_recorded_after_its_end(
     tmp_path: Path, begun: list[Recording], capsys: pytest.CaptureFixture[str], leaves: bool
@@ -140,20 +108,3 @@ def test_the_last_game_of_a_run_is_recorded_after_its_end(
     assert [one.exit_status for one in begun] == ([-9] if leaves else [0, 0])
     assert capsys.readouterr().out == ""
     assert list((tmp_path / GIFS).iterdir()) == []
-
-
-def test_a_recording_that_lasts_too_long_is_given_up(
-    tmp_path: Path, begun: list[Recording], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(game_gifs, "LAST_SECONDS", 0.0)
-    with gifs_of(tmp_path):
-        keep(tmp_path, 10)
-    assert capsys.readouterr().out == "the last game was not recorded within 0 s\n"
-    assert begun[0].exit_status == -9
-
-
-def test_a_file_in_the_place_of_the_folder_ends_no_run(tmp_path: Path) -> None:
-    (tmp_path / GIFS).touch()
-    with gifs_of(tmp_path) as gifs:
-        keep(tmp_path, 10)
-        assert "no game was recorded" in gifs.look()[0]

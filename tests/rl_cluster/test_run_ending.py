@@ -80,18 +80,6 @@ def test_what_to_type_next_names_the_modules_that_this_run_imports() -> None:
     ]
 
 
-def test_a_run_that_saved_nothing_and_played_nothing_leaves_nothing_to_type() -> None:
-    assert what_next(status(checkpoint_version=0, episodes=0), Path("x"), modules=()) == []
-    assert len(what_next(status(checkpoint_version=0), Path("x"), modules=())) == 2
-
-
-def test_a_solved_run_goes_on_without_its_target(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
-    lines = what_next(status(checkpoint_version=7, minutes_to_target=1.0), Path("x"), modules=())
-    resume = lines.index("# go on with it beyond its score:") + 1
-    assert lines[resume] == "rl-cluster --resume x --until-return None"
-
-
 def test_the_command_to_resume_doubles_the_limits_that_the_run_has_reached() -> None:
     for facts, flags in [
         ({"max_steps": 9000, "global_steps": 9088, "max_minutes": 15.0, "minutes": 0.2}, " --max-steps 18176"),

@@ -153,7 +153,7 @@ def test_the_program_of_a_preset_of_atari_shows_the_frames_of_its_run(
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    ("name", "least"), [("pong", 15.0), ("cartpole-a3c", 500.0), nightly("inverted-pendulum", 1000.0)]
+    ("name", "least"), [("pong", 15.0), nightly("cartpole-a3c", 500.0), nightly("inverted-pendulum", 1000.0)]
 )
 def test_a_policy_of_the_zoo_plays_a_game_from_its_card_alone(name: str, least: float, tmp_path: Path) -> None:
     """Pong ends at -7 where frames are the last ones of a step, not the maximum of two."""

@@ -21,17 +21,15 @@ from ps_common.run_folder.checkpoint_file import write_checkpoint
 from ps_common.run_folder.paths import gif_name
 from ps_common.run_folder.trained import trained_in
 from ps_common.settings.run_settings import run_from_dict
-from ps_common.settings.run_spec import Environment, NStepQSettings, RunSpec
+from ps_common.settings.run_spec import NStepQSettings, RunSpec
 from rl_agent.agent import build_agent
 from rl_agent.algorithms.n_step_q import NStepQ
-from rl_agent.environments.interface import Environments
 from rl_agent.environments.make import make_environments
 from rl_agent.networks.flat_network import flatten
 from rl_agent.rollouts import Decision, State
-from rl_eval import recording
 from rl_eval.cli import evaluate
 from rl_eval.games import Game as PlayedGame
-from rl_eval.games import _students_t, play, summary
+from rl_eval.games import play, summary
 from rl_eval.settings import EvaluationSettings
 from rl_eval.trained import agent_of
 from tests.ps_client.loopback_server import Polite, Reply, serving
@@ -148,12 +146,6 @@ def test_the_summary_by_hand() -> None:
     assert result.high == pytest.approx(3 + 2.776 * math.sqrt(8 / 5) + 0.1, abs=2e-3)
 
 
-@pytest.mark.parametrize("copies", [1, 20])
-def test_one_game_has_neither_deviation_nor_interval(copies: int) -> None:
-    result = summary(scored(5.0, copies=copies), environment="Pong", greedy=False)
-    assert (result.mean, result.std, result.low, result.high) == (5.0, 0.0, None, None)
-
-
 def test_copies_of_a_few_games_have_no_interval() -> None:
     result = summary(scored(200.0, 270.0, 290.0, copies=10), environment="SpaceInvaders", greedy=True)
     assert (result.episodes, result.distinct) == (30, 3)
@@ -204,12 +196,6 @@ def test_the_interval_has_the_true_mean_in_it_as_often_as_it_says(distribution: 
             assert intervals >= 0.8 * 400 or epsilon == 0 or "ten" in distribution
 
 
-def test_the_quantiles_are_those_of_the_table_of_students_t() -> None:
-    table = {4: 2.776, 5: 2.571, 6: 2.447, 9: 2.262, 15: 2.131, 29: 2.045, 99: 1.984, 999: 1.962, 10**6: 1.960}
-    for freedom, quantile in table.items():
-        assert _students_t(freedom) == pytest.approx(quantile, abs=1.5e-3)
-
-
 def test_a_copy_where_nothing_is_drawn_makes_no_interval_narrower() -> None:
     """Whichever games are copied, and however often."""
     random = np.random.default_rng(2)
@@ -225,12 +211,6 @@ def test_a_copy_where_nothing_is_drawn_makes_no_interval_narrower() -> None:
             width[greedy] = result.high - result.low
             assert (result.low + result.high) / 2 == pytest.approx(np.mean([game.score for game in copied]))
         assert width[True] > width[False]
-
-
-@pytest.mark.parametrize("games", [1, 2, 3, 4])
-def test_a_few_games_have_no_interval(games: int) -> None:
-    result = summary(scored(*range(games)), environment="", greedy=False)
-    assert (result.low, result.high) == (None, None)
 
 
 def test_a_game_is_a_copy_only_if_each_observation_action_and_reward_is_the_same() -> None:
@@ -306,21 +286,6 @@ def test_what_cannot_be_written_is_said_before_a_game_is_played(
     (tmp_path / "file").touch()
     with pytest.raises(SettingsError, match=f"^{flag} {tmp_path}.*: {words}"):
         evaluate(["--checkpoint", "nowhere", flag, str(tmp_path / file)])
-
-
-@pytest.mark.parametrize(("flag", "file"), [("--gif", "game.gif"), ("--video", "game.mp4")])
-def test_an_environment_that_cannot_be_made_for_a_recording_is_not_the_files_fault(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flag: str, file: str
-) -> None:
-    def make(settings: Environment, *, count: int, with_screen: bool = False) -> Environments:
-        if with_screen:
-            raise FileNotFoundError("the font of the score")
-        return make_environments(settings, count=count)
-
-    path = checkpoint(tmp_path / "some.safetensors")
-    monkeypatch.setattr(recording, "make_environments", make)
-    with pytest.raises(FileNotFoundError, match="the font of the score"):
-        scores_of("--checkpoint", path, "--episodes", "1", flag, tmp_path / file, tmp_path=tmp_path)
 
 
 def test_the_same_seed_plays_the_same_games(tmp_path: Path) -> None:
@@ -469,13 +434,6 @@ def test_an_own_method_of_action_values_is_evaluated_with_one_epsilon_too(
     assert share == epsilon
 
 
-def test_a_policy_has_no_epsilon(tmp_path: Path) -> None:
-    path = checkpoint(tmp_path / "x.safetensors")
-    with pytest.raises(SettingsError, match=r"^--epsilon 0\.1: belongs to methods of action values"):
-        evaluate(["--checkpoint", str(path), "--epsilon", "0.1"])
-    assert scores_of("--checkpoint", path, "--episodes", "1", tmp_path=tmp_path)["epsilon"] is None
-
-
 # -- what goes wrong --------------------------------------------------------------------------------------------------
 
 
@@ -527,13 +485,6 @@ def test_the_weights_of_another_network_are_refused(others: dict[str, Tensor], t
         evaluate(["--checkpoint", str(path)])
     assert next(iter(others)) in str(raised.value)
     assert "\n" not in str(raised.value)
-
-
-def test_weights_that_are_missing_are_named(tmp_path: Path) -> None:
-    weights = weights_of(CARTPOLE)
-    del weights["value.bias"]
-    with pytest.raises(CheckpointError, match=r"another network.*value\.bias"):
-        evaluate(["--checkpoint", str(checkpoint(tmp_path / "x.safetensors", weights=weights))])
 
 
 @pytest.mark.parametrize(

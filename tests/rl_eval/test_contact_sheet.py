@@ -4,29 +4,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from ps_common.errors import SettingsError
 from ps_common.run_folder.policy_file import MODEL
-from ps_common.settings.run_spec import RunSpec
 from rl_agent.environments.make import make_environments
 from rl_eval import film
 from rl_eval.cli import evaluate
 from rl_eval.film import write_contact_sheet
 from rl_eval.games import Game
 from tests.rl_eval.test_cli import CARTPOLE, checkpoint
-from tests.rl_eval.test_receipt import PONG
-
-
-@pytest.mark.parametrize(("run", "width"), [(CARTPOLE, 200), (PONG, 160)], ids=["CartPole", "Pong"])
-def test_the_sheet_has_pictures_of_a_whole_game(run: RunSpec, width: int, tmp_path: Path) -> None:
-    path, sheet = checkpoint(tmp_path / "some.safetensors", run), tmp_path / "sheet.png"
-    assert evaluate(["--checkpoint", str(path), "--episodes", "3", "--contact-sheet", str(sheet)]) == 0
-    with Image.open(sheet) as picture:
-        assert picture.format == "PNG"
-        assert picture.width >= film.COLUMNS * width
-        first = np.asarray(picture)[: film.CELL[1], : film.CELL[0]]
-    assert first[:, : film.CELL[0] // 2].std() > 5
 
 
 def test_the_best_game_is_shown_from_its_first_to_its_last_step(

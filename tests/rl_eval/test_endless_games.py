@@ -98,12 +98,6 @@ def test_a_given_limit_is_that_of_every_game(tmp_path: Path) -> None:
         rl_eval(["--verify", "receipt.json", "--max-episode-steps", "9"])
 
 
-def test_a_limit_beyond_that_of_the_game_changes_nothing(tmp_path: Path) -> None:
-    for flags in ([], ["--max-episode-steps", "8"], ["--max-episode-steps", str(10**9)]):
-        with row(flags):
-            assert scores(tmp_path, *flags, name="limited") == [7] * 5
-
-
 def test_the_limit_is_that_of_the_run_else_of_the_environment_else_the_general_one() -> None:
     for id, of_run, given, expected in (
         ("CartPole-v1", 0, None, (0, 500)),
@@ -130,21 +124,6 @@ def test_a_vector_environment_that_goes_on_is_an_error_that_names_it(tmp_path: P
         evaluate(policy, vectors(num_envs=2), episodes=2)
     with pytest.raises(SettingsError, match="max_episode_steps"):
         evaluate(policy, vectors(num_envs=2), episodes=2, max_episode_steps=5)
-
-
-@pytest.mark.usefixtures("short")
-def test_who_waits_is_told_once_that_no_game_has_ended_and_how_many_were_cut_off(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(games, "SILENT_SECONDS", 0.0)
-    scores(tmp_path)
-    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert len(said) == 2
-    assert said[0].startswith("no game has ended after 1 steps of each; each is cut off after 60, or as many as")
-    assert said[1] == "5 of 5 games were cut off after 60 steps"
-    caplog.clear()
-    scores(tmp_path, name="limited")
-    assert not [record for record in caplog.records if "cut off after 60 steps" in record.getMessage()]
 
 
 def test_a_game_that_is_ten_times_as_long_takes_no_more_memory() -> None:

@@ -1,8 +1,5 @@
 """A policy that is taken away: its folder, how it plays there, and the network as ONNX."""
 
-import contextlib
-import os
-import stat
 import sys
 from pathlib import Path
 from typing import Any
@@ -62,14 +59,6 @@ def policy_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
     assert evaluate(["--checkpoint", str(path), "--episodes", "5", "--export", str(folder)]) == 0
     assert f"policy: {folder}" in capsys.readouterr().out
     return folder
-
-
-@pytest.mark.parametrize("umask", [0o000, 0o022, 0o027, 0o077])
-def test_the_umask_decides_who_may_read_a_policy(tmp_path: Path, umask: int) -> None:
-    with contextlib.ExitStack() as stack:
-        stack.callback(os.umask, os.umask(umask))
-        exported(tmp_path, a_run(network={"hidden": [8]}), PolicySpaces(numbers(3), DiscreteActions(3)))
-    assert stat.S_IMODE((tmp_path / MODEL).stat().st_mode) == 0o666 & ~umask
 
 
 def test_a_policy_has_weights_settings_a_card_and_a_receipt(policy_folder: Path) -> None:
@@ -330,15 +319,11 @@ def test_a_folder_that_exists_is_not_written_into(tmp_path: Path) -> None:
 # -- ONNX -------------------------------------------------------------------------------------------------------------
 
 NETWORKS = {
-    "vector": (numbers(4), {"network": {"hidden": [8]}}),
-    "pixels": (pixels(4, 42, 42), {"network": {"name": "conv42", "hidden": [8]}}),
     "normalised pixels": (
         pixels(4, 42, 42),
         {"network": {"name": "conv42", "normalization": "random_play"}, "environment": {"id": "ALE/Pong-v5"}},
     ),
-    "LSTM": (numbers(4), {"network": {"hidden": [8], "lstm": 6}}),
     "separate with LSTM": (numbers(4), {"network": {"hidden": [8], "lstm": 6, "separate": True}}),
-    "running scale": (numbers(4), {"network": {"hidden": [8], "normalization": "running"}}),
     "running scale of images": (
         ObservationSpace((2, 12, 12), np.dtype(np.float32)),
         {"network": {"hidden": [8], "normalization": "auto"}, "algorithm": {"reward_normalization": "returns"}},

@@ -1,7 +1,5 @@
 """Films of learning: which games they show, in which order, and files that play."""
 
-import os
-import shutil
 from pathlib import Path
 
 import imageio.v3
@@ -9,15 +7,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ps_common.errors import CheckpointError, SettingsError
-from ps_common.run_folder.paths import CHECKPOINTS, milestone_name
-from ps_common.run_folder.trained import trained_as
 from ps_common.settings.run_spec import RunSpec
-from rl_eval import film
 from rl_eval.cli import evaluate
-from rl_eval.film import _cells, _evenly
-from rl_eval.settings import EvaluationSettings
-from tests.rl_eval.test_cli import CARTPOLE, STEP, checkpoint
+from rl_eval.film import _cells
+from tests.rl_eval.test_cli import CARTPOLE, checkpoint
 from tests.rl_eval.test_receipt import PONG
 from tests.rl_eval.test_recording import screens_of
 
@@ -66,50 +59,11 @@ def test_the_gifs_of_a_run_are_shown_one_after_another(tmp_path: Path) -> None:
     assert np.abs(shown - np.repeat([20, 40, 60], 30)).max() < 12
 
 
-def test_games_side_by_side_are_shown_at_once(tmp_path: Path) -> None:
-    out = tmp_path / "film.gif"
-    filmed(run_with_gifs(tmp_path / "run"), out, "--side-by-side")
-    frames = imageio.v3.imread(out)
-    height, width = frames.shape[1] // 2, frames.shape[2] // 2
-    assert [int(frames[0][y + 50, x + 50, 0]) for y, x in ((0, 0), (0, width), (height, 0))] == [20, 40, 60]
-    with Image.open(out) as gif:
-        lasts = [(gif.seek(number), gif.info["duration"])[1] for number in range(gif.n_frames)]
-    assert sum(lasts) == 2000
-
-
-def test_of_many_games_nine_are_shown_evenly() -> None:
-    assert _evenly(81, 9) == [0, 10, 20, 30, 40, 50, 60, 70, 80]
-    assert _evenly(3, 9) == [0, 1, 2]
-
-
-def test_of_many_checkpoints_nine_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the order of training, which their file times have."""
-    first = checkpoint(tmp_path / CHECKPOINTS / milestone_name(100))
-    os.utime(first, (100, 100))
-    for number in range(101, 130):
-        os.utime(shutil.copy(first, first.with_name(milestone_name(number))), (number, number))
-    read: list[str] = []
-    monkeypatch.setattr(film, "trained_as", lambda path: (read.append(path.name), trained_as(path))[1])
-    assert film._played(tmp_path, EvaluationSettings(checkpoint=str(tmp_path))).keys() == {STEP}
-    assert read == [milestone_name(100 + place) for place in _evenly(30, 9)]
-
-
 def test_a_game_plays_at_its_own_speed_and_is_cut() -> None:
     """At 60 steps a second every fourth step is a frame of the 15 frames a second."""
     screens = (((k + 1) / 60, np.full((84, 84, 3), k, np.uint8)) for k in range(600))
     frames = _cells(screens, "100 steps", seconds=2.0, size=(84, 84))
     assert [int(frame[0, 0, 0]) for frame in frames] == list(range(0, 120, 4))
-
-
-def test_a_film_is_no_longer_than_a_gif_may_be(tmp_path: Path) -> None:
-    run = run_with_gifs(tmp_path / "run", games=9, seconds=20)
-    filmed(run, tmp_path / "film.gif")
-    with Image.open(tmp_path / "film.gif") as gif:
-        lasts = [(gif.seek(number), gif.info["duration"])[1] for number in range(gif.n_frames)]
-        gif.seek(gif.n_frames - 1)
-        assert gif.convert("RGB").getpixel((200, 200))[0] == 180, "the last game is in it"
-    assert sum(lasts) <= 60_100
-    assert film.MOST_SCENES == 9
 
 
 def test_damaged_checkpoints_are_left_out_by_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -118,30 +72,3 @@ def test_damaged_checkpoints_are_left_out_by_name(tmp_path: Path, caplog: pytest
     filmed(run, tmp_path / "film.gif", "--side-by-side")
     assert "episodes-000000010.safetensors" in caplog.text
     assert "leaving it out" in caplog.text
-
-
-def test_a_damaged_gif_is_named(tmp_path: Path) -> None:
-    run = run_with_gifs(tmp_path / "run")
-    (run / "gifs" / "game-000000000200.gif").write_bytes(b"damaged")
-    with pytest.raises(SettingsError, match=r"game-000000000200\.gif: cannot be read: .*move it away"):
-        filmed(run, tmp_path / "film.gif")
-
-
-@pytest.mark.parametrize(
-    ("flags", "sentence"),
-    [
-        (["--server", "here:5555", "--film", "x.gif"], "--film: is made of a run's folder; add --checkpoint RUN_DIR"),
-        (["--checkpoint", "nowhere", "--film", "x.gif"], "--film: --checkpoint nowhere must be the folder of a run"),
-        (["--checkpoint", "nowhere", "--film", "x.gif", "--json", "y"], "--film: takes the place of scored games"),
-        (["--checkpoint", "nowhere", "--side-by-side"], "--side-by-side: belongs to a film; add --film FILE"),
-        (["--checkpoint", "nowhere", "--film", "x.txt"], r"--film x.txt: must name a file that ends in .gif"),
-    ],
-)
-def test_flags_that_make_no_film_are_named(flags: list[str], sentence: str) -> None:
-    with pytest.raises(SettingsError, match=f"^{sentence}"):
-        evaluate(flags)
-
-
-def test_an_empty_folder_makes_no_film(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="it is not the folder of a run"):
-        filmed(tmp_path, tmp_path / "film.gif")

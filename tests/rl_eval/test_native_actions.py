@@ -8,7 +8,6 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-import safetensors.torch
 import torch
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space
 from safetensors import safe_open
@@ -51,17 +50,6 @@ def of_space(folder: Path, space: Space[Any], settings: dict[str, Any]) -> tuple
     return *exported(folder, a_run(id="X-v0", **settings), codec.actions), codec
 
 
-def make_older(path: Path) -> None:
-    """Make the file as ps-rl wrote it before it recorded native actions, and while it had rules for late gradients."""
-    with safe_open(path, framework="pt") as file:
-        metadata, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    record = json.loads(metadata["record"])
-    for name in ("numbers", "starts", "shape", "dtype", "squashed"):
-        record["spaces"]["actions"].pop(name, None)
-    record["run"]["staleness"] = {"rule": "undamped", "max_staleness": 0}
-    safetensors.torch.save_file(tensors, path, metadata | {"record": json.dumps(record)})
-
-
 def test_a_loaded_policy_returns_what_the_environment_gets_of_its_agent(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
@@ -102,25 +90,6 @@ def test_a_policy_of_an_atari_game_says_the_games_own_numbers(tmp_path: Path) ->
     assert [int(policy.act(SEEN)) for _ in range(20)] == [(0, 2, 3)[action] for action in decided]
     with safe_open(tmp_path / MODEL, framework="pt") as file:
         assert json.loads(file.metadata()["record"])["spaces"]["actions"]["numbers"] == [0, 2, 3]
-
-
-def test_an_older_file_takes_what_it_does_not_say_from_the_settings_of_its_run(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    for space, settings in [
-        (Discrete(4), {"actions": (3, 1)}),
-        (Discrete(4), {}),
-        (Box(-3, 3, (2,)), {}),
-        (Box(-3, 3, (2,)), {"box_actions": "squashed"}),
-        (MultiDiscrete([2, 3]), {}),
-    ]:
-        with row(space, settings):
-            tmp_path = tmp_path_factory.mktemp("row")
-            policy, _, _ = of_space(tmp_path, space, settings)
-            make_older(tmp_path / MODEL)
-            older = load_policy(tmp_path)
-            for _ in range(50):
-                np.testing.assert_array_equal(older.act(SEEN), policy.act(SEEN))
 
 
 def test_the_policies_of_the_zoo_return_the_actions_of_their_games() -> None:

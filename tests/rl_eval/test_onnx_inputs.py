@@ -1,5 +1,7 @@
 """The network as ONNX gets what the environment shows, by its keys, and computes what the policy does."""
 
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,7 +19,7 @@ from rl_agent.environments.interface import Environments
 from rl_agent.networks.flat_network import FlatNetwork
 from rl_eval.card_program import onnx_program
 from rl_eval.onnx_file import write_onnx
-from rl_eval.policy import Policy, load_policy
+from rl_eval.policy import load_policy
 from rl_eval.policy_folder import write_model
 from rl_eval.spaces_record import PolicySpaces
 from tests.rows import row
@@ -39,8 +41,6 @@ ROWS: dict[str, tuple[Space[Any], Space[Any], dict[str, Any], list[str]]] = {
     "dqn of a Tuple": (MANY, Discrete(4), {"algorithm": {"name": "dqn", "dueling": True}}, ["0", "3", "1", "2"]),
     "quantiles": (Dict(n=Discrete(5)), Discrete(2), {"algorithm": {"name": "dqn", "quantiles": 5}}, ["n"]),
     "LSTM": (Dict(camera=CAMERA, joints=Box(-5, 5, (6,))), REAL, {"network": {"lstm": 5}}, ["joints", "camera"]),
-    "no images": (Dict(a=Box(-1, 1, (2,)), b=Discrete(3)), Discrete(3), {}, ["a", "b"]),
-    "a mask": (Dict(seen=Box(-1, 1, (4,)), action_mask=MultiBinary(5)), Discrete(5), MASKED, ["seen", "action_mask"]),
     "a mask of some actions": (
         Dict(seen=Box(-1, 1, (4,)), action_mask=MultiBinary(5)),
         Discrete(5),
@@ -49,9 +49,6 @@ ROWS: dict[str, tuple[Space[Any], Space[Any], dict[str, Any], list[str]]] = {
     ),
     "a mask of choices": (
         Dict(seen=Box(-1, 1, (4,)), action_mask=MultiBinary(5)), MultiDiscrete([2, 3]), MASKED, ["seen", "action_mask"],
-    ),
-    "a mask of numbers": (
-        Dict(seen=Box(-1, 1, (4,)), action_mask=MultiBinary(2)), REAL, MASKED, ["seen", "action_mask"],
     ),
     "a mask of SAC": (
         Dict(seen=Box(-1, 1, (4,)), action_mask=MultiBinary(2)),
@@ -76,8 +73,16 @@ def given_by(named: dict[str, str], keys: list[str], observation: Any, space: An
     return given
 
 
-def written(folder: Path, name: str) -> tuple[Policy, nn.Module, PolicySpaces, Space[Any]]:
-    """The policy of a row, beside its model.onnx."""
+Written = Callable[[str], tuple[Path, nn.Module, PolicySpaces, Space[Any]]]
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
+    """The folder of a row's policy, with its model.onnx; each is written once, for seconds."""
+    return cache(lambda name: write(tmp_path_factory.mktemp("policy"), name))
+
+
+def write(folder: Path, name: str) -> tuple[Path, nn.Module, PolicySpaces, Space[Any]]:
     space, acts, sections, _ = ROWS[name]
     sections = dict(sections)
     masks = sections.pop("masks", "none")
@@ -88,17 +93,17 @@ def written(folder: Path, name: str) -> tuple[Policy, nn.Module, PolicySpaces, S
     agent = build_agent(run, spaces, device=torch.device("cpu"), seed=0)
     network = FlatNetwork(agent.network)
     write_model(folder / MODEL, run, network.schema, network.weights, spaces, global_steps=5, minutes=0.0)
-    policy = load_policy(folder)
     write_onnx(folder / "model.onnx", agent.network, spaces.observations, spaces.actions)
-    return policy, agent.network, spaces, space
+    return folder, agent.network, spaces, space
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_onnx_computes_of_a_raw_observation_what_the_policy_does(tmp_path: Path, name: str) -> None:
+def test_onnx_computes_of_a_raw_observation_what_the_policy_does(written: Written, name: str) -> None:
     runtime = pytest.importorskip("onnxruntime", reason="needs the extra onnx")
-    policy, _, spaces, space = written(tmp_path, name)
+    folder, _, spaces, space = written(name)
+    policy = load_policy(folder)
     keys, masks = ROWS[name][3], ROWS[name][2].get("masks")
-    session = runtime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
+    session = runtime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
     named = {one.name: one.type for one in session.get_inputs()}
     assert list(named)[: len(keys)] == keys
     space.seed(7)
@@ -138,12 +143,13 @@ def test_onnx_computes_of_a_raw_observation_what_the_policy_does(tmp_path: Path,
     "name", ["a3c of a robot", "sac of a robot", "dqn of a Tuple", "LSTM", "a mask of some actions"]
 )
 def test_the_program_on_the_card_acts_on_raw_observations_as_the_policy_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+    written: Written, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     pytest.importorskip("onnxruntime", reason="needs the extra onnx")
-    policy, network, spaces, space = written(tmp_path, name)
+    folder, network, spaces, space = written(name)
+    policy = load_policy(folder)
     text = onnx_program(policy.run.environment, cast(Environments, spaces), network)
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.chdir(folder)
     names: dict[str, Any] = {}
     exec(text, names)
     assert capsys.readouterr().out.startswith("action: ")

@@ -8,20 +8,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from ps_common.errors import SettingsError
 from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import RunSpec
 from rl_agent.agent import build_agent
 from rl_agent.algorithms.algorithm import Prediction
 from rl_agent.environments.interface import Screen
 from rl_agent.environments.make import make_environments
-from rl_agent.environments.spaces import ActionSpace, BoxActions, DiscreteActions
+from rl_agent.environments.spaces import ActionSpace, DiscreteActions
 from rl_agent.networks.flat_network import FlatNetwork
 from rl_agent.rollouts import Decision
 from rl_eval import recording
 from rl_eval.cli import evaluate
 from rl_eval.games import Player
-from rl_eval.recording import BAR, INK, PANEL_WIDTH, PAPER, TAKEN, with_overlay
+from rl_eval.recording import PANEL_WIDTH, with_overlay
 from tests.rl_eval.test_cli import CARTPOLE, checkpoint
 from tests.rl_eval.test_receipt import PENDULUM, PONG
 from tests.rl_eval.test_recording import screens_of
@@ -38,51 +37,6 @@ def panel(
     assert (frame[:420, :320] == 7).all(), "the game itself is enlarged and otherwise as it was"
     assert frame.shape[1] == 320 + PANEL_WIDTH
     return frame[:, 320:]
-
-
-def blue_by_row(frame: Screen) -> list[int]:
-    """The pixels of bars in each row that has some."""
-    return [int(count) for count in (frame == BAR).all(axis=2).sum(axis=1) if count]
-
-
-def test_the_bars_are_as_long_as_the_probabilities() -> None:
-    rows = blue_by_row(panel([0.25, 0.75, 0.0], 1, DiscreteActions(3)))
-    widest = [max(rows[:11]), max(rows[11:22])]
-    assert widest[1] / widest[0] == pytest.approx(3, rel=0.15)
-    assert blue_by_row(panel([1.0, 0.0], 0, DiscreteActions(2))) != blue_by_row(
-        panel([0.5, 0.5], 0, DiscreteActions(2))
-    )
-
-
-def test_the_taken_action_is_bright() -> None:
-    heights = [
-        np.flatnonzero(
-            (panel([0.4, 0.6], action, DiscreteActions(2, ("LEFT", "RIGHT"))) == TAKEN).all(axis=2).any(axis=1)
-        )
-        for action in (0, 1)
-    ]
-    assert heights[0].max() < heights[1].min()
-
-
-def test_score_value_and_names_are_drawn() -> None:
-    one = panel([0.5, 0.5], 0, DiscreteActions(2))
-    assert (one != panel([0.5, 0.5], 0, DiscreteActions(2), value=-2.5)).any()
-    assert (one != panel([0.5, 0.5], 0, DiscreteActions(2, ("A_NAME_LONGER_THAN_THE_PANEL_IS_WIDE", "B")))).any()
-
-
-def test_the_panel_takes_few_colours_from_the_palette_of_a_gif() -> None:
-    drawn = panel([0.3, 0.7], 1, DiscreteActions(2, ("NOOP", "FIRE")))
-    assert {tuple(colour) for colour in drawn.reshape(-1, 3).tolist()} == {INK, TAKEN, PAPER, BAR}
-
-
-def test_of_many_actions_the_most_probable_are_shown() -> None:
-    many = torch.arange(100.0).softmax(0).tolist()
-    assert panel(many, 3, DiscreteActions(100)).shape[0] == 420
-
-
-def test_actions_of_real_numbers_are_shown_as_numbers() -> None:
-    box = BoxActions(np.full(2, -1, np.float32), np.full(2, 1, np.float32))
-    assert (panel(None, [0.5, -0.25], box) != panel(None, [0.5, 0.25], box)).any()
 
 
 Q = run_from_dict(CARTPOLE.to_dict() | {"algorithm": {"name": "one_step_q"}}, source="test")
@@ -154,8 +108,3 @@ def test_recordings_have_the_panel_on_request(run: RunSpec, height: int, width: 
     assert 7 <= len(frames) <= run.environment.max_episode_steps
     assert all(frame[:, -recording.PANEL_WIDTH :].std() > 5 for frame in frames), "a panel is empty"
     assert imageio.v3.imread(gif).shape[1:] == (height, width, 3)
-
-
-def test_an_overlay_needs_a_recording() -> None:
-    with pytest.raises(SettingsError, match=r"^--overlay: .*add --video FILE or --gif FILE"):
-        evaluate(["--checkpoint", "x", "--overlay"])

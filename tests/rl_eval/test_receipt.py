@@ -5,7 +5,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,10 @@ import pytest
 
 from ps_common.errors import ReceiptError, SettingsError
 from ps_common.release import release
-from ps_common.run_folder.trained import trained_in
 from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import RunSpec
-from rl_agent.environments.make import make_environments
 from rl_eval import receipt as receipts
 from rl_eval.cli import evaluate
-from rl_eval.games import Game, summary
 from tests.rl_eval.test_cli import CARTPOLE, STEP, checkpoint
 
 Content = dict[str, Any]
@@ -80,17 +76,6 @@ def test_a_receipt_names_everything_that_decided_its_games(tmp_path: Path) -> No
     assert content["card"]["actions"] == [0, 2, 3]
     assert content["versions"].keys() >= {"ps-rl", "gymnasium", "ale-py", "torch"}
     assert all(len(game["actions"]) == 90 and set(game["actions"]) <= {0, 1, 2} for game in content["games"])
-
-
-def test_a_receipt_can_be_written_whatever_its_checkpoint_is_called(tmp_path: Path) -> None:
-    trained = replace(trained_in(checkpoint(tmp_path / "some.safetensors")), origin="\udcfc, step 5")
-    environments = make_environments(CARTPOLE.environment, count=1)
-    game = Game(environment=0, score=1.0, actions=[0], trace="")
-    result = summary([game], environment="CartPole-v1", greedy=True)
-    made = receipts.receipt_of([game], result, trained, environments, seed=7)
-    environments.close()
-    receipts.write_receipt(tmp_path / "receipt.json", made)
-    assert json.loads((tmp_path / "receipt.json").read_text())["checkpoint"] == "\\udcfc, step 5"
 
 
 def test_a_receipt_of_a_version_with_fewer_settings_verifies(tmp_path: Path) -> None:
@@ -192,13 +177,6 @@ def test_a_file_that_is_no_receipt_is_one_sentence(content: bytes | None, senten
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(ReceiptError, match=f"^--verify {path}: {sentence}"):
-        verified(path)
-
-
-@pytest.mark.parametrize(("field", "value"), [("seed", -1), ("environments", 10**6), ("episodes", 0), ("more", 1)])
-def test_fields_out_of_bounds_are_refused(field: str, value: int, tmp_path: Path) -> None:
-    path = edited(receipt_in(tmp_path), lambda content: content.update({field: value}))
-    with pytest.raises(ReceiptError, match=f"is not a receipt of rl-eval: .*{field}"):
         verified(path)
 
 

@@ -101,23 +101,6 @@ def test_a_gif_shows_the_screen_as_it_is(settings: Environment, height: int, wid
     assert 2 < len(pictures) <= 6, "of pictures that are alike one is kept, for longer"
 
 
-@pytest.mark.parametrize(
-    ("settings", "steps_per_second"),
-    [
-        (Environment(id="ALE/Pong-v5", frame_skip=4), 15.0),
-        (Environment(id="ALE/Pong-v5", frame_skip=1, lost_game_reward=-1.0), 60.0),
-        (Environment(id="CartPole-v1"), 50.0),
-        (Environment(id="Acrobot-v1"), 15.0),
-        (Environment(id="MinAtar/Breakout-v1"), 30.0),  # it does not say
-        (Environment(id="VizdoomBasic-v1", frame_skip=5), 7.0),
-    ],
-)
-def test_films_play_at_the_speed_of_play(settings: Environment, steps_per_second: float) -> None:
-    environments = make_environments(settings, count=1)
-    environments.close()
-    assert environments.steps_per_second == steps_per_second
-
-
 def test_a_video_and_a_gif_last_as_long_as_the_game(tmp_path: Path) -> None:
     """Of 30 steps: two seconds of Pong."""
     settings = Environment(id="ALE/Pong-v5", max_episode_steps=30)
@@ -127,8 +110,3 @@ def test_a_video_and_a_gif_last_as_long_as_the_game(tmp_path: Path) -> None:
     with Image.open(tmp_path / "game.gif") as gif:
         lasts = [(gif.seek(number), gif.info["duration"])[1] for number in range(gif.n_frames)]
     assert sum(lasts) == 2000
-
-
-def test_a_game_that_never_ends_is_cut_in_a_gif(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recording, "MOST_SECONDS", 0.2)
-    assert len(gif_of(Environment(id="ALE/Pong-v5"), tmp_path / "game.gif")) == 3

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ps_client.shell.remote_parameters import Newest
+from ps_client.shell.newest import Newest
 from ps_common.errors import PsRlError, RunEnded, SettingsError
 from ps_common.protocol.messages import Episode
 from ps_common.protocol.status import MOST_METERS
@@ -412,14 +412,6 @@ def test_meters_of_a_gang_are_no_more_than_a_worker_may_report_whichever_its_mem
         assert len(one.server.reports[-1][1]) == MOST_METERS
 
 
-def test_the_speed_of_a_member_has_its_number_whoever_has_reported() -> None:
-    with gang_of(learns, members=4) as one:
-        _, without_speed, third = one.gang._members
-        without_speed.meters, third.meters = {"loss": 3.0}, {"steps_per_second": 20.0}
-        one.gang.report([], {"loss": 1.0, "steps_per_second": 10.0})
-        assert one.server.reports[-1][1] == {"loss": 2.0, "steps_per_second": 30.0, "gang/0": 10.0, "gang/3": 20.0}
-
-
 def test_members_report_their_last_games_before_a_gang_that_is_asked_to_leave_does() -> None:
     def reports_at_its_end(parameters: OfSpeaker) -> None:
         try:
@@ -466,17 +458,6 @@ def test_the_pipe_of_a_member_is_out_of_reach_of_what_its_environments_read_and_
         os.close(before)
 
 
-def test_a_gradient_of_a_gpu_is_copied_to_the_shared_memory() -> None:
-    def learns_elsewhere(parameters: OfSpeaker) -> None:
-        newest = parameters.pull()
-        while True:
-            newest = parameters.push_pull(torch.full((4,), 3.0), computed_on=newest, steps=1)
-
-    with gang_of(learns_elsewhere) as one:
-        one.let_in(1)
-        assert one.push(1, 1, 1, 1) == ([2, 2, 2, 4], 2)
-
-
 def test_a_host_on_which_no_memory_can_be_shared_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse() -> Segment:
         raise OSError("there is none")
@@ -484,16 +465,6 @@ def test_a_host_on_which_no_memory_can_be_shared_is_named(monkeypatch: pytest.Mo
     monkeypatch.setattr(Segment, "make", refuse)
     with pytest.raises(SettingsError, match="--gang 2: its processes cannot share"):
         Gangs(learns, 2)
-
-
-def test_vectors_of_a_gang_do_not_overlap() -> None:
-    with closing(Segment.make()) as segment:
-        vectors = Vectors(segment, 1500)
-        vectors.reserve(3)
-        for row in range(3):
-            vectors.row(row)[:] = row
-        seen = Vectors(Segment.open(segment.name), 1500)
-        np.testing.assert_array_equal([seen.row(row).sum() for row in range(3)], [0, 1500, 3000])
 
 
 def test_the_mean_of_a_gang_is_that_of_the_server_where_members_move_other_blocks() -> None:

@@ -56,12 +56,6 @@ def test_a_frame_has_a_picture_the_value_and_the_probabilities(run: RunSpec) -> 
             assert frame.taken in frame.actions
 
 
-def test_at_most_five_frames_are_made_in_a_second() -> None:
-    frames, unrolls = played(CARTPOLE, watched=True)
-    decisions = sum(len(actions) for actions in unrolls)
-    assert len(frames) == -(-decisions // 4)
-
-
 @pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
 def test_the_game_is_the_same_watched_or_not(run: RunSpec) -> None:
     frames, watched = played(run, watched=True)

@@ -4,42 +4,8 @@ import pytest
 
 from ps_common.errors import SettingsError
 from ps_common.program.flags import parse_program
-from ps_common.run_folder.endpoint_file import typed_addresses
 from rl_worker.settings import WorkerSettings
 from tests.rows import row
-
-
-def test_only_the_server_must_be_named() -> None:
-    settings = parse_program(WorkerSettings, ["--server", "10.0.0.1:5555"], prog="rl-worker")
-    assert settings == WorkerSettings(
-        server="10.0.0.1:5555", name=None, device="cpu", threads=1, patience_minutes=30.0, resend_mib=256.0
-    )
-
-
-def test_a_primary_and_its_standby_are_both_named() -> None:
-    assert typed_addresses("10.0.0.1:5555,10.0.0.2:5555") == ["10.0.0.1:5555", "10.0.0.2:5555"]
-    assert typed_addresses("runs/first/endpoint") == []
-    with pytest.raises(SettingsError, match=r"--server 10\.0\.0\.2: must be HOST:PORT"):
-        WorkerSettings(server="10.0.0.1:5555,10.0.0.2")
-
-
-def test_every_flag_can_be_given() -> None:
-    flags = [
-        "--server=host:1",
-        "--name=left",
-        "--device=cuda",
-        "--threads=3",
-        "--patience-minutes=0.5",
-        "--resend-mib=0",
-    ]
-    assert parse_program(WorkerSettings, flags, prog="rl-worker") == WorkerSettings(
-        server="host:1",
-        name="left",
-        device="cuda",
-        threads=3,
-        patience_minutes=0.5,
-        resend_mib=0.0,
-    )
 
 
 def test_invalid_values_are_refused_with_the_flag() -> None:

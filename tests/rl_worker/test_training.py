@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ps_client.shell.remote_parameters import Newest
+from ps_client.shell.newest import Newest
 from ps_common.errors import RunEnded
 from ps_common.protocol.messages import Episode
 from ps_common.settings import run_spec
@@ -168,13 +168,6 @@ def test_adjusted_settings_are_the_algorithms_before_the_next_unroll() -> None:
 
 def equal(some: list[Tensor], others: list[Tensor]) -> bool:
     return len(some) == len(others) and all(map(torch.equal, some, others))
-
-
-@pytest.mark.parametrize(("batches", "steps"), [(1, [6, 6, 6, 6, 6, 6]), (3, [6, 0, 0, 6, 0, 0])])
-def test_the_steps_of_an_unroll_are_counted_once(batches: int, steps: list[int]) -> None:
-    """Two steps of three environments each."""
-    parameters = Trial(batches_per_unroll=batches, updates=6).run()
-    assert [pushed for _, _, pushed in parameters.pushed] == steps
 
 
 @pytest.mark.parametrize("batches", [1, 3])
@@ -337,14 +330,6 @@ def test_games_are_stamped_with_their_place_between_the_steps_of_the_run_before_
     assert stamps == [1020, 1020, 1040, 1040, 1060, 1060, 1080, 1080]
 
 
-def test_the_time_of_several_batches_adds_up() -> None:
-    parameters = Trial(updates=3, batches_per_unroll=2, server_is_slow=False).run()
-    _, meters = parameters.reports[0]
-    assert meters["collect_share"] == pytest.approx(0.375 / 0.875)
-    assert meters["server_share"] == 0
-    assert meters["learn_share"] == pytest.approx(0.5 / 0.875)
-
-
 # -- the target network -----------------------------------------------------------------------------------------------
 
 
@@ -379,10 +364,6 @@ def test_the_target_is_fetched_when_it_has_changed_and_only_then() -> None:
     learned_with = algorithm._trial.learned_with
     expected = [learned_with[unroll].tolist() for unroll in (0, 0, 0, 3, 3, 5, 5, 5, 8, 8, 10, 10)]
     assert algorithm.targets == expected
-
-
-def test_an_algorithm_without_a_target_pulls_none() -> None:
-    assert Trial(updates=4).run().pulled_targets == []
 
 
 def test_a_worker_that_is_asked_to_leave_pushes_its_unroll_and_reports_its_games() -> None:

@@ -34,6 +34,7 @@ from ps_server.machine.flow_control import Limits
 from ps_server.machine.parameter_server import ParameterServer
 from ps_server.state.effects import Exit, SaveCheckpoint, Send, SendToServer
 from ps_server.state.training_run import TrainingRun
+from tests.simulation.kept_requests import violations_of
 
 SCHEMA = Schema([TensorSpec("point", (3,))])
 TICK_SECONDS = 0.05
@@ -115,7 +116,6 @@ class SimulatedWorker:
     in_flight: int = 1
     pulls: bool = True
     codec: str = "float32"  # of gradients
-    checksums: bool = False  # with which its vectors travel
     placed: Callable[[np.ndarray], np.ndarray] = lambda gradient: gradient  # where it lies from now on
     made: int = 0
     schema: Schema = SCHEMA
@@ -133,7 +133,6 @@ class SimulatedWorker:
     stalled: bool = False  # it makes no push, though it lives
 
     def __post_init__(self) -> None:
-        self.machine.checksums = self.checksums
         self.total = np.zeros(self.schema.size)
         self.weights = np.zeros(self.schema.size, dtype=np.float32)
         self.reconnect()
@@ -291,7 +290,7 @@ class SimulatedCluster:
         for worker in self.workers:
             if worker.alive:
                 self._do_worker(worker, worker.machine.tick(now=self.now, stalled=worker.stalled))
-                assert (found := worker.machine._requests.check()) == "", found
+                assert (found := violations_of(worker.machine._requests)) == "", found
 
     def kill_server(self) -> None:
         """As kill −9: updates outside of checkpoints are gone."""
@@ -440,7 +439,7 @@ class SimulatedCluster:
                     pass
 
     def _frames_to_worker(self, send: Send) -> Sequence[Buffer]:
-        return to_frames(send.checked().message, [send.snapshot.buffer] if send.snapshot else send.vector)
+        return to_frames(send.message, [send.snapshot.buffer] if send.snapshot else send.vector)
 
     def _frames_to_server(self, worker: SimulatedWorker, transmit: Transmit) -> Sequence[Buffer]:
         return to_frames(transmit.message, transmit.vector)

@@ -14,12 +14,12 @@ import msgspec
 
 from ps_client.machine.resend_buffer import ResendBuffer
 from ps_common.protocol.deltas import Base
-from ps_server.machine import parameter_server
-from ps_server.machine.checkpoint_schedule import CheckpointSchedule
+from ps_server.machine import dispatch
+from ps_server.machine.checkpoints import Checkpoints
 from ps_server.machine.consistency import ConsistencyGate
 from ps_server.machine.flow_control import PushBudget
 from ps_server.machine.membership import Membership
-from ps_server.replication.standby_copy import Repetition
+from ps_server.replication.standby_copy import Replay
 from ps_server.standby import standby
 from ps_server.standby.following import Following
 from ps_server.standby.promotion import Promise
@@ -51,13 +51,11 @@ def _forgets_one(settle: Any, ledger: Ledger, worker_id: str, sequence: int) -> 
         settle(ledger, worker_id, sequence)
 
 
-def _acknowledges_first(
-    apply: Any, copy: Following, repetition: Repetition, update: Any, *rest: Any, **named: Any
-) -> Any:
+def _acknowledges_first(apply: Any, copy: Following, replay: Replay, update: Any, *rest: Any, **named: Any) -> Any:
     if update.number > copy.number + 1:  # one that is out of order
         copy.number = update.number
         return [copy._acknowledge()]
-    return apply(copy, repetition, update, *rest, **named)
+    return apply(copy, replay, update, *rest, **named)
 
 
 def _older_ledger(record: Any, run: TrainingRun, *, now: float) -> Any:
@@ -101,13 +99,15 @@ def _counts_twice(waits: Any, gate: ConsistencyGate, worker_id: str) -> bool:
     return waits(gate, worker_id) or (gate._settings.rule == "sync" and more > 0)
 
 
-def _durable_at_once(started: Any, schedule: CheckpointSchedule, content: Any, *, now: float) -> None:
-    started(schedule, content, now=now)
-    schedule._unreleased.append(content)
+def _durable_at_once(started: Any, checkpoints: Checkpoints, content: Any, *, now: float) -> None:
+    started(checkpoints, content, now=now)
+    checkpoints._unreleased.append(content)
 
 
-def _without_standby(release: Any, schedule: CheckpointSchedule, ledger: Ledger, *, followed: int | None) -> None:
-    release(schedule, ledger, followed=None)
+def _without_standby(_release: Any, checkpoints: Checkpoints, ledger: Ledger) -> None:
+    for content in checkpoints._unreleased:
+        ledger.mark_durable(content.accounts)
+    checkpoints._unreleased.clear()
 
 
 def _any_process(open_account: Any, ledger: Ledger, worker_id: str, opened: Any) -> Any:
@@ -132,10 +132,10 @@ def _same_epoch(is_fenced: Any, message: Any, run: TrainingRun | None) -> bool:
 
 def _at_the_word_of_anybody(unconvinced: Any, standby: Standby, peer: Any, hello: Any, *, now: float) -> Any:
     """The rule up to 0.3: complete when the silence began, or ten seconds of it."""
-    if now - standby.following.heard < 10.0 and not standby.is_complete(now=standby.following.heard):
+    if now - standby.following.heard < 10.0 and not standby.holds_every_durable_push(now=standby.following.heard):
         return unconvinced(standby, peer, hello, now=now)
     assert standby.run is not None
-    server, effects = standby._promote(standby.run, "anybody", now=now)
+    server, effects = standby._serve(standby.run, "anybody", now=now)
     return effects + server.receive(peer, hello, now=now)
 
 
@@ -151,16 +151,16 @@ MUTANTS = {
     "a standby acknowledges what it has not applied": Mutant(_instead(Following, "_apply", _acknowledges_first), 20),
     "a checkpoint has an older ledger": Mutant(_instead(TrainingRun, "record", _older_ledger), 10),
     "a credit is returned twice": Mutant(_instead(PushBudget, "_take_back", _twice), 20),
-    "a fence accepts the same epoch": Mutant(_instead(parameter_server, "is_fenced_by", _same_epoch), 40),
-    "nobody fences a server": Mutant(_instead(parameter_server, "is_fenced_by", lambda *_: False), 40),
+    "a fence accepts the same epoch": Mutant(_instead(dispatch, "is_fenced_by", _same_epoch), 40),
+    "nobody fences a server": Mutant(_instead(dispatch, "is_fenced_by", lambda *_: False), 40),
     "a resend buffer drops the oldest": Mutant(_instead(ResendBuffer, "keep", _drops_the_oldest), 40),
     "a delta leads away from another base": Mutant(_instead(Base, "delta_to", _wrong_base), 10),
     "half a gradient is applied": Mutant(_instead(TrainingRun, "settle", _half), 10),
     "a lease never ends": Mutant(_instead(Membership, "expire", lambda *_, now: []), 20),
     "a round counts a member twice": Mutant(_instead(ConsistencyGate, "waits", _counts_twice), 40),
     "ssp has no slack": Mutant(_instead(ConsistencyGate, "_next_of_ssp", _no_slack), 60),
-    "a push is durable before it is written": Mutant(_instead(CheckpointSchedule, "started", _durable_at_once), 40),
-    "a push is durable that the standby lacks": Mutant(_instead(CheckpointSchedule, "release", _without_standby), 60),
+    "a push is durable before it is written": Mutant(_instead(Checkpoints, "started", _durable_at_once), 40),
+    "a push is durable that the standby lacks": Mutant(_instead(Checkpoints, "release", _without_standby), 60),
     "a process gets the account of the one before": Mutant(_instead(Ledger, "open", _any_process), 40),
     "a promise never ends": Mutant(_instead(Promise, "holds", lambda *_, at: True), 100),
     "a newcomer promotes a standby": Mutant(_instead(Standby, "_unconvinced", _at_the_word_of_anybody), 50),

@@ -146,7 +146,7 @@ def train_to_the_end(connection: OneThread, environments: Environments, *, seed:
     agent = build_agent(connection.run, environments, device=torch.device("cpu"), seed=seed)
     measure_normalization(agent.network, environments, seed=seed)
     network = FlatNetwork(agent.network, blocks=agent.blocks)
-    parameters = RemoteParameters(connection, network.schema, connection.run.wire)  # type: ignore[arg-type]
+    parameters = RemoteParameters([connection], network.schema, connection.run.wire)  # type: ignore[list-item]
     parameters.seed(network.weights)
     collector = collector_for(agent, environments, seed=seed)
     with pytest.raises(RunEnded):

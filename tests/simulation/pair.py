@@ -55,7 +55,7 @@ class SimulatedPair(SimulatedCluster):
 
     def follow(self) -> None:
         """Until the standby has the state, and the word of the primary."""
-        self.run_until(lambda: self.standby.is_complete(now=self.now))
+        self.run_until(lambda: self.standby.holds_every_durable_push(now=self.now))
 
     def pause(self) -> None:
         self.is_paused, self.server_up = True, False

@@ -1,7 +1,7 @@
 """
 A sharded run in one thread: a simulated cluster for each shard, with one clock, and workers that push to all of them.
 
-The worker's composition is the real one (sharded_parameters.py) over real machines; the connection below stands where a
+The worker's composition is the real one (remote_parameters.py) over real machines; the connection below stands where a
 ZmqClient would.
 """
 
@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from ps_client.machine.effects import Effect
-from ps_client.shell.remote_parameters import Newest, RemoteParameters
-from ps_client.shell.sharded_parameters import ShardedParameters
+from ps_client.shell.newest import Newest
+from ps_client.shell.remote_parameters import RemoteParameters
 from ps_client.shell.zmq_client import ReplyFuture
 from ps_common.protocol import messages
 from ps_common.protocol.lineage import Shard
@@ -151,15 +151,10 @@ class SimulatedShards:
     def errors(self) -> list[Exception]:
         return [one.worker.error for worker in self.connections for one in worker if one.worker.error is not None]
 
-    def _parameters(self, number: int) -> RemoteParameters | ShardedParameters:
-        shards = len(self.clusters)
+    def _parameters(self, number: int) -> RemoteParameters:
         connections = [Connection(cluster, cluster.workers[number], self._drive) for cluster in self.clusters]
         self.connections.append(connections)
-        parts = [
-            RemoteParameters(one, self.schema.of_shard(at, shards), self._wire)  # type: ignore[arg-type]
-            for at, one in enumerate(connections, 1)
-        ]
-        return ShardedParameters(parts, self.schema) if shards > 1 else parts[0]
+        return RemoteParameters(connections, self.schema, self._wire)  # type: ignore[arg-type]
 
     def _drive(self, deadline: float, future: Future[Any], timeout: float | None) -> None:
         """A caller that waits in turns of a timeout each has the one deadline of its call."""

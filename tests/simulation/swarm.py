@@ -141,7 +141,7 @@ class Played:
         self.until(lambda: all(cluster.checkpoint is not None for cluster in self.clusters), "saved at first")
         soon = self.now + 10.0  # on the worst networks a standby is never in sync
         self.until(
-            lambda: all(pair.standby.is_complete(now=pair.now) for pair in self._pairs) or self.now > soon,
+            lambda: all(pair.standby.holds_every_durable_push(now=pair.now) for pair in self._pairs) or self.now > soon,
             "in sync, or not",
         )
         for seconds, event in self.world.events:
@@ -158,7 +158,7 @@ class Played:
         self.until(self._is_exact, "exact")
 
     def _are_in_sync(self) -> bool:
-        return all(pair.standby.is_complete(now=pair.now) or pair.has_taken_over for pair in self._pairs)
+        return all(pair.standby.holds_every_durable_push(now=pair.now) or pair.has_taken_over for pair in self._pairs)
 
     # -- what befalls it ----------------------------------------------------------------------------------------------
 
@@ -367,7 +367,7 @@ class Played:
         """Workers leave when their pushes are settled, lost ones again: nobody waits for one that has left."""
         processes = [worker.parts for worker in self.clusters[0].workers]
         for parts in processes:
-            if all(part.finished and not part.machine._requests._outbox.has(Push) for part in parts):
+            if all(part.finished and not part.machine._requests.has(Push) for part in parts):
                 for part in parts:
                     part.alive = False
         return not any(part.alive for parts in processes for part in parts)

@@ -95,7 +95,7 @@ class MemoryCluster(SimulatedCluster):
             memory.slots.release()
 
     def _frames_to_worker(self, send: Send) -> Sequence[Buffer]:
-        message = send.checked().message
+        message = send.message
         if isinstance(message, messages.Welcome):
             message = msgspec.structs.replace(message, memory=self.segments.proof(send.to, now=self.now))
         places = self.segments.write_reply(send)

@@ -11,12 +11,12 @@ import pytest
 from ps_common.protocol import messages
 from ps_common.protocol.codecs import CODECS
 from ps_common.protocol.wire import read_to_server, read_to_worker
-from ps_common.run_folder.checkpoint_file import joined, newest_set, read_newest
+from ps_common.run_folder.places import joined, newest_set, read_newest
 from ps_common.run_folder.policy_file import read_policy
 from ps_common.run_folder.run_rows import EpisodeRow, EventRow, MetricsRow, rows_in
 from ps_common.settings.run_settings import run_from_dict
 from ps_ctl.cli import control
-from ps_server.replication.standby_copy import Repetition, run_of
+from ps_server.replication.standby_copy import Replay, run_of
 from rl_eval.cli import evaluate
 from tests.rows import row
 from tests.upgrade.make_samples import SCHEMA, TO_SERVER, sent, server_of_the_session
@@ -99,8 +99,8 @@ def test_a_standby_has_the_run_of_a_primary_of_that_release(sample: Path) -> Non
     (state, vectors), *updates = to_standby
     assert isinstance(state, messages.State)
     run = run_of(state, vectors, now=0.0)
-    repetition = Repetition(run, 0)
+    replay = Replay(run, 0)
     for message, vector in updates:
         if isinstance(message, messages.Update) and run.weights.version < 3:
-            repetition.apply(message, vector, now=0.0)
+            replay.apply(message, vector, now=0.0)
     assert run.weights.vectors()["weights"].numpy().tolist() == weights.tolist()

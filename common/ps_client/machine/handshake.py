@@ -22,7 +22,7 @@ from ps_common.protocol.lineage import Shard
 from ps_common.protocol.messages import Code, Hello, Refused, Welcome
 from ps_common.protocol.names import is_import_path
 from ps_common.protocol.tensors import Schema
-from ps_common.release import does_not_know_release, release
+from ps_common.release import release
 from ps_common.settings.custom_algorithm import is_adjustable
 from ps_common.settings.run_settings import flag_of, flat_settings
 from ps_common.settings.table import kinds_of
@@ -155,7 +155,6 @@ class Identity:
             "first_shard": first_shard.first_shard if first_shard else "",
             "number": first_shard.number if first_shard else None,
         }
-        self._says_release = True  # False at a server that does not know this field of HELLO
         self.run = proposed_run  # or that of the newest WELCOME or RUN
         self._run_id = ""
         self._incarnation = 0
@@ -168,7 +167,7 @@ class Identity:
         The HELLO of this moment. `oldest` is the lowest sequence that may still be sent; `silence` of the server of the
         newest WELCOME is how long ago it served, and for how long this process has asked it in vain.
         """
-        says_silence = self._says_release and self._latest_epoch > 0
+        has_joined = self._latest_epoch > 0
         return Hello(
             request=request,
             **self._constant_fields,
@@ -178,15 +177,10 @@ class Identity:
             incarnation=self._incarnation,
             latest_epoch=self._latest_epoch,
             epoch_proof=self._epoch_proof,
-            release=release() if self._says_release else "",
-            served_seconds=silence[0] if says_silence else None,
-            silent_seconds=silence[1] if says_silence else 0,
+            release=release(),
+            served_seconds=silence[0] if has_joined else None,
+            silent_seconds=silence[1] if has_joined else 0,
         )
-
-    def says_less(self, why: str) -> bool:
-        """Whether the next HELLO leaves out what a server of an earlier release has refused, for this reason."""
-        leaves_out, self._says_release = self._says_release and does_not_know_release(why), False
-        return leaves_out
 
     def objection(self, welcome: Welcome) -> str:
         """Why this server is rejected; "" if it is not."""
@@ -213,7 +207,6 @@ class Identity:
 
     def accept(self, welcome: Welcome) -> None:
         """Join the run of this WELCOME."""
-        self._says_release = True  # again in the next HELLO: the server may have been updated by then
         self._run_id = welcome.run_id
         self._incarnation = welcome.incarnation
         self._latest_epoch, self._epoch_proof = welcome.epoch, welcome.epoch_proof

@@ -21,7 +21,7 @@ from ps_common.protocol.deltas import DELTA, Base
 from ps_common.protocol.messages import Episode, Run, ToServer, ToWorker, Welcome
 from ps_common.protocol.names import as_text
 from ps_common.protocol.tensors import Schema
-from ps_common.protocol.wire import Buffer, checksum
+from ps_common.protocol.wire import Buffer
 from ps_common.release import explained
 
 ENDED = (Phase.LEFT, Phase.OVER)  # nothing is sent unasked
@@ -43,7 +43,6 @@ class ParameterClient:
         self.error: PsRlError | None = None  # why the conversation is over
         self.is_watched = False  # whether somebody watches this worker's game
         self.is_drained = False  # whether this worker is to leave when its pushes are settled
-        self.checksums = False  # whether gradients and weights travel with them
         self.adjusted_run: Run | None = None  # when its settings have changed since the first WELCOME
         self.links_elsewhere: Sequence[LinkTimeout] = ()  # of this worker, to the other shards
         self._identity = identity
@@ -68,17 +67,20 @@ class ParameterClient:
         if (welcome := self._welcome) and self.phase is Phase.JOINED and welcome.schema == schema.specs:
             seeded = messages.Seeded(request=ticket, accepted=False, version=welcome.version)
             return ticket, [Resolve(ticket, seeded, ())]
-        check = checksum(vector) if welcome and welcome.release else ""  # servers before 0.2.0 refuse the field
-        seed = messages.Seed(request=ticket, schema=schema.specs, codec=codec, check=check)
+        seed = messages.Seed(request=ticket, schema=schema.specs, codec=codec)
         return self._request(seed, vector=vector, now=now)
 
     def pull(
         self, *, have_epoch: int, have_version: int, now: float, target: bool = False, codec: str | Base = "float32"
     ) -> Call:
         """Request weights newer than these, from a Base as a delta; the reply is Weights, whole, or NotModified."""
-        number, have = self._requests.next_ticket(), {"have_epoch": have_epoch, "have_version": have_version}
-        name = codec if isinstance(codec, str) else DELTA
-        pull = messages.Pull(request=number, **have, target=target, codec=name, checked=self.checksums)
+        pull = messages.Pull(
+            request=self._requests.next_ticket(),
+            have_epoch=have_epoch,
+            have_version=have_version,
+            target=target,
+            codec=codec if isinstance(codec, str) else DELTA,
+        )
         return self._request(pull, codec, now=now)
 
     def push(
@@ -105,15 +107,14 @@ class ParameterClient:
             schema_hash=self.schema.hash, codec=codec, epoch=epoch, computed_on=computed_on, steps=steps,
             weight_codec=DELTA if isinstance(weight_codec, Base) else weight_codec,
             have_epoch=epoch, have_version=computed_on, blocks=blocks,
-            norm=norm or 0,  # the object of the default: it alone is left out, and servers of 0.1.0 refuse the field
-            check=checksum(vector) if self.checksums else "",
+            norm=norm,
         )  # fmt: skip
         return self._request(push, weight_codec, vector=vector, now=now)
 
     def report(self, episodes: Sequence[Episode], meters: dict[str, float], *, now: float) -> Call:
         """Report episodes and meters, even when the run is over; the reply is Noted."""
         self._reports += 1
-        ticket, meters = self._requests.next_ticket(), meters | self._requests.meters
+        ticket = self._requests.next_ticket()
         report = messages.Report(request=ticket, sequence=self._reports, episodes=tuple(episodes), meters=meters)
         is_over = isinstance(self.error, RunEnded)
         return (ticket, [self._requests.send_now(report)]) if is_over else self._request(report, now=now)
@@ -140,12 +141,9 @@ class ParameterClient:
                 return self._end(RunEnded(message.reason))
             case Welcome():
                 return self._welcomed(message, now=now)
-            case messages.Refused(code="unknown_worker" | "no_weights" | "quarantined" | "outside_window" | "damaged"):
+            case messages.Refused(code="unknown_worker" | "no_weights" | "outside_window"):
                 return self._retry(message, now=now)
             case messages.Refused(code="bad_message"):
-                if self.phase is Phase.JOINING and self._identity.says_less(message.reason):
-                    self._handshake.due = now
-                    return []
                 return self._end(RequestRefused(message.code, explained(message.reason)))
             case messages.Refused() if self._handshake.is_refusal(message):
                 return self._end(RequestRefused(message.code, message.reason))
@@ -171,7 +169,7 @@ class ParameterClient:
         if self.phase in ENDED:
             return []
         refusal = self._handshake.refusal
-        if (error := self._patience.error(refusal, now=now) or self._requests.fault(now=now)) is not None:
+        if (error := self._patience.error(refusal, now=now)) is not None:
             return self._end(error)
         warnings = (self._requests.refusals.take_warning(), self._patience.warning(refusal, now=now))
         effects: list[Effect] = [LogLine(warning) for warning in warnings if warning]
@@ -181,7 +179,7 @@ class ParameterClient:
             ticket, silence = self._requests.next_ticket(), self._patience.silence(now=now)
             self._handshake.sent(ticket, now=now)
             effects.append(Transmit(self._identity.hello(ticket, self._requests.oldest, silence)))
-        if self.phase is Phase.JOINED and now >= self.heartbeats.due(wants_checkpoint=self._requests.wants_checkpoint):
+        if self.phase is Phase.JOINED and now >= self._heartbeat_due():
             self.heartbeats.sent(now=now)
             self._postpone_heartbeat(now=now)
             is_held = any(link.is_held for link in self.links_elsewhere)
@@ -192,8 +190,8 @@ class ParameterClient:
         """When `tick` has something to do at the latest, on the shell's clock."""
         if self.phase in ENDED:
             return inf
-        heartbeat_due = self.heartbeats.due(wants_checkpoint=self._requests.wants_checkpoint)
-        return min(self._handshake.due if self.phase is Phase.JOINING else heartbeat_due, self._patience.warning_due)
+        due = self._handshake.due if self.phase is Phase.JOINING else self._heartbeat_due()
+        return min(due, self._patience.warning_due)
 
     def reconnect(self, *, now: float) -> list[Effect]:
         """The link is dead, or the server has moved."""
@@ -266,20 +264,23 @@ class ParameterClient:
         return [*sent, *self._send_pending(now=now), *others]
 
     def _retry(self, refused: messages.Refused, *, now: float) -> list[Effect]:
-        """A refusal that is not final: the request is sent again, a damaged one at once, or in its window."""
+        """A refusal that is not final: the request is sent again, in its window."""
         try:
             self._requests.refusals.refused(refused.code, refused.reason, now=now)
         except PsRlError as error:
             return self._end(error)
         if refused.code in ("unknown_worker", "no_weights"):  # or a server was restored without weights; SEED was lost
             self._join_again(now=now)
-        return self._requests.resend(refused.request) if (refused.code, self.phase) == ("damaged", Phase.JOINED) else []
+        return []
 
     def _send_pending(self, *, now: float) -> list[Effect]:
         effects = self._requests.send_pending() if self.phase is Phase.JOINED else []
         if effects:
             self._postpone_heartbeat(now=now)
         return effects
+
+    def _heartbeat_due(self) -> float:
+        return self.heartbeats.due(wants_checkpoint=self._requests.resend_buffer.wants_checkpoint)
 
     def _postpone_heartbeat(self, *, now: float) -> None:
         """A message was sent that will have a reply."""

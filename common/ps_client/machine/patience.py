@@ -174,7 +174,7 @@ class RefusalLoop:
             )
 
     def refused(self, code: str, reason: str, *, now: float) -> None:
-        """A request was refused, or its reply is damaged: it is sent again. Raises RequestRefused when to end."""
+        """A request was refused, or its reply cannot be read: it is sent again. Raises RequestRefused when to end."""
         if self._refusals == 0:
             self._refused_since = now
         self._refusals += 1

@@ -1,48 +1,89 @@
 """
-Requests and replies: numbers requests, sends them as order, budget and credit allow, and matches replies to them.
+The requests of one worker: numbered, sent as order, budget and credit allow, and completed by their replies.
 
-outbox.py decides the order, the credit and what was lost; resend_buffer.py which pushes are kept, and which are sent
-again to a restored server; patience.py when retries are in vain. Whether the worker has joined is not known here.
+Both directions of a connection keep their order, and each request has one reply. So a reply to a later request proves
+that an earlier request without a reply was lost, or its reply was. Only total silence needs a clock; patience.py has
+it.
+
+Few pushes are in flight at a time: the server accepts a push only near the oldest one that it has not settled, and a
+restored server may be sent thousands. Each push names, whenever it is sent, the oldest push that may still come: a
+server that has lost its ledger learns the beginning of its window from that.
+
+resend_buffer.py decides which pushes are kept, and which are sent again to a restored server. Whether the worker has
+joined is not known here.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import msgspec
 
 from ps_client.machine.effects import Effect, Fail, LogLine, Resolve, Transmit
-from ps_client.machine.outbox import Outbox, Request
 from ps_client.machine.patience import RefusalLoop
 from ps_client.machine.resend_buffer import ResendBuffer
-from ps_common.errors import PsRlError, RequestRefused, WireError
+from ps_common.errors import RequestRefused, WireError
 from ps_common.meters import POWERS_OF_TEN
 from ps_common.protocol import messages
 from ps_common.protocol.deltas import DELTA, WHOLE, Base
-from ps_common.protocol.messages import NotModified, ToServer, ToWorker, Weights, Welcome, settlement_of
+from ps_common.protocol.messages import (
+    NO_LIMIT,
+    CreditRequest,
+    Heartbeat,
+    NotModified,
+    Push,
+    Settlement,
+    ToServer,
+    ToWorker,
+    Weights,
+    Welcome,
+    settlement_of,
+)
 from ps_common.protocol.tensors import vector_bytes
-from ps_common.protocol.wire import Buffer, is_damaged
+from ps_common.protocol.wire import Buffer
 
-LOOK_SECONDS = 1.0  # between two looks at what cannot be
+MOST_PUSHES_IN_FLIGHT = 16  # by sequence from the oldest without a reply; the server's window is 64
+
+
+@dataclass
+class Request:
+    """A request without a reply. `base` is the version from which a delta may lead; `order` numbers what was sent on
+    this connection. `caller`, if not 0, is the ticket of the call whose reply this request completes, with the
+    settlement that the call's own request has brought."""
+
+    message: ToServer
+    vector: Sequence[Buffer] = ()
+    base: Base | None = None
+    order: int = 0
+    caller: int = 0
+    settled: Settlement | None = None
 
 
 class Requests:
-    """The requests of one worker, on one connection after another."""
+    """
+    The requests of one worker, on one connection after another, sent in the order of their numbers but for `send_now`.
+
+    Invariants: a request is either pending or in flight; every pending request is newer than every push in flight.
+    """
 
     def __init__(self, resend_bytes: int) -> None:
         self.last_ticket = 0
-        self._look_due = 0.0
         self.pushes = 0
+        self.is_watched = False  # somebody watches this worker's game
+        self._unread_deltas = 0
+        self.resend_buffer = ResendBuffer(resend_bytes)
+        self.refusals = RefusalLoop()
+        self._pending: dict[int, Request] = {}  # by number, the lowest first
+        self._in_flight: dict[int, Request] = {}
+        self._last_order = 0
+        self._credit = NO_LIMIT  # bytes of vectors that may be in flight
+        self._granted_bytes = 0  # for one push that is larger than the credit
         self._weights_bytes = 0  # of the newest weights
         self._seed: Transmit | None = None  # the SEED with which the run began, until a checkpoint has its weights
         self._settings_version = self._newest_settings = 0  # of the settings here; of those at the server
-        self.is_watched = False  # somebody watches this worker's game
-        self.damaged = 0  # weights that arrived damaged
-        self._outbox = Outbox(lambda: self.oldest)
-        self.resend_buffer = ResendBuffer(resend_bytes)
-        self.refusals = RefusalLoop()
 
     def __len__(self) -> int:
         """The number of requests without a reply."""
-        return len(self._outbox)
+        return len(self._pending) + len(self._in_flight)
 
     def next_ticket(self) -> int:
         """The number of a new request."""
@@ -60,55 +101,46 @@ class Requests:
         return self.resend_buffer.oldest or self.pushes + 1
 
     @property
-    def wants_checkpoint(self) -> bool:
-        """Whether the server should write a checkpoint early."""
-        return self.resend_buffer.wants_checkpoint
-
-    @property
     def bytes_in_flight(self) -> int:
         """Bytes of vectors in flight to the server, and of the weights that may be on their way back."""
-        return self._outbox.bytes_in_flight + self._weights_bytes
+        return self._sent_bytes + self._weights_bytes
 
-    @property
-    def meters(self) -> dict[str, float]:
-        """The meters that a report has beside those of the trainer."""
-        return {"damaged_weights": self.damaged} if self.damaged else {}
+    def has(self, kind: type[ToServer]) -> bool:
+        """Whether a request of this kind has no reply yet."""
+        return any(isinstance(one.message, kind) for one in (*self._pending.values(), *self._in_flight.values()))
 
     def add(self, message: ToServer, vector: Sequence[Buffer], base: Base | None = None) -> None:
         """A new request. It is pending until `send_pending` sends it. A delta in its reply leads away from `base`."""
-        if isinstance(message, messages.Push):
+        if isinstance(message, Push):
             self.resend_buffer.keep(message, vector)
         elif isinstance(message, messages.Seed):
             self._seed = Transmit(msgspec.structs.replace(message, request=0), vector)
-        self._outbox.put(Request(message, vector, base))
+        self._pending[message.request] = Request(message, vector, base)
 
     def send_now(self, message: ToServer) -> Transmit:
         """Send a new request before all that are pending."""
-        return self._outbox.send_now(message)
+        return self._send(Request(message))
 
     def heartbeat(self, *, stalled: bool, is_held_elsewhere: bool) -> Transmit:
         """`is_held_elsewhere`: another shard keeps a push of this worker waiting for those of others."""
-        heartbeat = messages.Heartbeat(
+        heartbeat = Heartbeat(
             request=self.next_ticket(),
-            save_soon=self.wants_checkpoint,
+            save_soon=self.resend_buffer.wants_checkpoint,
             stalled=stalled,
-            waits_elsewhere=is_held_elsewhere and not self._outbox.has(messages.Push),
+            waits_elsewhere=is_held_elsewhere and not self.has(Push),
         )
         return self.send_now(heartbeat)
 
     def send_pending(self) -> list[Effect]:
         """Send the pending requests that may go now. The worker has joined."""
         effects: list[Effect] = []
-        if self._settings_version != self._newest_settings and not self._outbox.has(messages.RunRequest):
+        if self._settings_version != self._newest_settings and not self.has(messages.RunRequest):
             effects.append(self.send_now(messages.RunRequest(request=self.next_ticket())))
-        while (message := self._outbox.next()) is not None:
-            if isinstance(message, messages.Push) and not self.resend_buffer.admit(message.sequence):
-                break
-            if not self._outbox.has_credit():
-                if size := self._outbox.credit_to_request():
-                    effects.append(self.send_now(messages.CreditRequest(request=self.next_ticket(), bytes=size)))
-                break
-            effects.append(self._outbox.send_next())
+        while (request := self._sendable()) is not None:
+            self._pending.pop(request.message.request, None)
+            effects.append(self._send(request))
+            if isinstance(request.message, Push):
+                self._granted_bytes = 0
         return effects
 
     def joined(self, welcome: Welcome, *, is_another_epoch: bool) -> list[Transmit]:
@@ -117,36 +149,40 @@ class Requests:
 
         Returns the SEED, if the server has lost that too, since it was killed before its first checkpoint.
         """
-        self._outbox.credit = welcome.credit
+        self._credit, self._granted_bytes = welcome.credit, 0
         self._settings_version = self._newest_settings = welcome.settings_version
-        self._outbox.start_over(self.resend_buffer.lost_after(welcome.settled_through) if is_another_epoch else ())
-        is_lost = self._seed is not None and not welcome.schema and not self._outbox.has(messages.Seed)
+        without_reply = {**self._in_flight, **self._pending}
+        for message, vector in self.resend_buffer.lost_after(welcome.settled_through) if is_another_epoch else ():
+            without_reply[message.request] = Request(message, vector)
+        self._in_flight.clear()
+        self._pending = {
+            number: replace(request, order=0)
+            for number, request in sorted(without_reply.items())
+            if not isinstance(request.message, Heartbeat | CreditRequest)
+        }
+        is_lost = self._seed is not None and not welcome.schema and not self.has(messages.Seed)
         return [self._seed] if self._seed is not None and is_lost else []
-
-    def resend(self, number: int) -> list[Effect]:
-        """Send a request again that arrived damaged."""
-        return [*self._outbox.resend(number)]
 
     def received(self, message: ToWorker, vector: Sequence[Buffer], *, is_joined: bool, now: float) -> list[Effect]:
         """
         A reply: the requests that it proves lost are sent again, and its call is completed, with whole weights.
 
-        Raises PsRlError when the server settles nothing but duplicates, or all weights arrive damaged.
+        Raises PsRlError when the server settles nothing but duplicates, or no delta can be read.
         """
         self._update_from(message)
-        request = self._outbox.take(message.request)
+        request = self._in_flight.pop(message.request, None) or self._pending.pop(message.request, None)
         if request is None:
             return []  # the second reply to a request that was sent twice
         # A push that the consistency gate holds has no reply yet, but is not lost.
         is_waiting = isinstance(message, messages.Alive) and message.waiting
-        effects: list[Effect] = [*self._outbox.resend_before(request.order)] if is_joined and not is_waiting else []
+        effects: list[Effect] = self._resend_before(request.order) if is_joined and not is_waiting else []
         match request.message:
-            case messages.Heartbeat() | messages.RunRequest():
+            case Heartbeat() | messages.RunRequest():
                 return effects
-            case messages.CreditRequest(bytes=size):
-                self._outbox.credit_granted(size)
+            case CreditRequest(bytes=size):
+                self._granted_bytes = size
                 return effects
-            case messages.Push(sequence=sequence):
+            case Push(sequence=sequence):
                 refused = isinstance(message, messages.Refused)
                 if not (self.resend_buffer.refused(sequence) if refused else self.resend_buffer.settled(sequence)):
                     return effects  # the caller had the reply of an earlier epoch of the server
@@ -167,35 +203,61 @@ class Requests:
             message = msgspec.structs.replace(message, request=ticket, settled=request.settled)
         return [*effects, Resolve(ticket, message, vector)]
 
-    def fault(self, *, now: float) -> PsRlError | None:
-        """The violations that `check` finds, looked for once a second."""
-        if now < self._look_due:
-            return None
-        self._look_due = now + LOOK_SECONDS
-        return PsRlError(f"{found}: that cannot be; start this worker anew") if (found := self.check()) else None
-
-    def check(self) -> str:
-        """The violations among the requests and the pushes that are kept, as one sentence; "" if there are none."""
-        return "; ".join((*self._outbox.violations(self.resend_buffer), *self.resend_buffer.violations()))
-
     def clear(self) -> None:
         """The conversation is over."""
-        self._outbox.clear()
+        self._pending.clear()
+        self._in_flight.clear()
         self.resend_buffer.clear()
 
+    def _sendable(self) -> Request | None:
+        """The first pending request, if window, budget and credit allow it; or one for credit that it needs first."""
+        request = next(iter(self._pending.values()), None)
+        if request is None or not isinstance(request.message, Push):
+            return request
+        sequence, size = request.message.sequence, vector_bytes(request.vector)
+        pushes = (one.message for one in self._in_flight.values())
+        oldest = next((push.sequence for push in pushes if isinstance(push, Push)), sequence)
+        if sequence >= oldest + MOST_PUSHES_IN_FLIGHT or not self.resend_buffer.admit(sequence):
+            return None
+        if size == 0 or size <= self._granted_bytes or self._sent_bytes + size <= self._credit:
+            return request
+        if size <= self._credit or self.has(CreditRequest):
+            return None
+        return Request(CreditRequest(request=self.next_ticket(), bytes=size))
+
+    def _send(self, request: Request) -> Transmit:
+        if isinstance(request.message, Push):
+            request.message = msgspec.structs.replace(request.message, oldest=self.oldest)
+        self._last_order += 1
+        request.order = self._last_order
+        self._in_flight[request.message.request] = request
+        return Transmit(request.message, request.vector)
+
+    def _resend_before(self, order: int) -> list[Effect]:
+        """Send again what was sent before this request, which has its reply. A lost heartbeat is not sent again."""
+        lost = [request for request in self._in_flight.values() if 0 < request.order < order]
+        for request in lost:
+            if isinstance(request.message, Heartbeat):
+                del self._in_flight[request.message.request]
+        return [self._send(request) for request in lost if not isinstance(request.message, Heartbeat)]
+
+    @property
+    def _sent_bytes(self) -> int:
+        """Bytes of the vectors that were sent and have no reply."""
+        return sum(vector_bytes(request.vector) for request in self._in_flight.values())
+
     def _pull_again(self, weights: Weights, request: Request, why: str, *, now: float) -> list[Effect]:
-        """Request the newest weights, whole, in place of damaged ones: the call has its reply when these have come."""
-        self.damaged += 1
-        self.refusals.refused("damaged", why, now=now)
+        """Request the newest weights, whole, in place of a delta: the call has its reply when these have come."""
+        self._unread_deltas += 1
+        self.refusals.refused("delta", why, now=now)
         pull = messages.Pull(
             request=self.next_ticket(),
             target=getattr(request.message, "target", False),
-            codec=WHOLE if weights.codec == DELTA else weights.codec,
-            checked=weights.check != "",
+            codec=WHOLE,
         )
         caller = request.caller or request.message.request
-        self._outbox.put(Request(pull, caller=caller, settled=weights.settled or request.settled))
-        return [LogLine(f"{why}; requesting the weights again")] if self.damaged in POWERS_OF_TEN else []
+        self._pending[pull.request] = Request(pull, caller=caller, settled=weights.settled or request.settled)
+        return [LogLine(f"{why}; requesting the weights again")] if self._unread_deltas in POWERS_OF_TEN else []
 
     def _update_from(self, message: ToWorker) -> None:
         """The durability, credit, settings and watchers in a reply."""
@@ -207,18 +269,16 @@ class Requests:
         saving = news.saving if isinstance(news, messages.Alive) else None
         self.resend_buffer.durable_through(news.durable, checkpoints_succeed=saving)
         self._seed = None if news.durable else self._seed
-        self._outbox.credit = news.credit
+        self._credit = news.credit
         self._newest_settings = news.settings_version
         self.is_watched = news.watched
 
 
 def _whole(weights: Weights, vector: Sequence[Buffer], request: Request) -> tuple[Weights, Sequence[Buffer]]:
-    """The weights with their bytes, or with those that a delta leads to. Raises WireError where either is damaged."""
+    """The weights with their bytes, or with those that a delta leads to. Raises WireError where it leads to none."""
     if weights.codec == DELTA:
         has = getattr(request.message, "have_version", 0)
         if request.base is None or weights.base != has:
             raise WireError(f"the server sent a delta from version {weights.base}; the worker asked for one from {has}")
         weights, vector = msgspec.structs.replace(weights, codec=WHOLE, base=0), [request.base.restored(vector)]
-    if is_damaged(vector, weights.check):
-        raise WireError(f"the weights of version {weights.version} do not have their checksum")
     return weights, vector

@@ -6,7 +6,7 @@ server has applied or discarded it, and *durable* when a completed checkpoint co
 buffer has a budget of bytes. A push that does not fit waits, unless the server reports that its checkpoints fail.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -48,10 +48,6 @@ class ResendBuffer:
 
     def __len__(self) -> int:
         return len(self._kept)
-
-    def __contains__(self, sequence: object) -> bool:
-        """Whether a push is kept. One that is durable need not be, though it may have been sent again before."""
-        return sequence in self._kept or (isinstance(sequence, int) and sequence <= self._durable)
 
     @property
     def oldest(self) -> int | None:
@@ -110,7 +106,7 @@ class ResendBuffer:
         """
         The pushes to send again to a new epoch of the server, whose ledger is complete up to `settled_through`.
 
-        Pushes without a reply are not among them: the outbox sends these in any case. Durable pushes may be among
+        Pushes without a reply are not among them: they are sent in any case. Durable pushes may be among
         them: a standby that was not in sync may lack some.
         """
         lost = []
@@ -121,18 +117,6 @@ class ResendBuffer:
                 # The trainer has had the weights of the first reply.
                 lost.append((msgspec.structs.replace(kept.message, weight_codec=None), kept.vector))
         return lost
-
-    def violations(self) -> Iterator[str]:
-        """The violations among the pushes that are kept, a sentence each."""
-        sizes = [kept.size for sequence, kept in self._kept.items() if sequence <= self._admitted]
-        if sum(sizes) != self._bytes:
-            yield f"{self._bytes} bytes count as kept, and {sum(sizes)} are"
-        if sum(sizes) > self._budget_bytes > 0 and len(sizes) > 1:
-            yield f"{sum(sizes)} bytes are kept, and the resend buffer has {self._budget_bytes}"
-        if any(kept.settled and not kept.replied for kept in self._kept.values()):
-            yield "a push without a reply is settled"
-        if list(self._kept) != sorted(self._kept):
-            yield "pushes are kept out of order"
 
     def clear(self) -> None:
         """No push will be sent any more."""

@@ -1,93 +1,101 @@
-"""The run's parameters as the trainer sees them: vectors in and out, one call at a time, wherever the server is."""
+"""
+The run's parameters as the trainer sees them: vectors in and out, one call at a time, wherever the servers are.
+
+Where shards hold the run, each vector is cut into their ranges, and put together again. Each push goes to every shard,
+with the same steps, before any reply is awaited. A pull is of one version for each shard.
+"""
 
 import logging
+import math
+import time
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
+from ps_client.shell.gradient_encoder import GradientEncoder
+from ps_client.shell.newest import Newest, joined
 from ps_client.shell.zmq_client import Reply, ReplyFuture, ZmqClient
 from ps_common.errors import RequestRefused, RunEnded, WireError
 from ps_common.program.output import LogOfPeer
 from ps_common.protocol import messages
 from ps_common.protocol.codecs import CODECS, NO_GRADIENT, codec_named
 from ps_common.protocol.deltas import DELTA, WHOLE, Base
-from ps_common.protocol.messages import MOST_EPISODES, Episode, Run, Settlement, settlement_of
-from ps_common.protocol.tensors import ABSURD_NORM, Schema, norm_of
+from ps_common.protocol.messages import MOST_EPISODES, Episode, Run, settlement_of
+from ps_common.protocol.tensors import Schema, norm_of
 from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import Algorithm, Wire
 
 SEED_CODEC = "float32"  # of the first weights
 DRAINED = "its workers were asked to leave (ps-ctl drain)"
 MOST_DISCARDED = 20  # unrolls in a row without a gradient that is applied: training is broken
+SEEDED_SECONDS = 10.0  # for the worker whose weights shard 1 took to seed the others
+LOOK_SECONDS = 0.05  # between two looks whether it has
+TURN_SECONDS = 0.05  # for one connection, while others wait to be driven
+
+T = TypeVar("T")
 
 log = logging.getLogger("rl-worker")
 
 
 @dataclass(frozen=True)
-class Newest:
-    """The newest version; its weights unless the worker has them already."""
+class Part:
+    """The range of the weights that one server holds, and the connection to it."""
 
-    epoch: int
-    version: int
-    global_steps: int
-    target_version: int
-    weights: Tensor | None  # [P] float32, read-only: a view of the received message
-    settled: Settlement | None = None  # of the push that requested the weights
-    parts: tuple["Newest", ...] = ()  # of each shard, without weights, where there are shards
-    base: Base | None = None  # this version, for the next delta, where weights travel so
-    workers: int = 0  # that are alive; 0: the server does not say
-    recalls: int = 0  # how often the run went back to a checkpoint in this epoch
+    client: ZmqClient
+    schema: Schema  # of the range
+    gradients: GradientEncoder
 
 
 class RemoteParameters:
-    """The weights of the run that the server trains. Every call raises PsRlError once the conversation is over."""
+    """The weights of the run that the servers train. Every call raises PsRlError once a conversation is over."""
 
-    def __init__(self, client: ZmqClient, schema: Schema, wire: Wire) -> None:
-        """`schema` is that of the trainer's network; `wire` says how vectors travel."""
-        self._client = client
-        self._machine = client.machine
-        self.schema = schema
-        self.wire = wire
-        self._machine.checksums = wire.checksums
-        self._gradients = GradientEncoder(wire.gradient_codec, schema)
+    def __init__(self, clients: Sequence[ZmqClient], schema: Schema, wire: Wire) -> None:
+        """
+        `clients` are connected to the shards in order, or to the one server; `schema` is that of the trainer's network;
+        `wire` says how vectors travel. Raises SchemaMismatch for a network that cannot be cut so often.
+        """
+        self._schema, self._wire = schema, wire
+        schemas = [schema.of_shard(at, len(clients)) for at in range(1, len(clients) + 1)]
+        self._parts = [
+            Part(client, its, GradientEncoder(wire.gradient_codec, its))
+            for client, its in zip(clients, schemas, strict=True)
+        ]
         self._pushes = 0
-        # Pushes, the oldest first: what each was computed on, and whether it counts steps, as one of each unroll does.
-        self._in_flight: deque[tuple[ReplyFuture[Reply], Newest, bool]] = deque()
-        self._reported: ReplyFuture[Reply] | None = None  # the last report
+        # Pushes, the oldest first: the reply of each server, what it was computed on, and whether it counts steps.
+        self._in_flight: deque[tuple[Sequence[ReplyFuture[Reply]], Newest, bool]] = deque()
+        self._reported: Sequence[ReplyFuture[Reply]] = ()  # the last reports
         self._log, self._refused_reports = LogOfPeer(log), deque[str](maxlen=20)  # the codes that were logged
         self._discarded = 0
         self._adjusted_run: Run | None = None
+        self._together: dict[bool, Tensor] = {}  # weights of all shards, as put together last; True: of the target
 
     def seed(self, weights: Tensor) -> bool:
-        """Offer first weights [P]; whether the server takes them, as it does those of the first worker."""
-        vector = [CODECS[SEED_CODEC].encode(weights.clone())]  # it may be sent again
-        reply, _ = self._client.call(partial(self._machine.seed, self.schema, SEED_CODEC, vector)).result()
-        return isinstance(reply, messages.Seeded) and reply.accepted
+        """
+        Offer first weights [P]; whether the run begins with them, as it does with those of the first worker.
+
+        The worker whose weights shard 1 has taken seeds the other shards at once. Others do it only when that worker
+        does not, because it has died.
+        """
+        first, *others = self._parts
+        is_taken = self._seed(first, weights)
+        end = time.monotonic() + (0.0 if is_taken else SEEDED_SECONDS)
+        while time.monotonic() < end and not all(newest.version for newest in self._pull(others, [None] * len(others))):
+            time.sleep(LOOK_SECONDS)
+        for part in others:
+            self._seed(part, weights)
+        return is_taken
 
     def pull(self, have: Newest | None = None, *, target: bool = False) -> Newest:
-        """The newest weights; without the vector when they are those of `have`."""
-        return self.newest(self.request(have, target=target).result(), have)
-
-    def request(self, have: Newest | None, *, target: bool) -> ReplyFuture[Reply]:
-        """The first half of `pull`, which does not wait; `newest` is the second."""
-        epoch, version, base = (have.epoch, have.version, have.base) if have else (0, 0, None)
-        call = partial(
-            self._machine.pull,
-            have_epoch=epoch,
-            have_version=version,
-            target=target,
-            codec=self._weight_codec(base),
-        )
-        return self._client.call(call)
-
-    def _weight_codec(self, base: Base | None) -> str | Base:
-        """How weights come to a worker with this base: without one no delta could be applied."""
-        return (base or WHOLE) if self.wire.weight_codec == DELTA else self.wire.weight_codec
+        """The newest weights, of each shard; without the vector when they are those of `have`."""
+        known = have.of_parts if have else [None] * len(self._parts)
+        return self._joined(self._pull(self._parts, known, target=target), target=target)
 
     def push_pull(
         self,
@@ -106,85 +114,142 @@ class RemoteParameters:
         weights if newer ones were pulled since; or `computed_on`, if no reply has come yet. `steps` environment steps
         are counted into T. The gradient must not change any more: the resend buffer keeps it until it is durable. With
         `pulls` false this push asks for no weights. It moves the blocks named `blocks`; () are all.
+
+        A shard sees its own range alone, so it is told the norm of the whole: a gradient that one shard has to discard
+        is discarded by all. So is one that the codec makes infinite.
         """
-        self.push(gradient, computed_on=computed_on, steps=steps, pulls=pulls, blocks=blocks)
-        return self.replied(computed_on)
-
-    def push(
-        self,
-        gradient: Tensor | None,
-        *,
-        computed_on: Newest,
-        steps: int,
-        pulls: bool = True,
-        norm: float = 0.0,
-        blocks: tuple[str, ...] = (),
-    ) -> None:
-        """The first half of `push_pull`, which does not wait. `norm`: of the whole that the gradient is a range of."""
         self._pushes += 1
-        is_pull = pulls and self._pushes % self.wire.pull_every == 0
-        call = partial(
-            self._machine.push,
-            NO_GRADIENT if gradient is None else self._gradients.codec,
-            [] if gradient is None else [self._gradients.encode(gradient, norm=norm, blocks=blocks)],
-            epoch=computed_on.epoch,
-            computed_on=computed_on.version,
-            steps=steps,
-            weight_codec=self._weight_codec(computed_on.base) if is_pull else None,
-            norm=norm,
-            blocks=blocks,
-        )
-        self._in_flight.append((self._client.call(call), computed_on, steps > 0))
-
-    def awaited(self) -> Sequence[ReplyFuture[Reply]]:
-        """The replies that `replied` will wait for."""
-        pushes = list(self._in_flight)[: max(0, len(self._in_flight) - self.wire.prefetch)]
-        return [reply for reply, _, _ in pushes]
-
-    def replied(self, computed_on: Newest) -> Newest:
-        """The second half of `push_pull`."""
-        newest = replace(computed_on, weights=None, settled=None)
-        while len(self._in_flight) > self.wire.prefetch:
-            reply, have, counts_steps = self._in_flight.popleft()
-            received = reply.result()
-            self._check(settlement_of(received[0]), counts_steps=counts_steps)
-            if isinstance(received[0], messages.Settled):
-                newest = replace(newest, settled=received[0].settlement, global_steps=received[0].global_steps)
-                continue
-            pulled = self.newest(received, have)
-            is_outdated = pulled.epoch == newest.epoch and pulled.version < newest.version
-            newest = replace(newest, settled=pulled.settled) if is_outdated else pulled
-        return newest
+        is_pull = pulls and self._pushes % self._wire.pull_every == 0
+        norm = 0.0 if gradient is None or len(self._parts) == 1 else self._norm_of(gradient)
+        replies = [
+            self._push(part, gradient, have, is_pull=is_pull, steps=steps, norm=norm, blocks=blocks)
+            for part, have in zip(self._parts, computed_on.of_parts, strict=True)
+        ]
+        self._in_flight.append((replies, computed_on, steps > 0))
+        newest = [replace(part, weights=None, settled=None) for part in computed_on.of_parts]
+        while len(self._in_flight) > self._wire.prefetch:
+            newest = self._newer(newest, *self._in_flight.popleft())
+        return self._joined(newest, target=False)
 
     def adjusted_algorithm(self) -> Algorithm | None:
         """
-        The algorithm's settings when they were adjusted since this was called last, else None.
+        The algorithm's settings when they were adjusted since this was called last, else None; those of shard 1.
 
         To be called between two unrolls. Raises RunEnded when the run is drained and all pushes are settled.
         """
-        if self._machine.is_drained:
+        machine = self._parts[0].client.machine
+        if machine.is_drained:
             while self._in_flight:
-                self._in_flight.popleft()[0].result()
+                results(self._in_flight.popleft()[0])
             raise RunEnded(DRAINED)
-        if (run := self._machine.adjusted_run) is self._adjusted_run or run is None:
+        if (run := machine.adjusted_run) is self._adjusted_run or run is None:
             return None
         self._adjusted_run = run
         return run_from_dict(run, source="the server").algorithm
 
     def report(self, episodes: Sequence[Episode], meters: dict[str, float]) -> None:
-        """Report episodes and meters to the server, without waiting."""
+        """Report episodes and meters to every shard, without waiting: each counts the games of the run."""
         for at in range(0, max(1, len(episodes)), MOST_EPISODES):
-            part = episodes[at : at + MOST_EPISODES]
-            self._reported = self._client.call(partial(self._machine.report, part, meters))
-            self._reported.add_done_callback(self._log_refused)
+            games = episodes[at : at + MOST_EPISODES]
+            clients = [part.client for part in self._parts]
+            self._reported = [client.call(partial(client.machine.report, games, meters)) for client in clients]
+            for reported in self._reported:
+                reported.add_done_callback(self._log_refused)
 
     def finish(self) -> None:
         """Wait until every push is settled and every report has its reply."""
         while self._in_flight:
-            reply, _, counts_steps = self._in_flight.popleft()
-            self._check(settlement_of(reply.result()[0]), counts_steps=counts_steps)
-        if self._reported is not None:
-            self._reported.exception()
+            replies, _, counts_steps = self._in_flight.popleft()
+            self._check(results(replies), counts_steps=counts_steps)
+        for reported in self._reported:
+            reported.exception()
+
+    # -- one server ---------------------------------------------------------------------------------------------------
+
+    def _seed(self, part: Part, weights: Tensor) -> bool:
+        vector = [CODECS[SEED_CODEC].encode(weights[part.schema.range].clone())]  # it may be sent again
+        call = partial(part.client.machine.seed, part.schema, SEED_CODEC, vector)
+        reply, _ = part.client.call(call).result()
+        return isinstance(reply, messages.Seeded) and reply.accepted
+
+    def _pull(self, parts: Sequence[Part], known: Sequence[Newest | None], *, target: bool = False) -> list[Newest]:
+        requests = []
+        for part, have in zip(parts, known, strict=True):
+            call = partial(
+                part.client.machine.pull,
+                have_epoch=have.epoch if have else 0,
+                have_version=have.version if have else 0,
+                target=target,
+                codec=self._weight_codec(have.base if have else None),
+            )
+            requests.append(part.client.call(call))
+        replies = zip(parts, results(requests), known, strict=True)
+        return [self._newest(part, reply, have) for part, reply, have in replies]
+
+    def _weight_codec(self, base: Base | None) -> str | Base:
+        """How weights come to a worker with this base: without one no delta could be applied."""
+        return (base or WHOLE) if self._wire.weight_codec == DELTA else self._wire.weight_codec
+
+    def _push(
+        self, part: Part, gradient: Tensor | None, have: Newest, *, is_pull: bool, steps: int, **how: Any
+    ) -> ReplyFuture[Reply]:
+        """`how`: the blocks that it moves, and the norm of the whole that the gradient is a range of, or 0."""
+        vector = [] if gradient is None else [part.gradients.encode(gradient[part.schema.range], **how)]
+        call = partial(
+            part.client.machine.push,
+            NO_GRADIENT if gradient is None else self._wire.gradient_codec,
+            vector,
+            epoch=have.epoch,
+            computed_on=have.version,
+            steps=steps,
+            weight_codec=self._weight_codec(have.base) if is_pull else None,
+            **how,
+        )
+        return part.client.call(call)
+
+    def _newer(
+        self,
+        newest: Sequence[Newest],
+        replies: Sequence[ReplyFuture[Reply]],
+        computed_on: Newest,
+        counts_steps: bool,
+    ) -> list[Newest]:
+        """What the replies to a push bring to each part."""
+        received = results(replies)
+        self._check(received, counts_steps=counts_steps)
+        newer = []
+        for part, one, before, have in zip(self._parts, received, newest, computed_on.of_parts, strict=True):
+            reply, _ = one
+            if isinstance(reply, messages.Settled):
+                newer.append(replace(before, settled=reply.settlement, global_steps=reply.global_steps))
+                continue
+            pulled = self._newest(part, one, have)
+            is_outdated = pulled.epoch == before.epoch and pulled.version < before.version
+            newer.append(replace(before, settled=pulled.settled) if is_outdated else pulled)
+        return newer
+
+    def _newest(self, part: Part, received: Reply, have: Newest | None) -> Newest:
+        """What the reply to a pull brings to a worker that has `have`."""
+        reply, vector = received
+        if not isinstance(reply, messages.Weights | messages.NotModified):
+            raise WireError(f"the server replies to a pull with {type(reply).__name__}")
+        weights, base = None, have.base if have else None
+        if isinstance(reply, messages.Weights):
+            weights = codec_named(reply.codec).decode(vector, part.schema.size, part.schema.statistics)
+            is_base = self._wire.weight_codec == DELTA and reply.codec == WHOLE
+            base = Base(b"".join(vector), part.schema.weights) if is_base else None
+        return Newest(
+            reply.epoch, reply.version, reply.global_steps, reply.target_version, weights, reply.settled, base=base,
+            workers=reply.workers, recalls=reply.recalls,
+        )  # fmt: skip
+
+    def _check(self, replies: Sequence[Reply], *, counts_steps: bool) -> None:
+        """Raises RequestRefused when too many unrolls in a row are discarded; a single one is skipped."""
+        settled = [one for one in map(settlement_of, (reply for reply, _ in replies)) if one is not None]
+        refused = next((one for one in settled if one.verdict == "discarded"), None)
+        self._discarded = 0 if refused is None else self._discarded + counts_steps
+        if refused and (self._discarded >= MOST_DISCARDED or refused.code == "schema_mismatch"):
+            raise RequestRefused(refused.code, f"{refused.reason} ({self._discarded} unrolls in a row were discarded)")
 
     def _log_refused(self, report: Future[Reply]) -> None:
         """A refused report does not count. One warning for each reason is enough."""
@@ -193,61 +258,28 @@ class RemoteParameters:
             self._refused_reports.append(error.code)
             self._log.warning("%s: these games and meters do not count", error)
 
-    def newest(self, received: Reply, have: Newest | None) -> Newest:
-        """The second half of `pull`: what a reply brings to a worker that has `have`."""
-        reply, vector = received
-        if not isinstance(reply, messages.Weights | messages.NotModified):
-            raise WireError(f"the server replies to a pull with {type(reply).__name__}")
-        weights, base = None, have.base if have else None
-        if isinstance(reply, messages.Weights):
-            weights = codec_named(reply.codec).decode(vector, self.schema.size, self.schema.statistics)
-            is_base = self.wire.weight_codec == DELTA and reply.codec == WHOLE
-            base = Base(b"".join(vector), self.schema.weights) if is_base else None
-        return Newest(
-            reply.epoch, reply.version, reply.global_steps, reply.target_version, weights, reply.settled, base=base,
-            workers=reply.workers, recalls=reply.recalls,
-        )  # fmt: skip
+    def _norm_of(self, gradient: Tensor) -> float:
+        norm, overflow = norm_of(gradient, self._schema.weights), CODECS[self._wire.gradient_codec].overflow
+        is_too_large = norm >= overflow
+        if is_too_large and float(gradient[: self._schema.weights].abs().max()) >= overflow:
+            return math.inf
+        return norm
 
-    def _check(self, settled: Settlement | None, *, counts_steps: bool) -> None:
-        """Raises RequestRefused when too many unrolls in a row are discarded; a single one is skipped."""
-        if settled is None or settled.verdict != "discarded":
-            self._discarded = 0
-            return
-        self._discarded += counts_steps
-        if self._discarded >= MOST_DISCARDED or settled.code == "schema_mismatch":
-            raise RequestRefused(settled.code, f"{settled.reason} ({self._discarded} unrolls in a row were discarded)")
+    def _joined(self, parts: Sequence[Newest], *, target: bool) -> Newest:
+        """The parts as one. Its versions are sums, which differ when a version of any shard does: none ever falls."""
+        if len(parts) == 1:
+            return parts[0]
+        if target not in self._together:
+            self._together[target] = torch.zeros(self._schema.size)
+        return joined(parts, [part.schema.range for part in self._parts], self._together[target])
 
 
-class GradientEncoder:
-    """
-    Encodes the gradients of one worker, one after another, with error feedback: the error of a lossy codec on one is
-    added to the next (Seide et al. 2014; Karimireddy et al. 2019). No part is lost; some parts arrive later.
-    """
-
-    def __init__(self, codec: str, schema: Schema) -> None:
-        self.codec = codec
-        self._schema = schema
-        self._residual = torch.zeros(schema.weights) if CODECS[codec].needs_error_feedback else None
-
-    def encode(self, gradient: Tensor, *, norm: float = 0.0, blocks: tuple[str, ...] = ()) -> memoryview:
-        """
-        The bytes of a gradient [P], possibly a view of it. The gradient is not changed. The error that is left in a
-        block that it does not move waits for one that does.
-
-        The servers discard one with an absurd norm, here or in the whole that it is a range of: no part of it arrives.
-        """
-        codec, schema = CODECS[self.codec], self._schema
-        if self._residual is None or not norm <= ABSURD_NORM >= norm_of(gradient, schema.weights):
-            return codec.encode(gradient, schema.statistics)
-        wanted = gradient.clone()
-        of_weights = wanted[: schema.weights].add_(self._residual)
-        waiting = [(place, self._residual[place].clone()) for place in schema.at_rest(blocks)]
-        for place, _ in waiting:
-            of_weights[place] = 0
-        encoded = codec.encode(wanted, schema.statistics)
-        sent = codec.decode([encoded], schema.size, schema.statistics)[: schema.weights]
-        # An element may be too large for the codec. It must not spoil the gradients after it.
-        torch.nan_to_num(torch.sub(of_weights, sent, out=self._residual), 0, 0, 0, out=self._residual)
-        for place, left in waiting:
-            self._residual[place] = left
-        return encoded
+def results(futures: Sequence[ReplyFuture[T]]) -> list[T]:
+    """All results, of futures on several connections, which are driven in turn. The first error is raised at once."""
+    while len(futures) > 1 and (waiting := [future for future in futures if not future.done()]):
+        with suppress(TimeoutError):
+            waiting[0].exception(timeout=TURN_SECONDS)
+        for future in futures:
+            if future.done():
+                future.result()
+    return [future.result() for future in futures]

@@ -25,7 +25,7 @@ import msgspec
 import numpy as np
 
 from ps_common.errors import WireError
-from ps_common.protocol.messages import Hello, Pull, Push, Refused, ToServer, ToWorker, Welcome
+from ps_common.protocol.messages import Hello, Pull, Push, ToServer, ToWorker, Welcome
 from ps_common.protocol.tensors import ELEMENT_BYTES, vector_bytes
 from ps_common.protocol.wire import Buffer, Place, Places, read_to_worker, take_places, to_frames, with_places
 from ps_common.sockets.shared_memory import PAGE_BYTES, Bytes, Segment
@@ -86,8 +86,6 @@ class SegmentSlots:
         message, vector = read_to_worker(frames)
         if isinstance(message, Welcome):
             self._welcomed(message)
-        if isinstance(message, Refused) and message.code == "quarantined":
-            return message, vector  # an earlier copy of the request may still be in the server's queue
         ended = self._used.pop(message.request, [])
         if places is not None and (self._segment is None or places.segment != self._segment.name):
             return None

@@ -23,7 +23,6 @@ from ps_client.machine.handshake import Identity
 from ps_client.machine.parameter_client import ParameterClient
 from ps_client.machine.patience import StallWatch
 from ps_client.shell.remote_parameters import DRAINED, RemoteParameters
-from ps_client.shell.sharded_parameters import Parameters, ShardedParameters
 from ps_client.shell.zmq_client import GOODBYE_SECONDS, ZmqClient
 from ps_common.errors import RunEnded
 from ps_common.protocol.lineage import Shard
@@ -139,13 +138,9 @@ class ShardConnections:
         assert first is not None, "there is a shard 1"
         return first
 
-    def parameters(self, schema: Schema, wire: Wire) -> Parameters:
+    def parameters(self, schema: Schema, wire: Wire) -> RemoteParameters:
         """The weights of the run that the trainer's network, of this schema, is for. Raises SchemaMismatch."""
-        if len(self._all) == 1:
-            return RemoteParameters(self._all[0], schema, wire)
-        shards = enumerate(self._all, 1)
-        parts = [RemoteParameters(one, schema.of_shard(number, len(self._all)), wire) for number, one in shards]
-        return ShardedParameters(parts, schema)
+        return RemoteParameters(self._all, schema, wire)
 
     @property
     def is_watched(self) -> bool:

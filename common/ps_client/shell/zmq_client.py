@@ -41,8 +41,7 @@ from ps_common.protocol.names import ip_version, split_address
 from ps_common.protocol.wire import Buffer
 from ps_common.run_folder.endpoint_file import ServerAddress
 from ps_common.sockets.curve import ClientKeys
-from ps_common.sockets.tcp_connections import Inbox
-from ps_common.sockets.zmq_sockets import connect, dealer, look_up, send_frames
+from ps_common.sockets.zmq_sockets import connect, dealer, look_up, receive_frames, send_frames
 
 GOODBYE_SECONDS = 1.0
 POLL_SECONDS = 0.05  # between two polls in the background
@@ -103,7 +102,7 @@ class ZmqClient:
         self._context = zmq.Context()
         self._name: str  # HOST:PORT that the socket is to be connected to once HOST was looked up
         self._without_address: dict[str, str] = {}  # names that have none, in words, by HOST:PORT
-        self._inbox = self._connected()
+        self._socket = self._connected()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._poll_in_background, name="zmq-client", daemon=True)
         self._thread.start()
@@ -186,7 +185,7 @@ class ZmqClient:
             if self._name == address:
                 self._name = ""
                 # ZeroMQ itself goes on trying where the name has no address now.
-                self._guarded(partial(connect, self._inbox.socket, address, over_ipv6=over_ipv6 or False))
+                self._guarded(partial(connect, self._socket, address, over_ipv6=over_ipv6 or False))
 
     def _drive_until(self, reply: Future[Any], timeout: float | None) -> None:
         """Poll until this reply is there, or time is up."""
@@ -212,7 +211,6 @@ class ZmqClient:
         """The conversation is over: pending and later calls fail with this error."""
         if self._ended is None:
             self._ended = error
-            self._inbox.close()
             self._context.destroy(linger=0)
             self._slots.release()
             self._fail(0, error)
@@ -221,7 +219,7 @@ class ZmqClient:
         """Wait for so long at most, then receive what has arrived and let the machine do what is due."""
         wait = min(seconds, POLL_SECONDS, self.machine.next_tick() - self._clock.now())
         if wait > 0:
-            zmq.zmq_poll([(self._inbox.socket, zmq.POLLIN)], int(wait * 1000) + 1)
+            zmq.zmq_poll([(self._socket, zmq.POLLIN)], int(wait * 1000) + 1)
         self._receive()
         if self.machine.phase is Phase.JOINING and self._server.has_moved(now=self._clock.now()):
             self._do(self.machine.reconnect(now=self._clock.now()))
@@ -239,7 +237,7 @@ class ZmqClient:
     def _receive(self) -> None:
         while True:
             try:
-                frames = self._inbox.receive(most_bytes=self.machine.schema.bytes if self.machine.schema else 0)
+                frames = receive_frames(self._socket)
             except zmq.Again:
                 return
             try:
@@ -262,16 +260,16 @@ class ZmqClient:
                 case Fail():
                     self._fail(effect.ticket, effect.error)
                 case Reconnect():
-                    self._inbox.close()
+                    self._socket.close(linger=0)
                     self._slots.release()
                     self._server.advance()
-                    self._inbox = self._connected()
+                    self._socket = self._connected()
                 case LogLine():
                     self._log_of_server.warning("%s: %s", self._server, effect.text)
 
     def _transmit(self, transmit: Transmit) -> None:
         try:
-            send_frames(self._inbox.socket, self._slots.to_frames(transmit.message, transmit.vector))
+            send_frames(self._socket, self._slots.to_frames(transmit.message, transmit.vector))
         except zmq.Again:
             # Not connected, or the send queue is full. The machine finds out and sends it again.
             log.debug("%s could not be sent", type(transmit.message).__name__)
@@ -288,13 +286,13 @@ class ZmqClient:
         for future in failed:
             future.set_exception(error)
 
-    def _connected(self) -> Inbox:
+    def _connected(self) -> zmq.Socket[bytes]:
         socket = dealer(self._context, self._keys)
         socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
         socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, 30)
-        inbox, address = Inbox(self._context, socket, is_locked=self._keys is not None), self._server.current
+        address = self._server.current
         version = ip_version(split_address(address)[0]) if address else None
         self._name = "" if version else address
         if version:
             connect(socket, address, over_ipv6=version == 6)
-        return inbox
+        return socket

@@ -63,25 +63,11 @@ METHODS_ELSEWHERE = {
     "vtrace": "--algorithm a3c --off-policy vtrace",
 }
 
-# Flags of earlier versions, or values of them, and what to use instead.
-REMOVED = {
-    "--envs auto": "give a number; docs/how-to/use-a-gpu.md has a table of speeds",
-    "--film-minutes": "a film shows up to nine games, evenly chosen",
-    "--gif-dir": "rl-cluster makes the GIFs of a run (--gif-every-episodes)",
-    "--link auto": "--link slow has the codecs that it chose on slow links: docs/how-to/train-over-a-slow-link.md",
-    "--measure-envs": "give a number to --envs: docs/how-to/use-a-gpu.md has a table of speeds",
-    "--notice-command": "a line of shell sends SIGTERM: docs/OPERATIONS.md, machines that go away",
-    "--notice-file": "a line of shell sends SIGTERM: docs/OPERATIONS.md, machines that go away",
-    "--render": "the page of a run shows the game of a worker, and rl-eval --video FILE records one",
-    "--rescue": "resume a copy of the run's folder; without one begin a new run, and start its workers anew",
-    "--threads auto": "give a number; 1 is best with one worker a core",
-    "--workers": "several workers are started by rl-cluster: rl-cluster --server HOST:PORT --workers N",
-}
-
-
 # Flags of other libraries that no flag of ours stands for, or values of flags, and what there is here.
 NOT_HERE = {
     "--exploration-fraction": "here the share of random actions falls over a number of steps: --epsilon-anneal-steps",
+    "--render": "the page of a run shows the game of a worker, and rl-eval --video FILE records one",
+    "--workers": "several workers are started by rl-cluster: rl-cluster --server HOST:PORT --workers N",
     "--track tensorboard": "TensorBoard's files are written without it: tensorboard --logdir RUN_DIR (--summaries)",
 }
 
@@ -97,13 +83,9 @@ def name_here(typed: Mapping[str, Sequence[str]], flags: Collection[str]) -> str
     for name, values in typed.items():
         if (ours := NAMES_ELSEWHERE.get(name)) in flags and name not in flags:
             return f"{name}: here it is called {ours}"
-        if name not in flags and name in REMOVED:
-            return f"{name}: is no flag any more; {REMOVED[name]}"
         if name not in flags and name in NOT_HERE:
             return f"{name}: {NOT_HERE[name]}"
         value = " ".join([name, *values[:1]]) if values else ""
         if value in NOT_HERE:
             return f"{value}: {NOT_HERE[value]}"
-        if value in REMOVED:
-            return f"{value}: is no value any more; {REMOVED[value]}"
     return ""

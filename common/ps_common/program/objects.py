@@ -10,7 +10,6 @@ import contextlib
 import functools
 import hashlib
 import importlib.util
-import inspect
 import io
 import os
 import pickle
@@ -19,7 +18,6 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import FunctionType
 from typing import Any
 
 import msgspec
@@ -29,8 +27,6 @@ from ps_common.protocol.names import is_import_path, module_of
 
 FILE = "PS_RL_OBJECTS"  # variable of a program: the file with the objects of the one that started it
 MAIN = "__main__"  # the module of their names
-POST_INIT = "__post_init__"
-META = ("gt", "ge", "lt", "le", "multiple_of", "pattern", "min_length", "max_length", "description", "extra")
 
 _given: dict[str, Any] = {}  # of runs that this process has started or used, the newest of each name
 
@@ -132,62 +128,14 @@ def _pickled(part: Any) -> bytes:
     import cloudpickle  # which programs that hand nothing on need not have
 
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-        """cloudpickle knows no structs of msgspec, such as the settings of an algorithm."""
+        """cloudpickle would write a struct of msgspec, such as the settings of an algorithm, without its fields."""
 
         def reducer_override(self, part: Any) -> Any:
-            if isinstance(part, msgspec.Meta):
-                return functools.partial(msgspec.Meta, **{name: getattr(part, name) for name in META}), ()
             reduced = super().reducer_override(part)
-            is_struct = isinstance(part, type(msgspec.Struct)) and isinstance(reduced, tuple)
-            return _reduced_struct(part) if is_struct else reduced
+            if isinstance(part, type(msgspec.Struct)) and isinstance(reduced, tuple):
+                raise TypeError(f"{part.__name__} is a msgspec.Struct, which must be in a module that can be imported")
+            return reduced
 
     file = io.BytesIO()
     Pickler(file).dump(part)
     return file.getvalue()
-
-
-def _reduced_struct(kind: Any) -> tuple[Any, ...]:
-    """As pickle takes it: how the class is made, and then its methods, which may name the class."""
-    here = inspect.get_annotations(kind)  # the other fields are of a base
-    fields = [
-        (one.name, one.type, one.default, one.default_factory)
-        for one in msgspec.structs.fields(kind)
-        if one.name in here
-    ]
-    options = ("frozen", "eq", "order", "tag", "tag_field", "omit_defaults", "forbid_unknown_fields")
-    config = {name: getattr(kind.__struct_config__, name) for name in options}
-    kinds = (FunctionType, property, staticmethod, classmethod)
-    methods = {
-        name: value
-        for name, value in vars(kind).items()
-        if isinstance(value, kinds) and not name.startswith("__annotate")  # since Python 3.14 there is such a method
-    }
-    made = (kind.__name__, fields, kind.__bases__, kind.__module__, config, POST_INIT in methods)
-    return _struct, made, methods, None, None, _with_methods
-
-
-def _struct(
-    name: str,
-    fields: list[tuple[str, Any, Any, Any]],
-    bases: tuple[Any, ...],
-    module: str,
-    config: Mapping[str, Any],
-    has_post_init: bool,
-) -> Any:
-    def post_init(self: Any) -> None:  # msgspec looks for it when the class is made
-        made.post_init(self)
-
-    field: Any = msgspec.field
-    with_defaults = [
-        (name, kind, field(default=default, default_factory=factory)) for name, kind, default, factory in fields
-    ]
-    namespace = {POST_INIT: post_init} if has_post_init else {}
-    made: Any = msgspec.defstruct(
-        name, with_defaults, bases=bases, module=module, namespace=namespace, kw_only=True, **config
-    )
-    return made
-
-
-def _with_methods(kind: Any, methods: Mapping[str, Any]) -> None:
-    for name, value in methods.items():
-        setattr(kind, "post_init" if name == POST_INIT else name, value)

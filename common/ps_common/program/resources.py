@@ -2,16 +2,15 @@
 What a process takes of its machine: its memory, as Linux counts it, and how glibc's malloc treats that of large
 messages; its cores; and how they compute with denormal numbers.
 
-A container often sees every core of its host and may use a part of their time. The limit of its control group counts,
-and that of each group around it: version 2 (cpu.max) and version 1 (cpu.cfs_quota_us). Part of a core counts as none,
-except the first.
+A container often sees every core of its host and may use a part of their time. The limit of its control group (version
+2) counts, and that of each group around it. Part of a core counts as none, except the first.
 """
 
 import contextlib
 import ctypes
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +82,7 @@ if _mallinfo2 is not None:
     _mallinfo2.restype = _MallInfo
 
 
-MEMBERSHIP = Path("/proc/self/cgroup")  # lines NUMBER:CONTROLLERS:PATH; 0::PATH is that of version 2
+MEMBERSHIP = Path("/proc/self/cgroup")  # the line 0::PATH is that of version 2
 GROUPS = Path("/sys/fs/cgroup")
 
 
@@ -100,33 +99,13 @@ def _limits(membership: Path, groups: Path) -> Iterator[float]:
         lines = membership.read_text(encoding="utf-8").splitlines()
     except OSError:
         return
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            yield from _limits_above(groups, path, _limit_of_version_2)
-        elif "cpu" in controllers.split(","):
-            for mounted in (groups / controllers, groups / "cpu"):
-                yield from _limits_above(mounted, path, _limit_of_version_1)
-
-
-def _limits_above(mounted: Path, path: str, limit_of: Callable[[Path], float]) -> Iterator[float]:
-    """Of a group and those around it. Inside a container its own group may be mounted as the root."""
-    parts = Path(path).parts[1:]
-    for depth in range(len(parts) + 1):
-        with contextlib.suppress(OSError, ValueError):  # no such group here, or no limit
-            yield limit_of(mounted.joinpath(*parts[:depth]))
-
-
-def _limit_of_version_2(group: Path) -> float:
-    quota, period = (group / "cpu.max").read_text(encoding="utf-8").split()
-    return float(int(quota) / int(period))  # "max" raises ValueError
-
-
-def _limit_of_version_1(group: Path) -> float:
-    quota = int((group / "cpu.cfs_quota_us").read_text(encoding="utf-8"))
-    if quota <= 0:
-        raise ValueError("no limit")
-    return quota / int((group / "cpu.cfs_period_us").read_text(encoding="utf-8"))
+    # Of this group and those around it. Inside a container its own group may be mounted as the root.
+    parts = [Path(line[3:]).parts[1:] for line in lines if line.startswith("0::")]
+    for path in parts:
+        for depth in range(len(path) + 1):
+            with contextlib.suppress(OSError, ValueError):  # no such group here, or the word max
+                quota, period = groups.joinpath(*path[:depth], "cpu.max").read_text(encoding="utf-8").split()
+                yield int(quota) / int(period)
 
 
 def flush_denormals() -> None:

@@ -11,7 +11,7 @@ topk        the largest quarter of the elements, the others are 0: a bit for eac
 delta       what has changed of bfloat16 weights from one version to another: see deltas.py
 none        no vector at all: a push that counts steps alone
 
-int8 and topk drop so much that the sender needs error feedback: see common/ps_client/shell/remote_parameters.py.
+int8 and topk drop so much that the sender needs error feedback: see common/ps_client/shell/gradient_encoder.py.
 
 Statistics are counts and sums at the end of a vector: in every codec they travel as float32.
 """

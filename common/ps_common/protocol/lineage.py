@@ -90,12 +90,12 @@ RUN_ID_DIGITS = 16
 RUN_ID = re.compile(f"[0-9a-f]{{{RUN_ID_DIGITS}}}")
 DRAWN = 2**24  # the random part of an epoch is below this
 _RESUMED = DRAWN
-_TAKEN_OVER = 2**40
+_PROMOTED = 2**40
 RunId = Annotated[str, msgspec.Meta(pattern=rf"^{RUN_ID.pattern}\Z")]
 
 
 class Lineage(msgspec.Struct, frozen=True, kw_only=True):
-    """One life of a server of one run. `draw` is a random number below DRAWN. Files of 0.1.0 have one field more."""
+    """One life of a server of one run. `draw` is a random number below DRAWN."""
 
     run_id: RunId
     secret: Annotated[Text, msgspec.Meta(min_length=1)]  # shared by the servers of this run
@@ -112,9 +112,9 @@ class Lineage(msgspec.Struct, frozen=True, kw_only=True):
         """The next epoch of the same server."""
         return self._in_epoch((self.epoch // _RESUMED + 1) * _RESUMED + draw)
 
-    def taken_over(self, *, draw: int) -> "Lineage":
+    def promoted(self, *, draw: int) -> "Lineage":
         """The epoch of the server that takes over from this one."""
-        return self._in_epoch((self.epoch // _TAKEN_OVER + 1) * _TAKEN_OVER + draw)
+        return self._in_epoch((self.epoch // _PROMOTED + 1) * _PROMOTED + draw)
 
     def replaced(self, by: str, *, epoch: int) -> "Lineage":
         """The lineage of this server when another one serves the run in a later epoch."""
@@ -122,7 +122,7 @@ class Lineage(msgspec.Struct, frozen=True, kw_only=True):
 
     def was_resumed(self, epoch: int) -> bool:
         """Whether that later epoch is of this server, started again, and no standby was promoted in between."""
-        return epoch // _TAKEN_OVER == self.epoch // _TAKEN_OVER and epoch // DRAWN > self.life
+        return epoch // _PROMOTED == self.epoch // _PROMOTED and epoch // DRAWN > self.life
 
     @property
     def life(self) -> int:

@@ -130,7 +130,7 @@ class Seed(Request, frozen=True, kw_only=True, tag="SEED"):
 
     schema: tuple[TensorSpec, ...]
     codec: Name = "float32"
-    check: Text = ""  # the checksum of the vector's bytes
+    check: Text = ""  # of release 0.2.0; ignored
     inline: bytes = b""
 
 
@@ -141,7 +141,7 @@ class Pull(Request, frozen=True, kw_only=True, tag="PULL"):
     have_epoch: Count = 0
     target: bool = False  # the target weights instead; versions are theirs
     codec: Name = "float32"
-    checked: bool = False  # send the checksum of the weights with them
+    checked: bool = False  # of release 0.2.0; ignored
 
 
 class Push(Request, frozen=True, kw_only=True, tag="PUSH"):
@@ -164,7 +164,7 @@ class Push(Request, frozen=True, kw_only=True, tag="PUSH"):
     norm: float = 0  # of the whole gradient, at each shard that gets a range of it
     # Those that it moves, by name; () are all. The optimizer passes over the others, as if there had been no push.
     blocks: Annotated[tuple[Name, ...], msgspec.Meta(max_length=MAX_TENSORS)] = ()
-    check: Text = ""  # the checksum of the vector's bytes; with it, the weights in the reply have theirs too
+    check: Text = ""  # of release 0.2.0; ignored
     inline: bytes = b""
 
 
@@ -319,7 +319,7 @@ class Followed(Request, frozen=True, kw_only=True, tag="FOLLOWED"):
 
     follow: Count  # the request of FOLLOW
     number: Count  # of the last update that is applied; 0 before STATE
-    durable_through: Count = 0  # as the newest LEADING said; not to servers before 0.2.0, which refuse the field
+    durable_through: Count = 0  # as the newest LEADING said
 
 
 class Fence(Request, frozen=True, kw_only=True, tag="FENCE"):
@@ -409,8 +409,6 @@ class Weights(Reply, frozen=True, kw_only=True, tag="WEIGHTS"):
     settled: Settlement | None = None
     codec: Name = "float32"
     base: Count = 0  # the version that a delta leads away from: `have_version` of the request
-    # The checksum of the bytes of the vector, or of those that a delta leads to; "": none was asked for.
-    check: Text = ""
     inline: bytes = b""
 
 
@@ -430,7 +428,6 @@ class Noted(Reply, frozen=True, kw_only=True, tag="NOTED"):
     """The reply to REPORT."""
 
     sequence: Count
-    first: bool = False  # whether this worker has the lowest number of those that report
 
 
 class Alive(Reply, frozen=True, kw_only=True, tag="ALIVE"):
@@ -612,7 +609,7 @@ class State(Struct, frozen=True, kw_only=True, tag="STATE"):
     number: Count  # of the last update that is in it
     record_bytes: Count
     vectors: tuple[TensorSpec, ...]
-    check: Text = ""  # the checksum of the record and the vectors
+    check: Text = ""  # of release 0.2.0; ignored
 
 
 class Opened(Struct, frozen=True, kw_only=True, tag="OPENED", omit_defaults=True):
@@ -625,11 +622,14 @@ class Opened(Struct, frozen=True, kw_only=True, tag="OPENED", omit_defaults=True
     environments: Count
     number: Count | None = None  # that shard 1 gave to this worker; None: in order of joining
     code: dict[Text, Code] = {}  # as in HELLO
-    forgotten: tuple[Name, ...] = ()  # workers whose accounts were dropped before: no push of theirs was applied
+    forgotten: tuple[Name, ...] = ()  # workers whose accounts were dropped before
 
 
 class HandedOver(Struct, frozen=True, kw_only=True, tag="HANDED_OVER"):
     """In UPDATE, as the last one: the primary leaves, and the standby is to take over. Answered by FENCE."""
+
+
+UpdateMessage = Opened | Push | Report | Adjusted | Evaluation | RunReply | HandedOver
 
 
 class Update(Struct, frozen=True, kw_only=True, tag="UPDATE"):
@@ -643,8 +643,8 @@ class Update(Struct, frozen=True, kw_only=True, tag="UPDATE"):
     request: Count  # of FOLLOW
     number: Count  # one more with each
     worker_id: Text  # "" of ADJUSTED, EVALUATION, RUN and HANDED_OVER
-    message: Opened | Push | Report | Adjusted | Evaluation | RunReply | HandedOver
-    together: bool = False  # a push that is settled as one with that of the next number
+    message: UpdateMessage
+    more_in_group: bool = msgspec.field(default=False, name="together")  # a push that is settled with the next
 
 
 class Leading(Struct, frozen=True, kw_only=True, tag="LEADING"):

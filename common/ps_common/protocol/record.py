@@ -20,7 +20,7 @@ from ps_common.protocol.status import STALENESS_BOUNDS, Histogram
 from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_common.release import beside, is_newer
 
-KIND, FORMAT, OLDEST = "checkpoint", 4, 2
+KIND, FORMAT, OLDEST = "checkpoint", 4, 3
 MOST_BYTES = 2**26  # of a record: 200,000 workers
 EPISODES_IN_MEAN = 100
 MOST_STEPS = 10**9  # of one push, however long an unroll: T has to stay a number that a message can carry
@@ -44,7 +44,6 @@ class Account(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reported: Count = 0  # every report up to here is counted
     environments: Annotated[int, msgspec.Meta(ge=1, le=MOST_ENVIRONMENTS)] = 1
     unplayed: Signed = 0  # steps of settled pushes minus those of games
-    applied: bool = False  # whether a push of this worker id was applied, by any of its processes
     left: bool = False  # the process has said GOODBYE
 
 
@@ -224,36 +223,22 @@ def is_finite(vector: Tensor) -> bool:
 
 
 class _Numbered(msgspec.Struct):
-    """The number of the format and the release alone; records of format 2 say neither."""
+    """The number of the format and the release alone."""
 
-    format: int = 2
+    format: int = 0
     release: Text = ""
 
 
-def _from_2(plain: dict[str, Any]) -> dict[str, Any]:
-    """Format 2 had no bounds, was written with fewer fields at first, and had a rule for late gradients."""
-    run = {name: section for name, section in plain["run"].items() if name != "staleness"}
-    counts = [0] * (len(STALENESS_BOUNDS) + 1)
-    lineage = plain["lineage"]
-    return {"first_shard": [lineage["run_id"], *lineage.get("continues", ())][-1], "code": {}} | plain | {
-        "format": 3,
-        "run": run,
-        "progress": {"staleness_counts": counts} | plain["progress"],
-        "adjustments": {"drained": False} | plain["adjustments"],
-    }  # fmt: skip
-
-
 def _from_3(plain: dict[str, Any]) -> dict[str, Any]:
-    """
-    Format 3 forgot no worker of which a push was applied, and did not say which these are: only a first process without
-    settled pushes surely has none.
-    """
-    ledger = {
-        worker: account | {"applied": bool(account["incarnation"] > 1 or account["through"] or account["early"])}
-        for worker, account in plain["ledger"].items()
-    }
-    return plain | {"format": 4, "ledger": ledger, "superseded": 0}
+    """Format 3 forgot no worker, and had checksums of vectors, and two styles of summaries."""
+    run = {section: settings for section, settings in plain["run"].items() if section not in ("records", "wire")}
+    if "records" in plain["run"]:
+        kept = {name: value for name, value in plain["run"]["records"].items() if name != "summary_every_updates"}
+        run["records"] = kept | {"summaries": "none" if kept.get("summaries") == "none" else "perf"}
+    if "wire" in plain["run"]:
+        run["wire"] = {name: value for name, value in plain["run"]["wire"].items() if name != "checksums"}
+    return plain | {"format": 4, "superseded": 0, "run": run}
 
 
 # From each format to the next.
-MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {2: _from_2, 3: _from_3}
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {3: _from_3}

@@ -15,7 +15,6 @@ from typing import Annotated, Any, get_args
 
 import msgpack
 import msgspec
-import xxhash
 
 from ps_common.errors import WireError
 from ps_common.protocol.messages import CARRIES_VECTOR, Message, ToServer, ToWorker
@@ -83,19 +82,6 @@ def chunks(buffer: Buffer) -> list[memoryview]:
     """A buffer of bytes cut into frames, not copied."""
     view = memoryview(buffer)
     return [view[at : at + CHUNK_BYTES] for at in range(0, len(view), CHUNK_BYTES)]
-
-
-def checksum(vector: Sequence[Buffer]) -> str:
-    """The xxh3 (64 bits) of the bytes of a vector, as 16 hexadecimal digits. It shows damage, not forgery."""
-    digest = xxhash.xxh3_64()
-    for buffer in vector:
-        digest.update(buffer)
-    return digest.hexdigest()
-
-
-def is_damaged(vector: Sequence[Buffer], check: str) -> bool:
-    """Whether these are other bytes than the sender's, as far as it has sent their checksum."""
-    return check != "" and check != checksum(vector)
 
 
 def read_to_server(

@@ -1,6 +1,5 @@
 """
-One checkpoint is one safetensors file: the vectors as tensors, everything else as JSON in its metadata. The checkpoints
-of the shards of a run, which may be of different moments, are put together here.
+One checkpoint is one safetensors file: the vectors as tensors, everything else as JSON in its metadata.
 
 The file appears whole or not at all: it is written in a hidden folder, flushed to disk, and renamed. A killed process
 leaves unfinished files in the hidden folder alone. A checksum of the content shows damage when the file is read; it is
@@ -8,7 +7,6 @@ no protection against forgery.
 """
 
 import shutil
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import safetensors.torch
@@ -31,8 +29,7 @@ from ps_common.protocol.record import (
     release_in,
 )
 from ps_common.protocol.tensors import Schema
-from ps_common.run_folder.checkpoint_folder import checkpoints_of, first_sound, why_none
-from ps_common.run_folder.paths import BEST, CHECKPOINTS, SHARD_FOLDERS, SHARD_NAME, WRITING, newest_whole, numbers_in
+from ps_common.run_folder.paths import WRITING
 from ps_common.settings.regular_file import (
     MOST_FILE_BYTES,
     NOT_REGULAR,
@@ -43,6 +40,8 @@ from ps_common.settings.regular_file import (
 )
 from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import RunSpec
+
+Checkpoint = tuple[dict[str, Tensor], Record]
 
 
 def write_checkpoint(
@@ -79,7 +78,7 @@ def remove_unfinished(folder: Path) -> None:
     shutil.rmtree(folder / WRITING, ignore_errors=True)  # a disk that refuses files may refuse removals too
 
 
-def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], Record]:
+def read_checkpoint(path: Path) -> Checkpoint:
     """
     The vectors and the record, each checked.
 
@@ -128,85 +127,3 @@ def _digest(vectors: dict[str, Tensor], record: bytes) -> str:
         digest.update(f"{name} {vector.dtype} {list(vector.shape)}".encode())
         digest.update(vector.contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
-
-
-# Checkpoints of shards that are further apart than this many minutes, and this share of the run, make no policy.
-APART_MINUTES, APART_SHARE = 1.0, 0.1
-
-Checkpoint = tuple[dict[str, Tensor], Record]
-
-
-def newest_set(run_folder: Path) -> list[Path]:
-    """
-    The folders whose checkpoints together hold the newest whole vector: those of all shards in order, or the run folder
-    itself; [] when nothing is whole.
-    """
-    sizes = {int(match[2]) for path in run_folder.glob(SHARD_FOLDERS) if (match := SHARD_NAME.fullmatch(path.name))}
-    return newest_whole(run_folder, {1, *sizes}, newest_step)
-
-
-def newest_step(folder: Path) -> int:
-    """T of the newest checkpoint in a folder; -1 without one."""
-    return max((numbers_in(path.name)[0] for path in checkpoints_of(folder)), default=-1)
-
-
-def read_newest(folders: Sequence[Path], warn: Callable[[CheckpointError], None]) -> list[Checkpoint]:
-    """The newest sound checkpoint of each shard. Raises CheckpointError that names the first folder without one."""
-    return [_first_sound(folder, checkpoints_of(folder), warn) for folder in folders]
-
-
-def read_best(folders: Sequence[Path], warn: Callable[[CheckpointError], None]) -> list[Checkpoint]:
-    """
-    The best checkpoint of shard 1, and of each other shard the one that is nearest to it in T; the newest of each where
-    shard 1 has none, or the nearest are of another moment: a kill may have come between the best ones of two shards.
-    """
-    best = folders[0] / CHECKPOINTS / BEST
-    if not best.exists():
-        return read_newest(folders, warn)
-    read = [_first_sound(folders[0], [best, *checkpoints_of(folders[0])], warn)]
-    for folder in folders[1:]:
-        read.append(_first_sound(folder, _nearest_first(folder, read[0][1].progress.global_steps, warn), warn))
-    return read if are_of_one_moment([record for _, record in read]) else read_newest(folders, warn)
-
-
-def are_of_one_moment(records: Sequence[Record]) -> bool:
-    """Whether the checkpoints of shards, which each writes at its own time, are close enough to be one policy."""
-    minutes = [record.progress.minutes for record in records]
-    return max(minutes) - min(minutes) <= max(APART_MINUTES, APART_SHARE * max(minutes))
-
-
-def _nearest_first(folder: Path, global_steps: int, warn: Callable[[CheckpointError], None]) -> list[Path]:
-    """The checkpoints of a shard, those first whose T is nearest to this one."""
-    steps = {path: numbers_in(path.name)[0] for path in checkpoints_of(folder)}
-    if found := first_sound([path for path in [folder / CHECKPOINTS / BEST] if path.exists()], read_checkpoint, warn):
-        steps[found[0]] = found[1][1].progress.global_steps
-    return sorted(steps, key=lambda path: abs(steps[path] - global_steps))
-
-
-def joined(checkpoints: Sequence[Checkpoint]) -> tuple[Schema, dict[str, Tensor]]:
-    """
-    The schema and the whole vectors. A single number, such as a count of steps, is the largest of any shard.
-
-    Raises CheckpointError when these are not all shards of one run, in order.
-    """
-    records = [record for _, record in checkpoints]
-    places = [(record.lineage.shard.number, record.lineage.shard.of) for record in records]
-    runs, schemas = {record.first_shard for record in records}, {Schema(record.schema) for record in records}
-    if places != [(number, len(checkpoints)) for number in range(1, len(checkpoints) + 1)]:
-        found = ", ".join(f"{number}/{of}" for number, of in places)
-        raise CheckpointError(f"expected the checkpoints of shards 1 to {len(checkpoints)} of one run, found {found}")
-    if len(runs) > 1 or len(schemas) > 1:
-        raise CheckpointError(f"the shards are of different runs or networks: {', '.join(sorted(runs))}")
-    parts = [vectors for vectors, _ in checkpoints]
-    return schemas.pop(), {name: _joined([part[name] for part in parts]) for name in parts[0]}
-
-
-def _joined(parts: list[Tensor]) -> Tensor:
-    return torch.cat(parts) if parts[0].dim() else torch.stack(parts).max()
-
-
-def _first_sound(folder: Path, paths: Sequence[Path], warn: Callable[[CheckpointError], None]) -> Checkpoint:
-    found = first_sound(paths, read_checkpoint, warn)
-    if found is None:
-        raise CheckpointError(f"{folder}: {why_none(folder)}")
-    return found[1]

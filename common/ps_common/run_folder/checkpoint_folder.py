@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from ps_common.errors import CheckpointError, DamagedCheckpoint, OtherFormat
+from ps_common.errors import CheckpointError, DamagedCheckpoint, OtherFormat, StoreError
 from ps_common.run_folder.paths import ASIDE, BEST, CHECKPOINTS, LINEAGE, METRICS, NEWEST, numbers_in
 
+C = TypeVar("C")
 T = TypeVar("T")
 
 
@@ -57,27 +58,28 @@ def why_none(folder: Path, run_folder: Path | None = None) -> str:
     return "it has no checkpoints: its server never had weights, or keeps them in another place (--checkpoint-dir)"
 
 
-def first_sound(
-    paths: Iterable[Path], read: Callable[[Path], T], passed_over: Callable[[CheckpointError], None]
-) -> tuple[Path, T] | None:
+def first_verified(
+    candidates: Iterable[C], read: Callable[[C], T], passed_over: Callable[[C, CheckpointError], object]
+) -> tuple[C, T] | None:
     """
-    The first path that is not damaged, with its content; None without one. `passed_over` gets the errors before it.
+    The first candidate that is not damaged, with its content; None without one. `passed_over` gets those before it,
+    each with its error.
 
     A file that another process has removed meanwhile is passed over too. Raises CheckpointError for any other: what a
-    disk cannot read now, and what another version of ps-rl wrote, may be sound, and nobody goes back behind it unasked.
+    disk cannot read now, and what another version of ps-rl wrote, may be whole, and nobody goes back behind it unasked.
     """
-    for path in paths:
+    for one in candidates:
         try:
-            return path, read(path)
+            return one, read(one)
         except DamagedCheckpoint as error:
-            passed_over(error)
+            passed_over(one, error)
+        except (OtherFormat, StoreError):
+            raise
         except CheckpointError as error:
-            if isinstance(error, OtherFormat):
-                raise
             if getattr(error.__cause__, "errno", None) != errno.ENOENT:
                 why = "no older one is taken in its place, and nothing was changed; try again when it can be read"
                 raise CheckpointError(f"{error}: {why}") from error
-            passed_over(error)
+            passed_over(one, error)
     return None
 
 

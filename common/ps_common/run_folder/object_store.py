@@ -40,7 +40,7 @@ class ObjectStore:
 
     def __init__(self, url: str, *, flag: str) -> None:
         """`flag` named the URL. Raises SettingsError when the client of such stores is not installed."""
-        self.url = url.rstrip("/")
+        self.url, self._flag = url.rstrip("/"), flag
         scheme = url.partition(PROTOCOL_END)[0]
         if scheme in ("file", "local"):
             raise SettingsError(f"{flag} {url}: is a folder of this machine; give its path, without {scheme}://")
@@ -53,6 +53,10 @@ class ObjectStore:
         except Exception as error:  # an unknown scheme, or what a client thinks of the rest
             raise SettingsError(f"{flag} {url}: cannot be used: {_reason(error)}") from error
         self._root = self._root.rstrip("/")
+
+    def below(self, folder: str) -> "ObjectStore":
+        """A folder of this one."""
+        return ObjectStore(f"{self.url}/{folder}", flag=self._flag)
 
     def names(self) -> list[str]:
         """The names of all objects, relative to the URL. Raises StoreError."""

@@ -12,7 +12,6 @@ import re
 import secrets
 import shlex
 import time
-from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
 
@@ -52,7 +51,6 @@ CURVE = "curve.png"
 COMMAND = "command"  # the command that began the run
 SERVER_LOG = "server.log"
 WEB_LOG = "web.log"
-BROKEN = "broken.recording"  # the state of a server that ended because it cannot be
 PAGE = "page"  # address of the page while it is served, with its token
 
 
@@ -165,17 +163,6 @@ def shards_in(run_folder: Path) -> int:
     """The number of shards that a run had last; 1 where one server holds the whole vector."""
     match = re.fullmatch(r"shard-1-of-(\d+)", records_folder(run_folder).name)
     return int(match[1]) if match else 1
-
-
-def newest_whole(run_folder: Path, sizes: Iterable[int], newest_step: Callable[[Path], int]) -> list[Path]:
-    """
-    The folders of the newest set of shards that is whole, in order; [] when none is.
-
-    `sizes` are the numbers of shards that there may be; `newest_step`: T of the newest checkpoint of a folder, or -1.
-    """
-    sets = [[shard_folder(run_folder, number, of) for number in range(1, of + 1)] for of in sorted(sizes)]
-    oldest = [(min(map(newest_step, folders)), folders) for folders in sets]
-    return max((one for one in oldest if one[0] >= 0), key=lambda one: one[0], default=(-1, []))[1]
 
 
 def check_whole_run(folder: Path, *, flag: str) -> None:

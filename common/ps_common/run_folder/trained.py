@@ -7,7 +7,6 @@ The weights come with the run that they belong to, and with a hash that names th
 
 import hashlib
 import logging
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,22 +15,20 @@ from torch import Tensor
 
 from ps_common.errors import CheckpointError
 from ps_common.protocol.tensors import Schema
-from ps_common.run_folder.checkpoint_file import (
-    Checkpoint,
-    are_of_one_moment,
+from ps_common.run_folder.checkpoint_file import Checkpoint, read_weights, unreadable
+from ps_common.run_folder.object_store import ObjectStore, is_url
+from ps_common.run_folder.paths import check_whole_run
+from ps_common.run_folder.places import (
+    NoCheckpoint,
+    Place,
+    candidates,
     joined,
     newest_set,
     read_best,
-    read_checkpoint,
     read_newest,
-    read_weights,
-    unreadable,
+    verified,
 )
-from ps_common.run_folder.checkpoint_folder import best_first, checkpoints_of, first_sound, why_none
-from ps_common.run_folder.object_store import is_url
-from ps_common.run_folder.paths import check_whole_run
 from ps_common.run_folder.policy_file import MODEL, read_policy
-from ps_common.run_folder.stored_run import fetch_nearest, fetch_sound, newest_first, newest_set_in
 from ps_common.settings.regular_file import MOST_FILE_BYTES, opened
 from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import RunSpec
@@ -56,50 +53,34 @@ class Trained:
 
 def trained_in(place: Path | str, *, flag: str = "--checkpoint", newest: bool = False) -> Trained:
     """
-    The weights of a checkpoint; of a run folder's best, or newest sound one; of all its shards; of a policy; of the
+    The weights of a checkpoint; of a run folder's best, or newest verified one; of all its shards; of a policy; of the
     best checkpoint in the object store at a URL. `flag` named the place. `newest`: of a run folder, whatever its best
     is. Raises CheckpointError or SettingsError.
     """
     if is_url(str(place)):
-        return _trained_in_store(str(place), flag)
+        return _trained_in_run(ObjectStore(str(place), flag=flag), flag, newest=False)
     path = Path(place)
     if path.name == MODEL or (path / MODEL).is_file():
         return _trained_policy(path / MODEL if path.is_dir() else path)
     if not path.is_dir():
         return trained_as(path)
     check_whole_run(path, flag=f"{flag} {path}")
-    if len(shards := newest_set(path)) > 1:
-        read = read_newest if newest else read_best
-        return _trained_by(read(shards, lambda error: log.warning("%s; trying another", error)), path)
-    paths = checkpoints_of(path) if newest else best_first(path)
-    found = first_sound(paths, trained_as, lambda error: log.warning("%s; trying another", error))
-    if found is None:
-        raise CheckpointError(f"{flag} {path}: {why_none(path)}")
-    return found[1]
+    return _trained_in_run(path, flag, newest=newest)
 
 
-def _trained_in_store(url: str, flag: str) -> Trained:
-    """The weights of the best checkpoint in an object store, or of its newest sound one; of all shards."""
-    with tempfile.TemporaryDirectory() as folder:
-        if len(shards := newest_set_in(url, flag=flag)) > 1:
-            places = [Path(folder, shard) for shard in shards]
-            for place in places:
-                place.mkdir()
-            return _trained_by(_best_in_store(url.rstrip("/"), places, flag), url)
-        found = trained_as(fetch_sound(url, Path(folder), flag=flag))
-    return replace(found, origin=f"{url}, step {found.global_steps}")
+def _trained_in_run(place: Place, flag: str, *, newest: bool) -> Trained:
+    where = place if isinstance(place, Path) else place.url
+    if len(shards := newest_set(place)) > 1:
+        return _trained_by((read_newest if newest else read_best)(shards, _warn), where)
+    try:
+        found = verified(candidates(place, best=not newest), trained_as, place, _warn)
+    except NoCheckpoint as error:
+        raise CheckpointError(f"{flag} {error}") from error
+    return found if isinstance(place, Path) else replace(found, origin=f"{where}, step {found.global_steps}")
 
 
-def _best_in_store(url: str, places: Sequence[Path], flag: str) -> list[Checkpoint]:
-    """As `read_best`, of shards in a store, which are downloaded to these places."""
-    read = [read_checkpoint(fetch_sound(f"{url}/{places[0].name}", places[0], flag=flag))]
-    moment = read[0][1].progress.global_steps
-    for place in places[1:]:
-        read.append(read_checkpoint(fetch_nearest(f"{url}/{place.name}", place, moment, flag=flag)))
-    if not are_of_one_moment([record for _, record in read]):
-        newest = [fetch_sound(f"{url}/{place.name}", place, flag=flag, order=newest_first) for place in places]
-        read = list(map(read_checkpoint, newest))
-    return read
+def _warn(error: CheckpointError) -> None:
+    log.warning("%s; trying another", error)
 
 
 def _trained_by(checkpoints: Sequence[Checkpoint], source: Path | str) -> Trained:

@@ -15,6 +15,7 @@ import msgspec
 from ps_common.errors import SettingsError
 from ps_common.protocol.names import as_text
 from ps_common.settings.keyword_arguments import is_plain
+from ps_common.settings.kinds import value_in
 from ps_common.settings.run_spec import Fraction
 from ps_common.settings.table import TABLE, allowed
 
@@ -65,23 +66,8 @@ def settings_in(texts: Sequence[str]) -> dict[str, Any]:
         setting = _full_name(name.strip())
         if setting in settings:
             raise SettingsError(f"{setting}: is given twice")
-        settings[setting] = _checked(setting, _read(value.strip()))
+        settings[setting] = _checked(setting, value_in(value.strip()))
     return settings
-
-
-def shown(value: Any) -> str:
-    """A value as people read it: none, true, 0.000372, 0.1 0.5."""
-    match value:
-        case None:
-            return "none"
-        case bool():
-            return str(value).lower()
-        case float():
-            return f"{value:.6g}"
-        case tuple() | list():
-            return " ".join(map(shown, value))
-        case _:
-            return str(value)
 
 
 def _checked(setting: str, value: Any) -> Any:
@@ -104,19 +90,6 @@ def _full_name(name: str) -> str:
     """ "learning_rate" is schedule.learning_rate: the part after the dot names one setting alone."""
     name = name.replace("-", "_")
     return next((setting for setting in ADJUSTABLE if setting.rpartition(".")[2] == name), name)
-
-
-def _read(text: str) -> Any:
-    """A value as it is typed: true, none, 3, 1e-4; anything else stays a text, which no setting takes."""
-    words = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False, "none": None}
-    if text.lower() in words:
-        return words[text.lower()]
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
 
 
 def _names() -> str:

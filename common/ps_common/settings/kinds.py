@@ -11,6 +11,8 @@ from typing import Any
 
 import msgspec
 
+from ps_common.settings.hidden import hidden
+
 
 class Needs(msgspec.Struct, frozen=True):
     """A condition of the run, without which a setting does nothing."""
@@ -68,6 +70,34 @@ KEPT, CHANGEABLE = kinds(kept=True), kinds(kept=False)
 BUILT_IN, TAKEN_OVER = kinds(built_in=True), kinds(built_in=False)
 PER_RUN = kinds(per_run=True)
 KNOWN_TO_THE_SERVER = kinds(known_to_the_server=True)
+
+
+def text_of(value: Any) -> str:
+    """A value as people read and type it: none, true, 0.000372, 0.1 0.5; a table as JSON, without its secrets."""
+    match value:
+        case None:
+            return "none"
+        case bool():
+            return str(value).lower()
+        case float() if float(f"{value:g}") == value:
+            return f"{value:g}"
+        case tuple() | list():
+            return " ".join(map(text_of, value)) or "the default"
+        case dict():
+            return json.dumps(hidden(value))
+        case _:
+            return str(value)
+
+
+def value_in(text: str) -> Any:
+    """A value as it is typed: true, none, 3, 1e-4; anything else stays a text."""
+    words = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False, "none": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return text
 
 
 def flag(name: str | None = None, metavar: str | None = None, help: str | None = None) -> Any:

@@ -13,7 +13,8 @@ from typing import Any
 
 from ps_common.errors import SettingsError
 from ps_common.settings.keyword_arguments import as_lists
-from ps_common.settings.run_settings import flag_of, flat_settings, typed, with_settings
+from ps_common.settings.kinds import text_of
+from ps_common.settings.run_settings import flag_of, flat_settings, with_settings
 from ps_common.settings.run_spec import RunSpec, Wire
 from ps_common.settings.table import kinds_of
 
@@ -31,8 +32,8 @@ def contradiction(run: RunSpec, overrides: Mapping[str, Any], *, adjusted: Colle
         if key not in settings:
             return f"{flag_of(key)} is not a setting of this run ({run.preset}); leave it out"
         if _differ(settings[key], value):
-            started = f"this run, which was started with {typed(settings[key])}"
-            return f"{flag_of(key)} {typed(value)} contradicts {started}; leave the flag out"
+            started = f"this run, which was started with {text_of(settings[key])}"
+            return f"{flag_of(key)} {text_of(value)} contradicts {started}; leave the flag out"
     return ""
 
 
@@ -52,11 +53,11 @@ def resumed_run(run: RunSpec, overrides: Mapping[str, Any]) -> RunSpec:
     """The run with these overrides. Raises SettingsError that names the flag of the first that is not allowed."""
     settings = flat_settings(run.to_dict())
     for key, value in overrides.items():
-        flag = f"{flag_of(key)} {typed(value)}"
+        flag = f"{flag_of(key)} {text_of(value)}"
         if key not in settings:
             raise SettingsError(f"{flag}: is not a setting of the resumed run ({run.preset}); leave it out")
         if kinds_of(key).kept and _differ(settings[key], value):
-            why = f"a resumed run keeps {typed(settings[key])}, with which it was begun"
+            why = f"a resumed run keeps {text_of(settings[key])}, with which it was begun"
             raise SettingsError(f"{flag}: {why}; leave the flag out, or begin a new run")
     return with_settings(run, overrides, source="flags")
 

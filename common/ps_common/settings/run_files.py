@@ -28,38 +28,21 @@ from ps_common.errors import SettingsError
 from ps_common.protocol.messages import Run
 from ps_common.protocol.names import as_text
 from ps_common.settings.hidden import hidden
+from ps_common.settings.kinds import text_of
 from ps_common.settings.regular_file import toml_in
 from ps_common.settings.run_settings import (
     flag_of,
     flat_settings,
     run_from_dict,
-    typed,
     with_settings,
-    without_staleness,
 )
-from ps_common.settings.run_spec import (
-    A3CSettings,
-    ActionValuesSettings,
-    DqnSettings,
-    Environment,
-    RunSpec,
-    SacSettings,
-)
+from ps_common.settings.run_spec import A3CSettings, Environment, RunSpec
 from ps_common.settings.table import kinds_of
 
 SETTINGS = "run.toml"  # the file of a run folder that has the settings of its run
 DEFAULT_PRESET = "pong"  # of a run that no flag, file or server has decided
 FOR_ALE = "atari"  # the preset
 
-# Of the methods that learn action values, where --algorithm names one.
-OF_ACTION_VALUES: dict[str, Any] = {
-    "algorithm.unroll_length": 16,
-    "algorithm.reward_normalization": "returns",
-    "algorithm.target_interval": 2000,
-    "algorithm.epsilon_anneal_steps": 100_000,
-    "algorithm.gradient_clip": 1.0,
-    "algorithm.loss": "mean",
-}
 # PPO here is A3C with the clipped surrogate, in several epochs of minibatches: PPO, if one worker plays. As in
 # Stable-Baselines3, and on ALE games as in its zoo. What it is called by is beside what it is.
 PPO = "ppo"
@@ -86,22 +69,6 @@ OF_PPO_ON_ALE: dict[str, Any] = OF_PPO | {
     "algorithm.epochs": 4,
     "algorithm.minibatches": 4,
     "schedule.learning_rate": 2.5e-4,
-}
-# Of the methods with a replay memory: as their authors and Stable-Baselines3 have them.
-OF_SAC: dict[str, Any] = {
-    "environment.envs": 1,
-    "network.normalization": "none",
-    "schedule.learning_rate": 3e-4,
-    "schedule.anneal_steps": 0,
-}
-OF_DQN: dict[str, Any] = {
-    "network.normalization": "none",
-    "network.activation": "relu",
-    "network.hidden": (256, 256),
-    "replay.batch_size": 64,
-    "replay.replay_ratio": 0.5,
-    "schedule.learning_rate": 1e-3,
-    "schedule.anneal_steps": 0,
 }
 
 
@@ -140,8 +107,6 @@ def load_config(path: Path) -> RunSpec:
         raise SettingsError(f"--config {path}: {error.strerror or error}") from error
     except ValueError as error:
         raise SettingsError(f"--config {path}: not TOML: {error}") from error
-    if isinstance(section := settings.get("staleness"), dict) and section.get("rule") == "bounded":
-        raise SettingsError(f"--config {path}: the rule bounded is gone; leave the section staleness out")
     return run_from_dict({"preset": as_text(path.stem), **settings}, source=f"--config {path}")
 
 
@@ -153,7 +118,7 @@ def settings_as_written(path: Path) -> dict[str, Any]:
     with contextlib.suppress(OSError, ValueError, OverflowError):
         settings = toml_in(path)
         msgspec.json.encode(msgspec.convert(settings, Run))  # raises for values that no setting has
-        shown: dict[str, Any] = hidden(without_staleness(settings))
+        shown: dict[str, Any] = hidden(settings)
         return shown
     return {}
 
@@ -176,7 +141,8 @@ def recipe_for(environment: str, *, algorithm: str | None = None, lstm: str | No
         anew = with_settings(run, {"algorithm.name": "one_step_q"}, source=source)  # no setting of the recipe's method
         return with_settings(as_ppo(anew), {"preset": f"{run.preset[:56]}-ppo"}, source=source)
     run = with_settings(run, {"algorithm.name": algorithm}, source="--algorithm")
-    return with_settings(run, _of_method(run), source=source)
+    usual = getattr(run.algorithm, "recipe", {}) if run.environment.family != "ale" else {}
+    return with_settings(run, usual, source=source)
 
 
 def is_ppo(run: RunSpec) -> bool:
@@ -200,7 +166,7 @@ def on_another_game(run: RunSpec, environment: str, overrides: Collection[str], 
         return moved
     defaults = flat_settings(run_from_dict({"algorithm": {"name": run.algorithm_name}}, source=source).to_dict())
     tuned = [
-        f"{flag_of(key)} {typed(value)}"
+        f"{flag_of(key)} {text_of(value)}"
         for key, value in flat_settings(run.to_dict()).items()
         if key not in overrides and _belongs_to_its_game(key, value, defaults.get(key))
     ]
@@ -227,19 +193,6 @@ def recipe_in_words(environment: str) -> str:
     """One sentence for the user."""
     settings = f"those of {FOR_ALE}" if Environment(id=environment).family == "ale" else "those for every environment"
     return f"--environment {environment} without --preset: settings that are not typed are {settings}"
-
-
-def _of_method(run: RunSpec) -> dict[str, Any]:
-    """What another method than a3c has in place of the recipe's settings."""
-    match run.algorithm:
-        case SacSettings():
-            return OF_SAC
-        case DqnSettings() if run.environment.family != "ale":
-            return OF_DQN
-        case ActionValuesSettings() if run.environment.family != "ale":
-            return OF_ACTION_VALUES
-        case _:
-            return {}
 
 
 def _preset_folder() -> Any:

@@ -22,6 +22,11 @@ from ps_common.settings.hidden import hidden, hidden_names
 from ps_common.settings.run_spec import ALGORITHM_SETTINGS, NO_ENVIRONMENT, OPTIMIZER_SETTINGS, Environment, RunSpec
 from ps_common.settings.table import TABLE, choices_of, kinds_of
 
+# Settings that are gone: the value that any release reads over, and what there is instead of the others.
+GONE: dict[str, tuple[Any, str]] = {
+    "records.summary_every_updates": (100, "TensorBoard has a point in two seconds"),
+    "wire.checksums": (False, "vectors have no checksum; encryption authenticates them (ps-ctl keygen)"),
+}
 NAMED_SECTIONS: dict[str, Mapping[str, type[Any]]] = {"algorithm": ALGORITHM_SETTINGS, "optimizer": OPTIMIZER_SETTINGS}
 
 
@@ -31,7 +36,10 @@ def run_from_dict(settings: Mapping[str, Any], *, source: str) -> RunSpec:
 
     Raises SettingsError that names `source` (a file, a flag, a worker) and the setting.
     """
-    settings = {section: _with_name(section, value) for section, value in without_staleness(settings).items()}
+    settings = {section: _with_name(section, value) for section, value in settings.items()}
+    for setting, (neutral, instead) in GONE.items():
+        if (value := taken(settings, setting, neutral)) != neutral:
+            raise SettingsError(f"{source}: {setting} = {json.dumps(value)} is no setting any more; {instead}")
     algorithm = settings.get("algorithm")
     if isinstance(algorithm, Mapping) and is_import_path(str(algorithm["name"])):
         own = {name: value for name, value in algorithm.items() if name != "name"}
@@ -51,17 +59,19 @@ def run_from_dict(settings: Mapping[str, Any], *, source: str) -> RunSpec:
         raise SettingsError(f"{source}: {problem[:1].lower()}{problem[1:]}{where}{there_are}") from error
 
 
+def taken(settings: dict[str, Any], setting: str, default: Any) -> Any:
+    """Take a setting out of sections, which are copied; `default` where it is not among them."""
+    section, _, name = setting.rpartition(".")
+    if not isinstance(place := settings.get(section), Mapping) or name not in place:
+        return default
+    settings[section] = {key: value for key, value in place.items() if key != name}
+    return place[name]
+
+
 def problem_and_place(error: msgspec.ValidationError) -> tuple[str, str]:
     """The sentence, and the path at its end (".records.summaries"; "" at the top); a value may imitate such a path."""
     located = re.fullmatch(r"(.*) - at `\$([^`]*)`", str(error), re.DOTALL)
     return (located[1], located[2]) if located else (str(error), "")
-
-
-def without_staleness(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings without the section `staleness` of earlier versions: the rule for late gradients is gone."""
-    section = settings.get("staleness")
-    is_known = isinstance(section, Mapping) and section.keys() <= {"rule", "max_staleness"}
-    return {name: value for name, value in settings.items() if name != "staleness" or not is_known}
 
 
 def _with_name(section: str, settings: Any) -> Any:
@@ -163,19 +173,6 @@ def words_of(flag: str, value: Any) -> list[str]:
             return [flag, *map(str, value)]
         case _:
             return [flag, str(value)]
-
-
-def typed(value: Any) -> str:
-    """A value as a user types it, for sentences; of a table without its secrets."""
-    match value:
-        case None:
-            return "none"
-        case list() | tuple():
-            return " ".join(map(str, value)) or "the default"
-        case dict():
-            return json.dumps(hidden(value))
-        case _:
-            return str(value)
 
 
 def keyword_of(setting: str) -> str:

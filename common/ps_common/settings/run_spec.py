@@ -8,13 +8,14 @@ help text, which stands below it. Its kinds (kinds.py) stand beside it. `name` i
 run_files.py from files.
 """
 
-from collections.abc import Callable
-from typing import Annotated, Any, Literal, get_args
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import msgspec
 
 from ps_common.meters import linear
 from ps_common.protocol.names import IMPORT_PATH, LONGEST_TEXT, ImportPath, Text, is_import_path, module_of
+from ps_common.settings.families import GYMNASIUM, OF_FRAMES, family_of
 from ps_common.settings.keyword_arguments import KeywordArguments, check_arguments
 from ps_common.settings.kinds import (
     ADJUSTABLE,
@@ -61,7 +62,6 @@ Score = Annotated[float, msgspec.Meta(ge=-1e12, le=1e12)]
 ExperimentName = Annotated[str, msgspec.Meta(max_length=60, pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]*)?\Z")]
 Seed = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
 
-ADDED_IN_0_2 = kinds(added="0.2.0")
 ADDED_IN_0_3 = kinds(added="0.3.0")
 NO_ENVIRONMENT = "none"  # the id in a run that trains something else than a game
 
@@ -75,10 +75,8 @@ def _family(*families: str) -> Callable[["RunSpec"], bool]:
     return lambda run: run.environment.id == NO_ENVIRONMENT or run.environment.family in families
 
 
-Family = Literal["ale", "doom", "envpool", "gymnasium"]
-FAMILIES: dict[str, Family] = {"ALE/": "ale", "Vizdoom": "doom", "envpool/": "envpool"}  # by how their ids begin
 ALE = ("an ALE game", _family("ale"))
-FRAMES_OF_GAMES = ("an ALE game or ViZDoom", _family("ale", "doom"))
+FRAMES_OF_GAMES = ("an ALE game or ViZDoom", _family(*OF_FRAMES))
 STACKED_FRAMES = (f"{FRAMES_OF_GAMES[0]} (elsewhere a --wrapper of yours stacks them)", FRAMES_OF_GAMES[1])
 DOOM = ("ViZDoom", _family("doom"))
 SLACK = ("--consistency ssp or paced", lambda run: run.consistency.rule in ("ssp", "paced"))
@@ -86,7 +84,7 @@ CLIP = ("--surrogate clip", _of_a3c(lambda a3c: a3c.surrogate == "clip"))
 IMITATION = ("--imitation-weight", _of_a3c(lambda a3c: a3c.imitation_weight > 0))
 REPLAY = (
     "--algorithm dqn or sac",
-    lambda run: isinstance(run.algorithm, DqnSettings | SacSettings | CustomAlgorithmSettings),
+    lambda run: isinstance(run.algorithm, CustomAlgorithmSettings) or run.algorithm.replays,
 )
 PRIORITIES = ("--priority-exponent", lambda run: run.replay.priority_exponent > 0)
 ANNEALING = ("--entropy-anneal-steps", _of_a3c(lambda a3c: a3c.entropy_anneal_steps > 0))
@@ -102,7 +100,7 @@ class Environment(Section, frozen=True, kw_only=True):
     id: Annotated[Text, flag(name="environment")] = NO_ENVIRONMENT
     """Gymnasium id, as ALE/Pong-v5; or MODULE:NAME, a function of yours that returns an environment; none: no game, the
     workers are custom programs"""
-    kwargs: Annotated[KeywordArguments, of_a_game(), ADDED_IN_0_2, *table_flag("environment-kwargs")] = {}
+    kwargs: Annotated[KeywordArguments, of_a_game(), *table_flag("environment-kwargs")] = {}
     """keyword arguments of the environment (not ALE, ViZDoom, EnvPool): numbers, texts, true, false, and lists and
     tables of these"""
     wrapper: Annotated[tuple[ImportPath, ...], kinds(takes="MODULE:NAME")] = ()
@@ -151,7 +149,7 @@ class Environment(Section, frozen=True, kw_only=True):
     """reward in place of the last one of a game lost with a score below 0; reported scores stay true"""
 
     def __post_init__(self) -> None:
-        takes_none = "" if self.family == "gymnasium" else self.id
+        takes_none = "" if self.family == GYMNASIUM else self.id
         check_arguments("--environment-kwargs", self.kwargs, takes_none=takes_none)
 
     @property
@@ -160,21 +158,24 @@ class Environment(Section, frozen=True, kw_only=True):
         return (*((self.id,) if module_of(self.id) else ()), *self.wrapper)
 
     @property
-    def family(self) -> Family:
-        """Which file of common/rl_agent/environments steps the id; "module:" may stand before it."""
-        if is_import_path(self.id):
-            return "gymnasium"
-        name = self.id.rpartition(":")[2]
-        return next((family for prefix, family in FAMILIES.items() if name.startswith(prefix)), "gymnasium")
+    def family(self) -> str:
+        """As families.py has it; "module:" may stand before the id."""
+        return GYMNASIUM if is_import_path(self.id) else family_of(self.id.rpartition(":")[2])
 
     @property
     def frames_per_step(self) -> int:
         """Emulator frames, or tics of Doom, that one step advances."""
-        return self.frame_skip if self.family in ("ale", "doom") else 1
+        return self.frame_skip if self.family in OF_FRAMES else 1
 
 
 class Method(Section, frozen=True, kw_only=True, tag_field="name"):
-    """The settings that all methods have."""
+    """The settings that all methods have. A method is its settings here, and a file of rl_agent/algorithms."""
+
+    code: ClassVar[str]  # FILE:CLASS in rl_agent/algorithms
+    acts: ClassVar[Literal["any", "discrete", "real"]] = "any"  # the actions that it takes
+    is_recurrent: ClassVar[bool] = False  # --lstm and --separate fit it
+    replays: ClassVar[bool] = False  # it learns from the section `replay`
+    recipe: ClassVar[Mapping[str, Any]] = {}  # settings of --algorithm with --environment, in place of the usual
 
     unroll_length: Annotated[UnrollSteps, KNOWN_TO_THE_SERVER] = 20
     """steps of each environment between two updates (t_max)"""
@@ -193,6 +194,9 @@ class Method(Section, frozen=True, kw_only=True, tag_field="name"):
 
 class A3CSettings(Method, frozen=True, kw_only=True, tag="a3c"):
     """Advantage actor-critic (Mnih et al. 2016, algorithm S3), with GAE, V-trace and a clipped surrogate."""
+
+    code = "a3c:A3C"
+    is_recurrent = True
 
     gae_lambda: Fraction = 1.0
     """lambda of generalised advantage estimation; 1: the paper's n-step returns"""
@@ -249,6 +253,16 @@ class A3CSettings(Method, frozen=True, kw_only=True, tag="a3c"):
 class ActionValuesSettings(Method, frozen=True, kw_only=True):
     """Settings of the methods that learn action values Q(s, a)."""
 
+    acts = "discrete"
+    recipe = {
+        "algorithm.unroll_length": 16,
+        "algorithm.reward_normalization": "returns",
+        "algorithm.target_interval": 2000,
+        "algorithm.epsilon_anneal_steps": 100_000,
+        "algorithm.gradient_clip": 1.0,
+        "algorithm.loss": "mean",
+    }
+
     unroll_length: Annotated[UnrollSteps, KNOWN_TO_THE_SERVER] = 5
     """steps of each environment between two updates (I_AsyncUpdate, t_max)"""
     target_interval: Annotated[NotNegative, KNOWN_TO_THE_SERVER] = 10_000
@@ -272,13 +286,19 @@ class ActionValuesSettings(Method, frozen=True, kw_only=True):
 class OneStepQSettings(ActionValuesSettings, frozen=True, kw_only=True, tag="one_step_q"):
     """Asynchronous one-step Q-learning (Mnih et al. 2016, algorithm 1)."""
 
+    code = "one_step_q:OneStepQ"
+
 
 class OneStepSarsaSettings(ActionValuesSettings, frozen=True, kw_only=True, tag="one_step_sarsa"):
     """Asynchronous one-step Sarsa (Mnih et al. 2016, section 4): the next action is the one really taken."""
 
+    code = "one_step_sarsa:OneStepSarsa"
+
 
 class NStepQSettings(ActionValuesSettings, frozen=True, kw_only=True, tag="n_step_q"):
     """Asynchronous n-step Q-learning (Mnih et al. 2016, algorithm S2), with lambda-returns."""
+
+    code = "n_step_q:NStepQ"
 
     q_lambda: Fraction = 1.0
     """lambda of the returns; 1: the paper's n-step returns, less: Q(lambda) (Gallici et al. 2024)"""
@@ -290,6 +310,16 @@ class NStepQSettings(ActionValuesSettings, frozen=True, kw_only=True, tag="n_ste
 
 class SacSettings(Method, frozen=True, kw_only=True, tag="sac"):
     """Soft actor-critic (Haarnoja et al. 2018), for actions of real numbers."""
+
+    code = "sac:Sac"
+    acts = "real"
+    replays = True
+    recipe = {
+        "environment.envs": 1,
+        "network.normalization": "none",
+        "schedule.learning_rate": 3e-4,
+        "schedule.anneal_steps": 0,
+    }
 
     unroll_length: Annotated[UnrollSteps, KNOWN_TO_THE_SERVER] = 8
     """steps of each environment between two rounds of updates"""
@@ -318,6 +348,18 @@ class SacSettings(Method, frozen=True, kw_only=True, tag="sac"):
 
 class DqnSettings(ActionValuesSettings, frozen=True, kw_only=True, tag="dqn"):
     """Deep Q-learning from a replay memory (Mnih et al. 2015), with the usual extensions."""
+
+    code = "dqn:Dqn"
+    replays = True
+    recipe = {
+        "network.normalization": "none",
+        "network.activation": "relu",
+        "network.hidden": (256, 256),
+        "replay.batch_size": 64,
+        "replay.replay_ratio": 0.5,
+        "schedule.learning_rate": 1e-3,
+        "schedule.anneal_steps": 0,
+    }
 
     unroll_length: Annotated[UnrollSteps, KNOWN_TO_THE_SERVER] = 16
     """steps of each environment between two rounds of updates"""
@@ -370,7 +412,7 @@ class NetworkSettings(Section, frozen=True, kw_only=True):
     """the torso: conv84 as in the paper, nature84 as in Mnih et al. 2015, conv42 and universe42 for 42x42, shallow40
     for 40x40, conv10 for MinAtar, conv for images of any size, mlp; auto: by the observation's shape; MODULE:NAME: a
     torso of yours"""
-    kwargs: Annotated[KeywordArguments, ADDED_IN_0_2, *table_flag("network-kwargs")] = {}
+    kwargs: Annotated[KeywordArguments, *table_flag("network-kwargs")] = {}
     """keyword arguments of a torso of yours, as --environment-kwargs"""
     hidden: tuple[Width, ...] = ()
     """widths of the hidden layers after the torso; the torso's defaults when empty"""
@@ -410,7 +452,7 @@ class Replay(Section, frozen=True, kw_only=True):
     batch_size: Passes = 256
     """remembered steps in an update"""
     learning_starts: NotNegative = 1000
-    """global steps before the first update; actions are random until then"""
+    """global steps before the first update; actions are random until then, except with --start-from"""
     replay_steps: Positive = 1_000_000
     """steps that each worker remembers"""
     replay_mib: Annotated[int, msgspec.Meta(ge=1, le=2**24)] = 1024
@@ -523,18 +565,13 @@ class Wire(Section, frozen=True, kw_only=True):
     prefetch: PushesAhead = 0
     """pushes in flight while a worker continues with the weights that it has: it waits less, and each push makes its
     gradients one version later"""
-    checksums: Annotated[bool, ADDED_IN_0_2] = False
-    """gradients and weights travel with a checksum, and what was damaged on its way is sent again"""
 
 
 class Records(Section, frozen=True, kw_only=True):
     """Files of a run beside its metrics and newest checkpoints."""
 
-    summaries: Literal["none", "perf", "model"] = "perf"
-    """names of TensorBoard summaries; perf: Perf/Reward, Losses/Value Loss, ...; model: model/loss,
-    environment/episode_reward, ... of the first worker; none: no summaries"""
-    summary_every_updates: Positive = 100
-    """updates between two points of the summaries"""
+    summaries: Literal["none", "perf"] = "perf"
+    """numbers for TensorBoard, named Perf/Reward, Losses/Value Loss, ...; none: no event files"""
     gif_every_episodes: NotNegative = 0
     """rl-cluster records a GIF of a game after so many episodes of all workers, with a checkpoint that is kept apart;
     0: never"""
@@ -588,7 +625,6 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     start_from: Annotated[
         Text,
         KEPT,
-        ADDED_IN_0_2,
         kinds(takes="a path in ASCII characters"),
         flag(
             metavar="PATH",

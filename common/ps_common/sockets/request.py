@@ -8,7 +8,7 @@ from functools import partial
 
 import zmq
 
-from ps_common.errors import PsRlError, RequestRefused, ServerUnreachable, SettingsError, WireError
+from ps_common.errors import PsRlError, RequestRefused, ServerUnreachable, WireError
 from ps_common.protocol.messages import (
     Adjust,
     CheckpointRequest,
@@ -20,24 +20,19 @@ from ps_common.protocol.messages import (
     ToServer,
     ToWorker,
 )
-from ps_common.protocol.names import check_address
-from ps_common.protocol.wire import Buffer, read_to_worker, to_frames
+from ps_common.protocol.wire import Buffer, to_frames
 from ps_common.release import explained
 from ps_common.sockets.curve import ClientKeys
-from ps_common.sockets.tcp_connections import Inbox
-from ps_common.sockets.zmq_sockets import connect, dealer, look_up
+from ps_common.sockets.zmq_sockets import connected, read_message
 
-TURN_SECONDS = 0.05  # between two looks at what has arrived of a reply
 SERVED_ELSEWHERE = {"standby", "fenced"}  # refusals and phases of a server that does not serve the run (any more)
 
 Answer = tuple[ToWorker, Sequence[Buffer]]
 
 
-def ask(
-    server: str, message: ToServer, *, timeout_seconds: float, keys: ClientKeys | None = None, most_bytes: int = 0
-) -> Answer:
+def ask(server: str, message: ToServer, *, timeout_seconds: float, keys: ClientKeys | None = None) -> Answer:
     """
-    Send one message to HOST:PORT and return the reply with the buffers of its vector, of at most so many bytes.
+    Send one message to HOST:PORT and return the reply with the buffers of its vector.
 
     HOST:PORT,HOST:PORT, of a server and its standby, are asked at the same time; the reply is that of the one which
     serves the run, if either does. Raises ServerUnreachable without a reply in time, RequestRefused, or WireError when
@@ -45,13 +40,17 @@ def ask(
     """
     last: Answer | PsRlError | None = None
     with zmq.Context() as context, ExitStack() as stack:
-        inboxes = {}
+        asked = {}
         for address in dict.fromkeys(server.split(",")):
             try:
-                inboxes[stack.enter_context(closing(_asked(context, address, message, keys)))] = address
+                socket = stack.enter_context(closing(connected(context, address, keys, waits=True)))
             except ServerUnreachable as error:
                 last = error
-        for reply in _replies(inboxes, message, until=time.monotonic() + timeout_seconds, most_bytes=most_bytes):
+                continue
+            socket.setsockopt(zmq.LINGER, 0)
+            socket.send_multipart(to_frames(message))
+            asked[socket] = address
+        for reply in _replies(asked, message, until=time.monotonic() + timeout_seconds):
             if not _is_elsewhere(reply):
                 return _result(reply)
             last = reply
@@ -71,34 +70,15 @@ def status_of(server: str, *, timeout_seconds: float, keys: ClientKeys | None = 
     return reply
 
 
-def _asked(context: zmq.Context[zmq.Socket[bytes]], address: str, message: ToServer, keys: ClientKeys | None) -> Inbox:
-    """The connection on which the message is sent. Raises ServerUnreachable for what is no address."""
-    try:
-        check_address("the address", address)
-    except SettingsError as error:
-        raise ServerUnreachable(str(error)) from error
-    over_ipv6, why = look_up(address)
-    if why:
-        raise ServerUnreachable(f"{address}: {why}")
-    socket = dealer(context, keys)
-    socket.setsockopt(zmq.IMMEDIATE, 0)  # the message is sent when there is a connection
-    inbox = Inbox(context, socket, is_locked=keys is not None)
-    connect(socket, address, over_ipv6=over_ipv6)
-    socket.send_multipart(to_frames(message))
-    return inbox
-
-
-def _replies(
-    inboxes: dict[Inbox, str], message: ToServer, *, until: float, most_bytes: int
-) -> Iterator[Answer | PsRlError]:
+def _replies(asked: dict[zmq.Socket[bytes], str], message: ToServer, *, until: float) -> Iterator[Answer | PsRlError]:
     """The reply of each server as it comes, or its error. Other messages may come first: STOP comes unasked."""
-    waiting = list(inboxes)
+    waiting = list(asked)
     while waiting and (left := until - time.monotonic()) > 0:
-        zmq.zmq_poll([(inbox.socket, zmq.POLLIN) for inbox in waiting], int(1000 * min(left, TURN_SECONDS)) + 1)
-        for inbox in list(waiting):
+        zmq.zmq_poll([(socket, zmq.POLLIN) for socket in waiting], int(1000 * left) + 1)
+        for socket in list(waiting):
             reply: Answer | PsRlError
             try:
-                reply = read_to_worker([frame.buffer for frame in inbox.receive(most_bytes=most_bytes)])
+                reply = read_message(socket)
                 if isinstance(reply[0], Refused):
                     code, reason = reply[0].code, reply[0].reason
                     reply = RequestRefused(code, explained(reason) if code == "bad_message" else reason)
@@ -108,9 +88,9 @@ def _replies(
                 continue
             except WireError as error:
                 what = "what listens there is no ps-server of this protocol; is it the port of a page?"
-                reply = WireError(f"{inboxes[inbox]}: {what} ({error})")
+                reply = WireError(f"{asked[socket]}: {what} ({error})")
             yield reply
-            waiting.remove(inbox)
+            waiting.remove(socket)
 
 
 def _is_elsewhere(reply: Answer | PsRlError) -> bool:

@@ -2,16 +2,15 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 
 import zmq
 
 from ps_common.errors import RequestRefused, ServerUnreachable, WireError
 from ps_common.protocol.messages import Event, Refused, StatusUpdate, Subscribe, Subscribed
-from ps_common.protocol.wire import read_to_worker, to_frames
+from ps_common.protocol.wire import to_frames
 from ps_common.sockets.curve import ClientKeys
-from ps_common.sockets.tcp_connections import Inbox
-from ps_common.sockets.zmq_sockets import connect, dealer, look_up
+from ps_common.sockets.zmq_sockets import connected, read_message
 
 FIRST_REPLY_SECONDS = 10.0  # until a server that has never replied counts as unreachable
 SILENCE_SECONDS = 2.5  # without a message: the server may have been restarted, and knows no subscriber
@@ -71,38 +70,26 @@ def subscription(
     A restarted server is subscribed to anew. Raises ServerUnreachable if no server has ever replied, RequestRefused.
     """
     subscriber = Subscriber(retry_seconds=RETRY_SECONDS, events_after=events_after)
-    with _connected(server, keys) as inbox:
+    with zmq.Context() as context, closing(connected(context, server, keys)) as socket:
+        socket.setsockopt(zmq.LINGER, 0)
         began = heard = time.monotonic()
         while True:
             now = time.monotonic()
             if request := subscriber.due(now=now):
-                _send(inbox.socket, request)
-            if not inbox.socket.poll(int(1000 * TURN_SECONDS)):
-                inbox.look(most_bytes=0)
+                _send(socket, request)
+            if not socket.poll(int(1000 * TURN_SECONDS)):
                 if subscriber.epoch == 0 and now - began > FIRST_REPLY_SECONDS:
                     raise ServerUnreachable(f"{server} sent no reply within {FIRST_REPLY_SECONDS:g} s")
                 if now - heard > SILENCE_SECONDS:
                     subscriber.renew_by(now + RETRY_SECONDS)
                     yield None
                 continue
-            message = _receive(inbox)
+            message = _receive(socket)
             heard = time.monotonic()
             if isinstance(message, Refused):
                 raise RequestRefused(message.code, message.reason)
             if news := subscriber.take(message, now=heard):
                 yield news
-
-
-@contextmanager
-def _connected(server: str, keys: ClientKeys | None) -> Iterator[Inbox]:
-    over_ipv6, why = look_up(server)
-    if why:
-        raise ServerUnreachable(f"{server}: {why}")
-    with zmq.Context() as context:
-        inbox = Inbox(context, dealer(context, keys), is_locked=keys is not None)
-        with closing(inbox):
-            connect(inbox.socket, server, over_ipv6=over_ipv6)
-            yield inbox
 
 
 def _send(socket: zmq.Socket[bytes], message: Subscribe) -> None:
@@ -112,8 +99,8 @@ def _send(socket: zmq.Socket[bytes], message: Subscribe) -> None:
         return  # there is no connection yet; the next attempt may find one
 
 
-def _receive(inbox: Inbox) -> object:
+def _receive(socket: zmq.Socket[bytes]) -> object:
     try:
-        return read_to_worker([frame.buffer for frame in inbox.receive(most_bytes=0)])[0]
+        return read_message(socket)[0]
     except (WireError, zmq.Again):
         return None

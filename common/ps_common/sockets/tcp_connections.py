@@ -17,18 +17,14 @@ import sys
 import termios
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from time import monotonic
 from typing import Any
 
 import zmq
 
-from ps_common.protocol.wire import MAX_REPLY_HEADER_BYTES
-from ps_common.sockets.zmq_sockets import receive_frames
-
 SLACK_BYTES = 2**16  # framing, beside vector and header
 QUIET_BYTES = 2**12  # an unfinished message this small is ignored
-OVERHEAD_BYTES = 2**10  # most that is no message (handshake, heartbeats) between two checks with messages
 LOOK_SECONDS = 0.02  # between two checks; a gigabyte a second may arrive
+OVERHEAD_BYTES = 2**10  # most that is no message (handshake, heartbeats) between two checks with messages
 TCP_INFO_BYTES = 136
 BYTES_ACKED_AT, BYTES_RECEIVED_AT = 120, 128  # in struct tcp_info
 SO_COOKIE = 57
@@ -43,7 +39,6 @@ class Connection:
     descriptor: int
     identity: bytes  # the kernel's cookie; descriptors are reused
     since: float
-    peer: bytes | None = None  # None until it has delivered a message
     delivered_at: float = field(init=False)  # time of its last message, or of the connection
     taken_at: float = field(init=False)  # when the peer last took something, or nothing waited for it
     delivered: int = 0
@@ -52,6 +47,11 @@ class Connection:
     _held: int = 0  # at the last check
     _looked_at: int = 0  # `delivered` at the last check
     _acknowledged: int = 0
+
+    @property
+    def has_delivered(self) -> bool:
+        """Whether a message came on it: at a locked port, whether its peer has a key."""
+        return self.delivered > 0
 
     def __post_init__(self) -> None:
         self.delivered_at = self.taken_at = self.since
@@ -100,7 +100,7 @@ class TcpConnections:
         """Whether this system counts bytes."""
         return self._monitor is not None
 
-    def delivered(self, frames: Sequence[zmq.Frame], *, peer: bytes = b"", now: float) -> Connection | None:
+    def delivered(self, frames: Sequence[zmq.Frame], *, now: float) -> Connection | None:
         """Count a message that was read from the socket; the connection that it came on, if that is known."""
         try:
             descriptor = int(frames[-1].get(zmq.SRCFD))
@@ -109,7 +109,7 @@ class TcpConnections:
         if descriptor not in self.by_descriptor:
             self.read_monitor(now=now)  # the first message may overtake the monitor's event
         if (connection := self.by_descriptor.get(descriptor)) is not None:
-            connection.peer, connection.delivered_at = peer, now
+            connection.delivered_at = now
             connection.delivered += sum(map(self._on_the_wire, frames))
         return connection
 
@@ -173,50 +173,6 @@ class TcpConnections:
     def _forget(self, descriptor: int) -> None:
         if self.by_descriptor.pop(descriptor, None) is not None:
             self._sockets.pop(descriptor).detach()
-
-
-class Inbox:
-    """
-    The messages of one server, as a DEALER receives them. A message without an end is cut off with its connection,
-    which ZeroMQ opens again: of a hostile server no more is held than of an honest one, and what arrives between looks.
-    """
-
-    def __init__(self, context: zmq.Context[Any], dealer: zmq.Socket[bytes], *, is_locked: bool) -> None:
-        """To be created before the socket is connected."""
-        self.socket = dealer
-        self.cut_off = 0  # connections
-        self._connections = TcpConnections(context, dealer, is_locked=is_locked)
-        self._look_at = 0.0
-
-    def receive(self, *, most_bytes: int) -> list[zmq.Frame]:
-        """The frames of the next message, of which no vector has more than `most_bytes`. Raises zmq.Again without."""
-        try:
-            frames = receive_frames(self.socket)
-        except zmq.Again:
-            self.look(most_bytes=most_bytes)
-            raise
-        self.delivered(frames)
-        return frames
-
-    def delivered(self, frames: Sequence[zmq.Frame]) -> None:
-        """Count a message that was read from the socket."""
-        self._connections.delivered(frames, now=monotonic())
-
-    def look(self, *, most_bytes: int) -> None:
-        """Cut off who has sent too much of a message; to be called often, while no message is there."""
-        if (now := monotonic()) < self._look_at:
-            return
-        self._look_at = now + LOOK_SECONDS
-        self._connections.look(now=now)
-        most = most_bytes + MAX_REPLY_HEADER_BYTES + SLACK_BYTES
-        for connection in [one for one in self._connections.by_descriptor.values() if one.unfinished > most]:
-            self._connections.cut(connection)
-            self.cut_off += 1
-
-    def close(self) -> None:
-        """Close the socket, and drop what waits in it."""
-        self._connections.close()
-        self.socket.close(linger=0)
 
 
 def _counters(borrowed: socket.socket) -> tuple[int, int]:

@@ -13,8 +13,10 @@ from typing import Any
 
 import zmq
 
-from ps_common.protocol.names import bare_host, is_ipv6, join_address, split_address
-from ps_common.protocol.wire import MAX_FRAME_BYTES, MAX_FRAMES, Buffer
+from ps_common.errors import ServerUnreachable, SettingsError
+from ps_common.protocol.messages import ToWorker
+from ps_common.protocol.names import bare_host, check_address, is_ipv6, join_address, split_address
+from ps_common.protocol.wire import MAX_FRAME_BYTES, MAX_FRAMES, Buffer, read_to_worker
 from ps_common.sockets.curve import ClientKeys
 
 HIGH_WATER = 16  # whole messages, in either direction
@@ -73,6 +75,32 @@ def look_up(address: str) -> tuple[bool | None, str]:
     except (OSError, UnicodeError) as error:  # UnicodeError: no name has such parts
         return None, f"the name {host} has no address here: {getattr(error, 'strerror', None) or error}"
     return {family for family, *_ in found} == {socket.AF_INET6}, ""
+
+
+def connected(
+    context: zmq.Context[Any], address: str, keys: ClientKeys | None, *, waits: bool = False
+) -> zmq.Socket[bytes]:
+    """
+    A DEALER that is connected to HOST:PORT. Raises ServerUnreachable for what is no address, or has none now.
+
+    `waits`: what is sent before there is a connection waits for one.
+    """
+    try:
+        check_address("the address", address)
+    except SettingsError as error:
+        raise ServerUnreachable(str(error)) from error
+    over_ipv6, why = look_up(address)
+    if why:
+        raise ServerUnreachable(f"{address}: {why}")
+    sock = dealer(context, keys)
+    sock.setsockopt(zmq.IMMEDIATE, int(not waits))
+    connect(sock, address, over_ipv6=over_ipv6)
+    return sock
+
+
+def read_message(sock: zmq.Socket[Any]) -> tuple[ToWorker, Sequence[Buffer]]:
+    """The message of a server that has arrived, and its vector. Raises zmq.Again without one, WireError."""
+    return read_to_worker([frame.buffer for frame in receive_frames(sock)])
 
 
 def why_no_address(address: str) -> str:

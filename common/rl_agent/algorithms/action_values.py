@@ -109,6 +109,10 @@ class EpsilonGreedy(FollowsNothing):
         if self._epsilons is not None and EXPLORATION(settings) != EXPLORATION(before):
             self.initial_state(self._epsilons.count)
 
+    def begin_evaluation(self) -> None:
+        """Explore as little as games that are scored do: in training each environment draws an ε of its own."""
+        self.play_with(EVALUATION_EPSILON)
+
     def play_with(self, epsilon: float) -> None:
         """Have this share of random actions in every environment, at any step, from the next `initial_state` on."""
         self._settings = structs.replace(

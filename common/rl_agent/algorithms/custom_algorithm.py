@@ -7,7 +7,7 @@ and `target_interval`.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import torch
@@ -39,20 +39,6 @@ DEFAULTS: dict[str, Any] = {
     "loaded": lambda _: None,
     "initial_state": lambda _: (),
 }
-
-
-class CustomAlgorithm(Protocol):
-    """The class that the import path names; a subclass of A3C or of NStepQ needs `settings` alone."""
-
-    settings: type[Any]  # a msgspec.Struct; its fields are flags and keys of [algorithm], each with a default
-
-    def build(self, settings: Any, run: RunSpec, spaces: Spaces, *, device: torch.device, seed: int) -> Algorithm:
-        """
-        The algorithm with a freshly initialised network on `device`; `seed` is for sampling.
-
-        `settings` are an instance of `settings`. `run.network` is for PolicyValueNetwork or ActionValueNetwork
-        (common/rl_agent/networks/networks.py), or another network; `run.replay` for ReplayedUpdates.
-        """
 
 
 def custom_settings(path: str, given: Mapping[str, Any], without_it: Sequence[msgspec.Struct] = ()) -> msgspec.Struct:

@@ -30,6 +30,7 @@ class ReplayedUpdates:
         self._frames = frames
         self._seed = seed
         self._owed = 0.0
+        self._steps = self._updates = 0  # since learning started
         self._memory = self._empty(None, "", lambda _: None)
 
     def keep_in(self, path: str, run: str, report: Callable[[str], None]) -> None:
@@ -51,12 +52,14 @@ class ReplayedUpdates:
         """The batches that these steps owe."""
         if self.explores_at_random:
             return
+        self._steps += steps
         self._owed = min(self._owed + steps * self._settings.replay_ratio, MOST_OWED)
         while self._owed >= 1:
             drawn = self._memory.draw(self._settings.batch_size, discount=discount, rewards=rewards)
             if drawn is None:
                 return
             self._owed -= 1
+            self._updates += 1
             yield drawn
 
     def batches(self, trajectory: Trajectory, settings: Method, returns: ReturnNormalization | None) -> Iterator[Drawn]:
@@ -76,8 +79,10 @@ class ReplayedUpdates:
         self._memory.set_priorities(drawn, errors.cpu())
 
     def meters(self, drawn: Drawn) -> dict[str, Tensor]:
-        """How full the memory is, and how many steps ago the drawn ones were made."""
-        return {"replay_fill": torch.tensor(self._memory.fill), "replay_age": torch.tensor(drawn.age)}
+        """How full the memory is, updates per step so far, and how many steps ago the drawn ones were made."""
+        ratio = self._updates / max(1, self._steps)
+        found = {"replay_fill": self._memory.fill, "replay_ratio": ratio, "replay_age": drawn.age}
+        return {name: torch.tensor(value) for name, value in found.items()}
 
     def _empty(self, path: str | None, run: str, report: Callable[[str], None]) -> ReplayMemory:
         settings = self._settings

@@ -89,10 +89,13 @@ class Sac:
         network = cls.make_network(settings, run.network, spaces)
         # Built anew, and not copied: a torso of the user may hold what cannot be copied.
         others = cls.make_network(settings, run.network, spaces).to(device).eval()
-        return cls(
+        built = cls(
             network.to(device), others.policy, others.critics, actions, settings, run.replay,
             frames=spaces.observations.frames, device=device, seed=seed,
         )  # fmt: skip
+        if run.start_from:
+            built.begin_evaluation()
+        return built
 
     @property
     def blocks(self) -> tuple[Block, ...]:
@@ -110,8 +113,8 @@ class Sac:
         assert isinstance(settings, SacSettings), "a run keeps its algorithm"
         self._settings = settings
 
-    def play_with_policy(self) -> None:
-        """Sample the policy from now on, also before learning starts: what is evaluated is not the warm-up."""
+    def begin_evaluation(self) -> None:
+        """Sample the policy from now on, also before learning starts: a trained policy plays better than chance."""
         self._warms_up = False
 
     def begin_unroll(self, global_steps: int) -> None:

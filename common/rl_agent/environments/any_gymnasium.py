@@ -20,7 +20,7 @@ from rl_agent.environments.custom_environment import custom_spec, described, in_
 from rl_agent.environments.forgiving import FailureCount, Forgiving
 from rl_agent.environments.gymnasium_spaces import ActionCodec, ObservationReader, shows_masks
 from rl_agent.environments.ids import not_installed, spec_of
-from rl_agent.environments.imports import in_users_folder, taking
+from rl_agent.environments.imports import taking
 from rl_agent.environments.interface import DEFAULT_STEPS_PER_SECOND, Screen, Stepped, close_logged, closed_if_refused
 from rl_agent.environments.process_guard import guard_children
 from rl_agent.environments.spaces import Actions, Observations
@@ -45,8 +45,7 @@ class GymnasiumEnvironments:
         """`forgives`: an environment that raises an exception is made anew."""
         if settings.preprocessing not in ("auto", "none"):
             raise SettingsError(f"--preprocessing {settings.preprocessing}: not for {settings.id}; leave it out")
-        with in_users_folder():
-            games = _games(settings, count, with_screen, forgives)
+        games = _games(settings, count, with_screen, forgives)
         self._first, self._codec, reader = games[0]
         self.count = count
         self.actions, self.observations = self._codec.actions, reader.array_space
@@ -62,28 +61,24 @@ class GymnasiumEnvironments:
         self.description["time limit"] = self._first.spec.max_episode_steps if self._first.spec else None
 
     def reset(self, seed: int) -> Observations:
-        with in_users_folder():
-            return self._loop.reset(seed)
+        return self._loop.reset(seed)
 
     def step(self, actions: Actions) -> Stepped:
-        with in_users_folder(may_change=False):
-            return self._loop.step(self.actions.native(actions))
+        return self._loop.step(self.actions.native(actions))
 
     def screen(self) -> Screen:
         first = self._first
         if first.render_mode is None and "rgb_array" in first.metadata.get("render_modes", ()):
             # Environments read it when they render. Made with it, some would prepare what nobody may ever look at.
             first.unwrapped.render_mode = "rgb_array"
-        with in_users_folder():
-            rendered = first.render()
+        rendered = first.render()
         assert rendered is not None, "this environment renders no rgb_array"
         screen = in_colour(rendered)
         larger = max(1, SMALLEST_SCREEN // len(screen))
         return screen.repeat(larger, axis=0).repeat(larger, axis=1)
 
     def close(self) -> None:
-        with in_users_folder():
-            self._loop.close()
+        self._loop.close()
 
 
 def made_environment(settings: Environment, *, with_screen: bool = False) -> gymnasium.Env[Any, Any]:

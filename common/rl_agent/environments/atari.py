@@ -89,6 +89,11 @@ class AtariEnvironments:
             self._twin.close()
 
 
+def make(settings: Environment, count: int, *, threads: int, with_screen: bool) -> AtariEnvironments:
+    """As families.py says."""
+    return AtariEnvironments(settings, count, threads, with_screen)
+
+
 def _description(
     settings: Environment, observation: str, table: NDArray[np.int64], arguments: dict[str, Any]
 ) -> dict[str, Any]:

@@ -9,7 +9,7 @@ vector environment, which is stepped as it is.
 import functools
 import inspect
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import gymnasium
 import numpy as np
@@ -19,11 +19,11 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
 from ps_common.errors import SettingsError
-from ps_common.settings.run_settings import typed
+from ps_common.settings.kinds import text_of
 from ps_common.settings.run_spec import Environment
 from rl_agent.environments.forgiving import FAILURES, FailureCount
 from rl_agent.environments.gymnasium_spaces import MASK, ActionCodec, ObservationReader
-from rl_agent.environments.imports import custom_part, in_users_folder, taking
+from rl_agent.environments.imports import custom_part, taking
 from rl_agent.environments.interface import DEFAULT_STEPS_PER_SECOND, Screen, Stepped, checked, closed_if_refused
 from rl_agent.environments.process_guard import guard_children
 from rl_agent.environments.spaces import Actions, Observations, ObservationSpace
@@ -32,27 +32,6 @@ from rl_agent.games import MetricsReader, info_of_row
 NEEDED = "an environment is a function or class that returns a gymnasium.Env, or, called with num_envs, a VectorEnv"
 WRAPPER_NEEDED = "a wrapper takes a gymnasium.Env (or, around a vector environment, a VectorEnv) and returns another"
 SAME_STEP = "it must have autoreset_mode SAME_STEP in its metadata: a game that ends is reset in the same step"
-
-
-class MakeEnvironment(Protocol):
-    """`--environment MODULE:NAME` without a parameter `num_envs`: a function, or a class of environments."""
-
-    def __call__(self, *, render_mode: str | None = ...) -> gymnasium.Env[Any, Any]:
-        """A new environment. `render_mode` is given, as "rgb_array", only when the game is to be shown."""
-
-
-class MakeVectorEnvironment(Protocol):
-    """`--environment MODULE:NAME` with a parameter `num_envs`."""
-
-    def __call__(self, *, num_envs: int, render_mode: str | None = ...) -> VectorEnv[Any, Any, Any]:
-        """A vector environment of so many, with autoreset mode SAME_STEP; environment k is seeded with seed + k."""
-
-
-class MakeWrapper(Protocol):
-    """`--wrapper MODULE:NAME`: a subclass of gymnasium.Wrapper, or a function. Scores are those that it returns."""
-
-    def __call__(self, env: gymnasium.Env[Any, Any], /) -> gymnasium.Env[Any, Any]:
-        """The wrapped environment."""
 
 
 def makes_vectors(path: str) -> bool:
@@ -110,7 +89,7 @@ def described(settings: Environment, observations: ObservationSpace, actions: Sp
     """How the games are seen and played, for display and receipts."""
     return {
         "environment": settings.id,
-        **({"arguments": typed(settings.kwargs)} if settings.kwargs else {}),
+        **({"arguments": text_of(settings.kwargs)} if settings.kwargs else {}),
         **({"wrappers": ", ".join(settings.wrapper)} if settings.wrapper else {}),
         "observation": str(observations),
         "actions": f"{actions}, of these {list(settings.actions)}" if settings.actions else str(actions),
@@ -141,9 +120,8 @@ class VectorEnvironments:
         self._metrics = MetricsReader()
         self._ignores_masks = settings.action_mask == "none"
         masks: Literal["none", "key"] = "none" if self._ignores_masks else "key"
-        with in_users_folder():
-            self._env: Any = made_vectors(settings, count, **screen) if made is None else made
-        with closed_if_refused(self), in_users_folder():
+        self._env: Any = made_vectors(settings, count, **screen) if made is None else made
+        with closed_if_refused(self):
             if made is None:  # the environments of one that is given have their wrappers
                 self._env = wrapped(self._env, settings.wrapper, kind=VectorEnv)
             mode = self._env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
@@ -156,8 +134,7 @@ class VectorEnvironments:
         self.description = described(settings, self.observations, self._env.single_action_space)
 
     def reset(self, seed: int) -> Observations:
-        with in_users_folder():
-            seen, info = self._env.reset(seed=seed)
+        seen, info = self._env.reset(seed=seed)
         if MASK in info and self.observations.mask is None and not self._ignores_masks:
             raise SettingsError(
                 f"--environment {self.description['environment']}: this vector environment gives masks in `info`, and "
@@ -167,8 +144,7 @@ class VectorEnvironments:
         return self._reader.arrays(self._env.observation_space, seen)
 
     def step(self, actions: Actions) -> Stepped:
-        with in_users_folder(may_change=False):
-            seen, rewards, terminated, truncated, info = self._env.step(self.actions.native(actions))
+        seen, rewards, terminated, truncated, info = self._env.step(self.actions.native(actions))
         # `astype` copies: the environment may write the next step into the same arrays.
         rewards = np.asarray(rewards).reshape(self.count).astype(np.float32)
         terminated = np.asarray(terminated).reshape(self.count).astype(np.bool_)
@@ -206,14 +182,12 @@ class VectorEnvironments:
         return failed if failed.any() else None
 
     def screen(self) -> Screen:
-        with in_users_folder():
-            frames = self._env.render()
+        frames = self._env.render()
         assert frames is not None, "this vector environment renders no rgb_array"
         return in_colour(frames[0])
 
     def close(self) -> None:
-        with in_users_folder():
-            self._env.close()
+        self._env.close()
 
 
 def _is_batch(last: Any, space: Space[Any]) -> bool:

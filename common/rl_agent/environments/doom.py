@@ -24,6 +24,7 @@ from ps_common.settings.run_spec import Environment
 from rl_agent.environments.ids import action_table, spec_of
 from rl_agent.environments.interface import Screen, Stepped, closed_if_refused
 from rl_agent.environments.preprocessing import FrameStack, described, scheme_for
+from rl_agent.environments.process_guard import guard_children
 from rl_agent.environments.spaces import Actions, ActionSpace, DiscreteActions, Observations, ObservationSpace, fitted
 from rl_agent.environments.step_loop import StepLoop
 
@@ -91,6 +92,12 @@ class DoomEnvironments:
         self._loop.close()
         if self._twin is not None:
             self._twin.close()
+
+
+def make(settings: Environment, count: int, *, threads: int, with_screen: bool) -> DoomEnvironments:
+    """As families.py says; each game has a process of its own, and no threads."""
+    guard_children()
+    return DoomEnvironments(settings, count, with_screen)
 
 
 def _games(settings: Environment, count: int, resolution: str, screen_format: str) -> StepLoop:

@@ -10,6 +10,7 @@ from gymnasium.vector.utils import batch_space
 
 from ps_common.errors import SettingsError
 from ps_common.settings.run_spec import Environment
+from rl_agent.environments.custom_environment import VectorEnvironments
 from rl_agent.environments.ids import not_installed
 
 PREFIX = "envpool/"
@@ -64,3 +65,10 @@ class EnvPoolGames(VectorEnv[Any, Any, Any]):
         seeds = [seed + row for row in range(self.num_envs)]
         # Parallelism comes from worker processes.
         return envpool.make_gymnasium(name, num_envs=self.num_envs, num_threads=self._threads, env_seed=seeds, **limit)
+
+
+def make(settings: Environment, count: int, *, threads: int, with_screen: bool) -> VectorEnvironments:
+    """As families.py says."""
+    if with_screen:
+        raise SettingsError(f"--environment {settings.id}: EnvPool draws no screens")
+    return VectorEnvironments(settings, count, with_screen, EnvPoolGames(settings, count, threads))

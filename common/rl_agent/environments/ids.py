@@ -4,6 +4,7 @@ Which registered environment an id names, which module registers the id, and whi
 Whether a module may be imported at all is decided by imports.py.
 """
 
+import importlib
 import re
 
 import gymnasium
@@ -12,16 +13,16 @@ from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
 
 from ps_common.errors import SettingsError
+from ps_common.settings.families import FAMILIES, family_of
 from ps_common.settings.run_spec import Environment
 from rl_agent.environments.imports import import_named, shadowed_module
 
 # The extra of ps-rl that installs an environment, by a prefix of the environment's id or of its module.
 EXTRAS = {
-    "Vizdoom": "doom",
+    **{family.prefix: family.extra for family in FAMILIES.values() if family.extra},
     "MinAtar/": "minatar",
     "gymnasium.envs.mujoco": "mujoco",
     "gymnasium.envs.box2d": "box2d",
-    "envpool/": "envpool",
 }
 OLD_ATARI = re.compile(r"(?:ALE/)?(\w+?)(?:-ram)?(?:NoFrameskip|Deterministic)?(?:-v\d+)?")
 CUSTOM = "a custom environment is MODULE:NAME, where NAME is the function or class that makes it"
@@ -74,12 +75,9 @@ def action_table(settings: Environment, count: int) -> NDArray[np.int64]:
 
 def register_family(name: str) -> None:
     """Import the package that registers the ids of this family, where Gymnasium does not do it itself."""
-    if name.startswith("ALE/"):
-        import ale_py
-
-        gymnasium.register_envs(ale_py)
-    elif name.startswith("Vizdoom"):
-        import vizdoom.gymnasium_wrapper  # noqa: F401  (registers its ids when imported)
+    family = FAMILIES.get(family_of(name))
+    if family is not None and family.registers:
+        importlib.import_module(family.registers)
     elif name.startswith("MinAtar/") and name not in gymnasium.registry:
         from minatar.gym import register_envs
 

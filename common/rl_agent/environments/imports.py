@@ -13,7 +13,7 @@ import re
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,8 +25,6 @@ from ps_common.protocol.names import module_of
 from ps_common.settings.run_spec import Environment, RunSpec
 
 COLOUR = re.compile("\x1b\\[[0-9;]*m")
-DEFAULTS_OF_TORCH = ("set_default_dtype(torch.float32)", "set_default_device('cpu')", "set_grad_enabled(True)")
-_theirs: list[str] = []  # the working folder of users' code, if it has changed to another
 
 
 def check_modules(
@@ -64,8 +62,7 @@ def import_named(module: str, *, flag: str) -> Any:
         return SimpleNamespace(**objects_here(), __name__=MAIN)
     find_in_working_folder()
     try:
-        with in_users_folder():
-            return importlib.import_module(module)
+        return importlib.import_module(module)
     except ImportError as error:
         why = shadowed_module(module) or error
         raise SettingsError(f"{flag}: {module} cannot be imported here: {why}") from error
@@ -102,36 +99,11 @@ def taking(arguments: Mapping[str, Any], *, flag: str) -> Iterator[None]:
 
 
 @contextmanager
-def in_users_folder(*, may_change: bool = True) -> Iterator[None]:
-    """
-    The block is users' code, which may change the working folder: from then on such blocks have that one, and the
-    program, whose paths mean the folder that it was started in, keeps its own.
-
-    Without `may_change` nobody looks for a change, since that would cost every step a system call.
-    """
-    ours = working_folder() if may_change or _theirs else ""
-    if not ours:
-        yield
-        return
-    for folder in _theirs:
-        os.chdir(folder)
-    try:
-        yield
-    finally:
-        _theirs[:] = [folder for folder in [working_folder()] if folder != ours]
-        if _theirs:
-            with suppress(FileNotFoundError):  # it was removed meanwhile
-                os.chdir(ours)
-
-
-@contextmanager
 def tried(flag: str, *, hint: str = "") -> Iterator[None]:
     """
     Any error of the block becomes a SettingsError that names the flag and gives the hint; those of ps-rl stay as they
-    are. So does a change of torch's defaults, with which the network in the same process would fail. Warnings of a
-    block that passes are given once it is over.
+    are. Warnings of a block that passes are given once it is over.
     """
-    before = _defaults_of_torch()
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         try:
@@ -144,22 +116,8 @@ def tried(flag: str, *, hint: str = "") -> Iterator[None]:
                 hint = hint or "name a function of yours, MODULE:NAME, that fills in its other arguments"
             hints = [*filter(None, [hint]), *gymnasium_warnings(warned)[-1:]]  # which often say the cause
             raise SettingsError("; ".join([f"{flag}: fails when it is tried: {why}", *hints])) from error
-    if changed := [f"torch.{after}" for after in _defaults_of_torch() if after not in before]:
-        raise SettingsError(
-            f"{flag}: leaves {', '.join(changed)} behind, and the network in its process needs the defaults of torch; "
-            "say dtype=, device= or `with torch.no_grad():` where it is meant"
-        )
     for one in warned:
         warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
-
-
-def _defaults_of_torch() -> tuple[str, ...]:
-    """The calls that lead to what torch does now unless told otherwise; it is not loaded for that."""
-    torch: Any = sys.modules.get("torch")
-    if torch is None:
-        return DEFAULTS_OF_TORCH
-    dtype, device, has_gradients = torch.get_default_dtype(), torch.get_default_device(), torch.is_grad_enabled()
-    return f"set_default_dtype({dtype})", f"set_default_device('{device}')", f"set_grad_enabled({has_gradients})"
 
 
 def gymnasium_warnings(warned: Sequence[warnings.WarningMessage]) -> list[str]:

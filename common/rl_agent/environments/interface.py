@@ -54,7 +54,6 @@ class Stepped:
     final_observations: Observations | None  # in rows of ended episodes their last observation; None if none ended
     # the learner's return ends here, by a lost life or a reward, and the game continues; None: it never does
     return_ended: NDArray[np.bool_] | None = None
-    learner_rewards: NDArray[np.float32] | None = None  # replace the true rewards in the loss; None: they do not
     failed: NDArray[np.bool_] | None = None  # games that an exception cut off, whose scores do not count; None: none
     unsound: Unsound | None = None  # such a number was shown, and is 0 here
     metrics: Mapping[int, Metrics] = field(default_factory=dict)  # of games that ended, by row

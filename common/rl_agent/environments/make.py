@@ -4,20 +4,18 @@ The environments of a run: the family of an id, and the wrappers around it.
 A family is imported only when it is used: its emulator or package need not be installed.
 """
 
+import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from ps_common.errors import SettingsError
 from ps_common.protocol.names import is_import_path
+from ps_common.settings.families import FAMILIES, GYMNASIUM
 from ps_common.settings.run_spec import NO_ENVIRONMENT, Environment
-from rl_agent.environments.interface import Environments, Screen, Stepped, close_logged
+from rl_agent.environments.interface import Environments, close_logged
 from rl_agent.environments.process_guard import guard_children
-from rl_agent.environments.spaces import Actions, Observations
 
 MOST_FRAMES = 108_000  # of a game of any family but Gymnasium's: ALE's limit is the longest
 
@@ -36,10 +34,12 @@ def make_environments(
             "--environment none: this run plays no game, and its workers are programs of its users "
             "(docs/how-to/anything-with-parameters.md); name a game to play one"
         )
-    environments = _of_family(settings, count, threads, with_screen, forgives)
-    if settings.lost_game_reward is None:
-        return environments
-    return LostGames(environments, settings.lost_game_reward)
+    if settings.family == GYMNASIUM:
+        return _of_gymnasium(settings, count, with_screen, forgives)
+    _refuse_wrappers(settings)
+    family = importlib.import_module(f"rl_agent.environments.{FAMILIES[settings.family].module}")
+    made: Environments = family.make(settings, count, threads=threads, with_screen=with_screen)
+    return made
 
 
 @contextmanager
@@ -58,7 +58,7 @@ def with_time_limit(settings: Environment, *, at_least: int, given: int | None =
     """
     if steps := given or settings.max_episode_steps:
         return msgspec.structs.replace(settings, max_episode_steps=steps), steps
-    if settings.family != "gymnasium":
+    if settings.family != GYMNASIUM:
         return settings, max(at_least, MOST_FRAMES)
     from rl_agent.environments.custom_environment import makes_vectors
     from rl_agent.environments.ids import spec_of
@@ -71,77 +71,21 @@ def with_time_limit(settings: Environment, *, at_least: int, given: int | None =
     return msgspec.structs.replace(settings, max_episode_steps=at_least), at_least
 
 
-class LostGames:
-    """
-    `--lost-game-reward`: the learner receives this reward for the last step of a lost game. The reported score stays
-    true. A game is lost if it terminates with a true return below 0; a game truncated by a time limit is not.
-    """
+def _of_gymnasium(settings: Environment, count: int, with_screen: bool, forgives: bool) -> Environments:
+    from rl_agent.environments.any_gymnasium import GymnasiumEnvironments
+    from rl_agent.environments.custom_environment import VectorEnvironments, makes_vectors
 
-    def __init__(self, environments: Environments, reward: float) -> None:
-        self._environments = environments
-        self._reward = np.float32(reward)
-        self._returns = np.zeros(environments.count)  # of the games being played
-        self.count = environments.count
-        self.observations = environments.observations
-        self.actions = environments.actions
-        self.steps_per_second = environments.steps_per_second
-        self.description = environments.description | {"last reward of a lost game": reward}
+    if is_import_path(settings.id) and makes_vectors(settings.id):
+        return VectorEnvironments(settings, count, with_screen)
+    if settings.step_in == "processes" and count > 1:
+        from rl_agent.environments.forgiving import FailureCount
+        from rl_agent.environments.process_games import in_processes
 
-    def reset(self, seed: int) -> Observations:
-        self._returns[:] = 0
-        return self._environments.reset(seed)
-
-    def step(self, actions: Actions) -> Stepped:
-        stepped = self._environments.step(actions)
-        self._returns += stepped.rewards
-        lost = stepped.terminated & (self._returns < 0)
-        self._returns[stepped.terminated | stepped.truncated] = 0
-        rewards: NDArray[np.float32] = np.where(lost, self._reward, stepped.rewards)
-        return replace(stepped, learner_rewards=rewards)
-
-    def screen(self) -> Screen:
-        return self._environments.screen()
-
-    def close(self) -> None:
-        self._environments.close()
-
-
-def _of_family(settings: Environment, count: int, threads: int, with_screen: bool, forgives: bool) -> Environments:
-    match settings.family:
-        case "ale":
-            from rl_agent.environments.atari import AtariEnvironments
-
-            _refuse_wrappers(settings)
-            return AtariEnvironments(settings, count, threads, with_screen)
-        case "doom":
-            from rl_agent.environments.doom import DoomEnvironments
-
-            _refuse_wrappers(settings)
-            guard_children()
-            return DoomEnvironments(settings, count, with_screen)
-        case "envpool":
-            from rl_agent.environments.custom_environment import VectorEnvironments
-            from rl_agent.environments.envpool_games import EnvPoolGames
-
-            _refuse_wrappers(settings)
-            if with_screen:
-                raise SettingsError(f"--environment {settings.id}: EnvPool draws no screens")
-            return VectorEnvironments(settings, count, with_screen, EnvPoolGames(settings, count, threads))
-        case "gymnasium":
-            from rl_agent.environments.any_gymnasium import GymnasiumEnvironments
-            from rl_agent.environments.custom_environment import VectorEnvironments, makes_vectors
-
-            if is_import_path(settings.id) and makes_vectors(settings.id):
-                return VectorEnvironments(settings, count, with_screen)
-            if settings.step_in == "processes" and count > 1:
-                from rl_agent.environments.forgiving import FailureCount
-                from rl_agent.environments.process_games import in_processes
-
-                guard_children()
-                made = in_processes(settings, count, with_screen, forgives=forgives)
-                failures = FailureCount(settings.id, settings.most_failures) if forgives else None
-                return VectorEnvironments(settings, count, with_screen, made, failures=failures)
-            return GymnasiumEnvironments(settings, count, with_screen, forgives=forgives)
+        guard_children()
+        made = in_processes(settings, count, with_screen, forgives=forgives)
+        failures = FailureCount(settings.id, settings.most_failures) if forgives else None
+        return VectorEnvironments(settings, count, with_screen, made, failures=failures)
+    return GymnasiumEnvironments(settings, count, with_screen, forgives=forgives)
 
 
 def _refuse_wrappers(settings: Environment) -> None:

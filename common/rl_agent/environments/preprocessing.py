@@ -8,12 +8,13 @@ frame stack with its first frame. ALE's own schemes, which stack in C++, fill it
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ps_common.errors import SettingsError
+from ps_common.settings.families import FAMILIES
 from ps_common.settings.run_spec import Environment
 
 Frames = NDArray[np.uint8]  # [B, height, width] gray or [B, height, width, 3] RGB
@@ -26,7 +27,7 @@ ALE_FRAME = (210, 160)
 class Scheme:
     """One named way to turn frames into observations."""
 
-    family: Literal["ale", "doom"]
+    family: str
     shape: tuple[int, ...]  # of one observed frame
     function: Callable[[Frames], Observed] | None  # None: ALE resizes, converts to gray and stacks in C++
     looks: str  # for display
@@ -80,13 +81,12 @@ SCHEMES = {
     "doom84": Scheme("doom", (84, 84), doom84, "gray, the middle, 84x84"),
     "doom42": Scheme("doom", (42, 42), doom42, "gray, the middle, 42x42"),
 }
-AUTO = {"ale": "atari84", "doom": "doom84"}
 
 
 def scheme_for(settings: Environment) -> Scheme:
     """The scheme that a run names, or its family's default. Raises SettingsError naming the schemes that fit."""
     family = settings.family
-    name = AUTO.get(family, "none") if settings.preprocessing == "auto" else settings.preprocessing
+    name = FAMILIES[family].scheme if settings.preprocessing == "auto" else settings.preprocessing
     if name not in SCHEMES or SCHEMES[name].family != family:
         fitting = ", ".join(known for known, scheme in SCHEMES.items() if scheme.family == family)
         raise SettingsError(f"--preprocessing {settings.preprocessing}: not for {settings.id}; use one of {fitting}")

@@ -13,6 +13,7 @@ import numpy as np
 from ps_common.errors import SettingsError
 from ps_common.protocol.names import is_import_path
 from ps_common.settings import run_spec
+from ps_common.settings.families import OF_FRAMES
 from ps_common.settings.run_spec import NetworkSettings, RunSpec
 from rl_agent.environments.spaces import (
     MOST_ACTIONS,
@@ -37,7 +38,6 @@ FRAMES: dict[str, tuple[int, int]] = {
 }
 ONE_HOT = "a Discrete is one-hot: show a large one as numbers (a Box, or a MultiDiscrete of its digits)"
 LONG_VECTOR = 10_000  # elements: a longer one is one-hot, rather than measured
-OF_GRAY_FRAMES = ("ale", "doom")  # families whose images are stacked frames of one kind
 BY_SIZE: dict[tuple[int, ...], str] = {size: name for name, size in reversed(FRAMES.items())}
 
 
@@ -64,27 +64,24 @@ def check_sizes(run: RunSpec, spaces: Spaces) -> None:
 def check_algorithm(run: RunSpec, spaces: Spaces) -> None:
     """Raises SettingsError if the run's algorithm does not support the action space or the network."""
     check_sizes(run, spaces)
-    if run.network.normalization == "random_play" and run.environment.family not in OF_GRAY_FRAMES:
+    if run.network.normalization == "random_play" and run.environment.family not in OF_FRAMES:
         raise SettingsError(
             f"--normalization random_play: has one mean for all channels, which are the last frames of a game in gray; "
             f"those of {run.environment.id} may be colours; leave it out"
         )
     if isinstance(run.algorithm, run_spec.A3CSettings):
         check_a3c(run.algorithm, run.network, spaces)
-    if isinstance(run.algorithm, run_spec.A3CSettings | run_spec.CustomAlgorithmSettings):
+    if not isinstance(run.algorithm, run_spec.Method):
         return
     name, takes = run.algorithm_name, _in_words(spaces.actions)
-    if isinstance(run.algorithm, run_spec.SacSettings):
-        if not isinstance(spaces.actions, BoxActions):
-            raise SettingsError(
-                f"--algorithm {name}: needs real numbers, and {run.environment.id} takes {takes}; use a3c"
-            )
-    elif not isinstance(spaces.actions, DiscreteActions):
+    if run.algorithm.acts == "real" and not isinstance(spaces.actions, BoxActions):
+        raise SettingsError(f"--algorithm {name}: needs real numbers, and {run.environment.id} takes {takes}; use a3c")
+    if run.algorithm.acts == "discrete" and not isinstance(spaces.actions, DiscreteActions):
         other = "sac or a3c" if isinstance(spaces.actions, BoxActions) else "a3c"
         raise SettingsError(
             f"--algorithm {name}: needs one discrete action a step, and {run.environment.id} takes {takes}; use {other}"
         )
-    if run.network.lstm or run.network.separate:
+    if (run.network.lstm or run.network.separate) and not run.algorithm.is_recurrent:
         raise SettingsError(
             f"--algorithm {name}: its network has one torso and no LSTM; leave --lstm and --separate out"
         )

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -29,28 +28,6 @@ NO_MASK = (
     "which no server accepts; for a mask use a large negative number such as -1e9, or masked_fill with a bool made in "
     "forward"
 )
-
-
-class CustomTorso(Protocol):
-    """
-    The instances of such a class, which are nn.Modules. LSTM and heads of ps-rl follow the torso.
-
-    The class is made with two arguments: `observations`, the ObservationSpace with `shape`, `dtype` and, of packed
-    observations, `parts`; and `settings`, the run's section [network], of which `hidden`, `activation`, `layer_norm`
-    and `initialization` are the torso's to heed or not. It gets those of --network-kwargs by their names. All buffers
-    and parameters are float32: both travel. Only parameters change: a buffer is the same for ever. Dropout is on where
-    a loss is computed, and off where the network acts or is evaluated.
-    """
-
-    features: int  # F, the width of the output
-
-    def forward(self, observations: Tensor) -> Tensor:
-        """
-        [N, ...] → [N, F].
-
-        Observations are float32: pixels are divided by 255, or normalised as --normalization says. Packed ones are
-        bytes: Parts reads them by their keys, normalised, and `part_of` a part as it is.
-        """
 
 
 def part_of(packed: Tensor, part: Part) -> Tensor:

@@ -130,9 +130,8 @@ def _in_time(play: Iterable[Stepped], say: Callable[[str], None], clock: Callabl
 
 def _measure(module: RandomPlayNormalization | RunningNormalization | ReturnNormalization, stepped: Stepped) -> None:
     if isinstance(module, ReturnNormalization):
-        rewards = stepped.rewards if stepped.learner_rewards is None else stepped.learner_rewards
         continues = ~stepped.return_ends
-        module.observe(torch.from_numpy(rewards)[None], torch.from_numpy(continues.astype(np.float32))[None])
+        module.observe(torch.from_numpy(stepped.rewards)[None], torch.from_numpy(continues.astype(np.float32))[None])
     else:
         module.measure(torch.from_numpy(stepped.observations))
 

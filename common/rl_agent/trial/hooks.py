@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ps_common.errors import SettingsError
 from ps_common.meters import POWERS_OF_TEN
@@ -39,27 +39,6 @@ class Game:
     steps: int
     global_steps: int  # of all workers when it ended, as in episodes.jsonl
     worker: int  # its number in the run
-
-
-class EpisodeHook(Protocol):
-    """Hooks that are called when a game of this worker has ended."""
-
-    def on_episode(self, game: Game) -> None: ...
-
-
-class UnrollHook(Protocol):
-    """
-    Hooks that are called when this worker has learned from an unroll. The tensors of the trajectory are views of
-    buffers that the next unroll overwrites: clone what is kept. `meters` are the losses, and the norm of the gradient.
-    """
-
-    def on_unroll(self, trajectory: "Trajectory", meters: dict[str, float]) -> None: ...
-
-
-class CheckpointHook(Protocol):
-    """Hooks that are called when a checkpoint is complete; the server deletes it after `keep_checkpoints` newer."""
-
-    def on_checkpoint(self, path: Path) -> None: ...
 
 
 class Hooks:

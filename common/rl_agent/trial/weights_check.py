@@ -8,7 +8,8 @@ from ps_common.errors import CheckpointError, SettingsError
 from ps_common.protocol.tensors import Schema
 from ps_common.run_folder.object_store import is_url
 from ps_common.run_folder.trained import Trained, trained_in
-from ps_common.settings.run_settings import flag_of, flat_settings, typed
+from ps_common.settings.kinds import text_of
+from ps_common.settings.run_settings import flag_of, flat_settings
 from ps_common.settings.run_spec import RunSpec
 from rl_agent.agent import why_not_of
 from rl_agent.environments.spaces import Spaces
@@ -54,5 +55,5 @@ def _other_settings(trained: Trained, run: RunSpec) -> str:
     for key, value in now.items():
         if then[key] != value:
             flag = flag_of(key)
-            return f"it was trained with {flag} {typed(then[key])}, and this run has {flag} {typed(value)}"
+            return f"it was trained with {flag} {text_of(then[key])}, and this run has {flag} {text_of(value)}"
     return ""

@@ -7,13 +7,10 @@ import msgspec
 from ps_client.machine.effects import Phase
 from ps_common.protocol import messages
 from tests.ps_client.client_transcripts import (
-    LEASE_SECONDS,
     RUN,
-    alive,
     join,
     joined_client,
     push,
-    sent,
     unknown_worker,
     weights,
 )
@@ -47,15 +44,6 @@ def test_a_settlement_with_newer_settings_is_followed_by_a_request_for_them() ->
     assert client.adjusted_run == ADJUSTED
     ticket, _ = push(client, 1, 1)
     assert run_requests(client.receive(settled(ticket, 3, settings=1), now=0.4)) == []
-
-
-def test_a_heartbeat_tells_of_newer_settings_too() -> None:
-    client = joined_client()
-    (heartbeat,) = sent(client.tick(now=LEASE_SECONDS))
-    told = msgspec.structs.replace(alive(heartbeat.request), settings_version=3)
-    (asked,) = run_requests(client.receive(told, now=LEASE_SECONDS))
-    client.receive(messages.RunReply(request=asked.request, settings_version=3, run=ADJUSTED), now=LEASE_SECONDS)
-    assert client.adjusted_run == ADJUSTED
 
 
 def test_a_worker_is_told_to_leave_by_run_or_by_welcome_and_may_stay_after_all() -> None:
@@ -98,15 +86,6 @@ def test_a_server_that_comes_back_with_another_network_ends_the_worker() -> None
     join(client, now=1.0, epoch=2, run=ADJUSTED | {"network": {"name": "conv84"}})
     assert client.phase is Phase.OVER
     assert "another --network" in str(client.error)
-
-
-def test_a_refused_request_for_settings_harms_nothing() -> None:
-    client = joined_client()
-    ticket, _ = push(client, 1, 1)
-    (asked,) = run_requests(client.receive(settled(ticket, 1, settings=1), now=0.1))
-    refused = messages.Refused(request=asked.request, code="not_admin", reason="no")
-    assert all(not hasattr(effect, "ticket") for effect in client.receive(refused, now=0.2))
-    assert client.phase is Phase.JOINED
 
 
 def test_a_server_that_comes_back_with_other_numbers_of_a_custom_algorithm_is_continued_with() -> None:

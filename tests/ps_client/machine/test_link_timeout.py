@@ -1,5 +1,5 @@
 from ps_client.machine.patience import MOST_TIMES_LONGER, TIMEOUT_SECONDS, LinkTimeout
-from ps_common.protocol.messages import Alive, NotModified, Settled, Settlement, ToWorker
+from ps_common.protocol.messages import Settled, Settlement, ToWorker
 
 SETTLED = Settled(
     request=1,
@@ -7,7 +7,6 @@ SETTLED = Settled(
     settlement=Settlement(sequence=1, verdict="applied", version=1, staleness=0, durable=0),
     global_steps=1,
 )
-ALIVE = Alive(request=1, epoch=1, version=1, global_steps=1, durable=0, waiting=False, saving=True)
 
 
 def silent_until_expired(link: LinkTimeout, *, since: float) -> float:
@@ -36,8 +35,3 @@ def replied(message: ToWorker, *, after: float) -> float:
 def test_a_server_with_a_long_queue_is_given_time_until_its_queue_is_short() -> None:
     assert replied(SETTLED, after=0.1) < TIMEOUT_SECONDS + 1, "quick again"
     assert replied(SETTLED, after=8.0) > 2 * TIMEOUT_SECONDS - 1, "the queue is still longer than the timeout"
-
-
-def test_small_replies_do_not_show_a_short_queue() -> None:
-    for message in (ALIVE, NotModified(request=1, epoch=1, version=1, global_steps=1, target_version=1, settled=None)):
-        assert replied(message, after=0.1) > 2 * TIMEOUT_SECONDS - 1

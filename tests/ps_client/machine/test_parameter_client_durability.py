@@ -6,7 +6,6 @@ from ps_common.protocol import messages
 from ps_common.protocol.messages import Settlement
 from tests.ps_client.client_transcripts import (
     SCHEMA,
-    hello_of,
     join,
     joined_client,
     kinds,
@@ -59,16 +58,6 @@ def test_a_restored_server_is_sent_what_it_lacks_before_newer_pushes() -> None:
     ]
 
 
-def test_the_trainer_does_not_get_a_second_reply() -> None:
-    client = client_with_replies(1)
-    (again,) = rejoin(client, settled_through=0)
-    settlement = Settlement(sequence=1, verdict="applied", version=2)
-    reply = messages.Settled(request=again.request, epoch=2, settlement=settlement, global_steps=0)
-    assert client.receive(reply, now=1.1) == []
-    assert sequences(rejoin(client, settled_through=0, epoch=2)) == [], "this epoch of the server has it now"
-    assert sequences(rejoin(client, settled_through=0, epoch=3)) == [1], "the next has not"
-
-
 def test_a_push_that_a_server_with_a_shorter_ledger_refused_is_sent_after_those_it_lacks() -> None:
     """On a network that does not keep the order: it was sent before WELCOME, and is received after HELLO."""
     client = client_with_replies(16)
@@ -79,18 +68,6 @@ def test_a_push_that_a_server_with_a_shorter_ledger_refused_is_sent_after_those_
     settled = Settlement(sequence=1, verdict="applied", version=2)
     reply = messages.Settled(request=ticket - 16, epoch=2, settlement=settled, global_steps=0)
     assert sequences(sent(client.receive(reply, now=1.2))) == [17]
-
-
-def test_pushes_with_replies_are_not_sent_again_to_the_same_server() -> None:
-    assert rejoin(client_with_replies(3), settled_through=3, epoch=1) == []
-
-
-def test_what_is_durable_is_not_sent_again() -> None:
-    client = client_with_replies(3)
-    ticket, _ = push(client, 4, 4)
-    client.receive(settling(ticket, 4, durable=3), vector(0, 0), now=0.0)
-    client.receive(unknown_worker(99), now=1.0)
-    assert hello_of(client.tick(now=1.0)).oldest == 4
 
 
 def test_a_reply_of_an_earlier_epoch_settles_nothing() -> None:
@@ -128,12 +105,6 @@ def test_a_full_buffer_requests_a_checkpoint_and_the_next_push_waits_for_it() ->
     effects = client.receive(alive_with(heartbeat.request, durable=1), now=0.3)
     assert sequences(sent(effects)) == [3]
     assert resolved(client.receive(settling(ticket, 3), vector(0, 0), now=0.3)) == [ticket]
-
-
-def test_a_half_empty_buffer_requests_no_checkpoint() -> None:
-    client = client_with_replies(2, resend_bytes=4 * ONE_PUSH)
-    (heartbeat,) = sent(client.tick(now=1.0))
-    assert heartbeat == messages.Heartbeat(request=heartbeat.request)
 
 
 def test_a_full_buffer_does_not_wait_for_a_disk_that_is_full() -> None:

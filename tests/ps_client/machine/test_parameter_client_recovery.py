@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from ps_client.machine.effects import Effect, Fail, LogLine, Phase, Reconnect, Resolve, Transmit
+from ps_client.machine.effects import Effect, Fail, Phase, Reconnect, Resolve, Transmit
 from ps_client.machine.parameter_client import ParameterClient
 from ps_client.machine.patience import TIMEOUT_SECONDS
 from ps_common.errors import SchemaMismatch, ServerUnreachable
@@ -47,13 +47,6 @@ def test_a_later_reply_proves_a_loss_and_the_request_is_sent_again_as_it_was() -
     assert resolved(client.receive(weights(lost), vector(1, 2), now=0.2)) == [lost]
 
 
-def test_the_reply_to_a_heartbeat_proves_a_loss_too() -> None:
-    client = joined_client()
-    _, [pushed] = push(client, 1, 2)
-    (heartbeat,) = sent(client.tick(now=1.0))
-    assert client.receive(alive(heartbeat.request), now=1.1) == [pushed]
-
-
 def test_a_reply_from_before_does_not_cause_a_third_copy() -> None:
     client = joined_client()
     _, [pushed] = push(client, 1, 2)
@@ -63,21 +56,6 @@ def test_a_reply_from_before_does_not_cause_a_third_copy() -> None:
     assert kinds(client.receive(messages.Noted(request=third, sequence=2), now=0.1)) == [Resolve]
     fourth, _ = client.report([], {}, now=0.2)
     assert client.receive(messages.Noted(request=fourth, sequence=3), now=0.3)[0] == pushed, "lost a second time"
-
-
-def test_a_reply_to_an_earlier_request_proves_nothing_about_a_later_one() -> None:
-    client = joined_client()
-    earlier, _ = client.report([], {}, now=0.0)
-    push(client, 1, 2)
-    assert sent(client.receive(messages.Noted(request=earlier, sequence=1), now=0.1)[:-1]) == []
-
-
-def test_a_lost_heartbeat_is_not_sent_again() -> None:
-    client = joined_client()
-    client.tick(now=1.0)
-    (second,) = sent(client.tick(now=2.0))
-    assert client.receive(alive(second.request), now=2.1) == []
-    assert repr(client) == "<ParameterClient joined pushes=0 outstanding=0>"
 
 
 # -- a server that does not know the worker --------------------------------------------------------------------------
@@ -93,13 +71,6 @@ def test_a_worker_that_the_server_does_not_know_joins_again_and_resends_what_has
     assert client.phase is Phase.JOINING
     assert client.next_tick() <= 1.1
     assert join(client, now=1.2, schema=SCHEMA.specs) == [pushed, reported]
-
-
-def test_while_it_joins_again_new_calls_wait() -> None:
-    client = joined_client()
-    client.receive(unknown_worker(7), now=1.0)
-    assert push(client, 1, 2, now=1.0)[1] == []
-    assert kinds(join(client, now=1.0, schema=SCHEMA.specs)) == [messages.Push]
 
 
 def test_hello_names_the_oldest_push_that_may_still_come() -> None:
@@ -151,17 +122,6 @@ def test_an_empty_restored_server_gets_the_first_weights_and_all_pushes_again() 
     assert client.receive(messages.Seeded(request=0, accepted=True, version=1), now=1.1) == []
 
 
-def test_a_restored_server_with_weights_is_not_seeded() -> None:
-    assert kinds(rejoin(client_with_weights(5, 6), schema=SCHEMA.specs)) == [messages.Push]
-
-
-def test_a_seed_without_a_reply_is_sent_once() -> None:
-    client = new_client()
-    join(client)
-    client.seed(SCHEMA, "float32", vector(0, 0), now=0.0)
-    assert kinds(rejoin(client)) == [messages.Seed]
-
-
 def test_first_weights_are_forgotten_when_a_checkpoint_has_them() -> None:
     client = client_with_weights(5, 6)
     (heartbeat,) = sent(client.tick(now=1.0))
@@ -200,11 +160,6 @@ def test_a_restored_server_with_other_settings_is_left() -> None:
             assert isinstance(fail.error, SchemaMismatch)
             assert f"the server came back with another {flag}, " in str(fail.error)
             assert client.phase is Phase.OVER
-
-
-def test_settings_that_do_not_concern_a_worker_may_change() -> None:
-    rejoin(client := joined_client(), schema=SCHEMA.specs, run=RUN | {"budget": {"max_steps": 5}, "preset": "other"})
-    assert client.phase is Phase.JOINED
 
 
 def test_a_restored_server_with_another_network_is_left() -> None:
@@ -249,14 +204,6 @@ def test_large_vectors_in_flight_prolong_the_link_timeout() -> None:
     assert first(quiet_until(client, 20), Reconnect) == pytest.approx(TIMEOUT_SECONDS + 10, abs=0.1)
 
 
-def test_large_weights_to_come_prolong_it_too() -> None:
-    client = joined_client()
-    ticket, _ = push(client, 1, 2)
-    client.receive(weights(ticket), [memoryview(bytes(7_000_000))], now=0.0)
-    push(client, 1, 2)
-    assert first(quiet_until(client, 20), Reconnect) == pytest.approx(TIMEOUT_SECONDS + 7, abs=0.1)
-
-
 def test_patience_ends_with_a_sentence() -> None:
     client = joined_client()
     push(client, 1, 2)
@@ -277,16 +224,6 @@ def test_a_server_that_is_started_late_is_waited_for() -> None:
     assert kinds(join(client, now=52.1))[1:] == [messages.Pull]
     assert resolved(client.receive(weights(ticket), vector(1, 2), now=52.2)) == [ticket]
     assert not [effect for _, effect in quiet_until(client, 52.2 + 50, start=52.2) if isinstance(effect, Fail)]
-
-
-def test_the_log_gets_a_line_every_ten_seconds() -> None:
-    done = quiet_until(new_client(), 35)
-    notes = [(round(now), effect.text) for now, effect in done if isinstance(effect, LogLine)]
-    assert notes == [
-        (10, "no reply for 10 s; still trying"),
-        (20, "no reply for 20 s; still trying"),
-        (30, "no reply for 30 s; still trying"),
-    ]
 
 
 @pytest.mark.parametrize("number", [1, 2])

@@ -1,7 +1,5 @@
 """The worker's machine with two addresses: a primary and its standby."""
 
-from typing import Any
-
 import pytest
 
 from ps_client.machine.effects import Effect, Fail, Joined, LogLine, Phase, Reconnect
@@ -15,7 +13,6 @@ from tests.ps_client.client_transcripts import (
     PROOF,
     RUN_ID,
     SCHEMA,
-    alive,
     hello_of,
     join,
     joined_client,
@@ -144,14 +141,6 @@ def test_a_server_of_an_earlier_epoch_is_not_accepted() -> None:
     assert client.phase is Phase.JOINED
 
 
-def test_with_one_address_there_is_nowhere_else_to_go() -> None:
-    client = new_client(now=1.0)
-    done = turned_away(client, "standby", seconds=3)
-    assert Reconnect not in kinds(done)
-    join(client, now=5.0)
-    assert client.phase is Phase.JOINED
-
-
 def test_patience_ends_though_a_standby_replies_and_the_error_has_its_reason() -> None:
     client = new_client(addresses=2)
     done: list[Effect] = []
@@ -163,15 +152,6 @@ def test_patience_ends_though_a_standby_replies_and_the_error_has_its_reason() -
     assert isinstance(fail.error, ServerUnreachable)
     assert "because of lacking" in str(fail.error)
     assert any("because of lacking" in effect.text for effect in done if isinstance(effect, LogLine))
-
-
-def test_a_late_refusal_of_a_standby_does_no_harm_to_a_member() -> None:
-    client = joined_client(addresses=2)
-    _, [pushed] = push(client, 1, 2)
-    client.receive(refused("standby"), now=0.1)
-    again: Any = join(client, now=0.3, schema=SCHEMA.specs)
-    assert again == [pushed]
-    assert client.receive(alive(99), now=0.4) == []
 
 
 def meets_a_server_without_weights(client: ParameterClient, *, now: float) -> list[Effect]:
@@ -194,7 +174,3 @@ def test_it_begins_the_run_when_the_other_server_has_none(code: str) -> None:
     done = turned_away(client, code, seconds=2.0) if code else [effect for _, effect in later(client, 1.0, 6.0)]
     assert Reconnect in kinds(done)
     assert kinds(meets_a_server_without_weights(client, now=9.0)) == [Joined]
-
-
-def test_with_one_address_it_begins_the_run_at_once() -> None:
-    assert kinds(meets_a_server_without_weights(new_client(now=1.0), now=1.0)) == [Joined]

@@ -18,7 +18,7 @@ from tests.ps_client.client_transcripts import (
     welcome,
 )
 
-LOOPING = ["unknown_worker", "no_weights", "quarantined", "outside_window"]
+LOOPING = ["unknown_worker", "no_weights", "outside_window"]
 
 
 def refused_by_server(client: ParameterClient, effects: Sequence[Effect], code: str, *, now: float) -> list[Effect]:

@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 import torch
 
-from ps_client.shell.remote_parameters import GradientEncoder
+from ps_client.shell.gradient_encoder import GradientEncoder
 from ps_common.protocol.codecs import CODECS
 from ps_common.protocol.tensors import BlockSpec, Schema, TensorSpec
 from tests.rows import row

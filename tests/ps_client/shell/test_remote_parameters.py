@@ -11,7 +11,8 @@ import torch
 
 from ps_client.machine.effects import Fail, Resolve, Transmit
 from ps_client.machine.parameter_client import Call, ParameterClient
-from ps_client.shell.remote_parameters import MOST_DISCARDED, Newest, RemoteParameters
+from ps_client.shell.newest import Newest
+from ps_client.shell.remote_parameters import MOST_DISCARDED, RemoteParameters
 from ps_client.shell.zmq_client import ZmqClient
 from ps_common.errors import RequestRefused, RunEnded, WireError
 from ps_common.protocol import messages
@@ -55,7 +56,7 @@ class InstantShell:
 def remote(handler: Handler, **how: Any) -> tuple[RemoteParameters, InstantShell]:
     machine = joined_client(epoch=7)
     wire = InstantShell(machine, handler)
-    return RemoteParameters(cast(ZmqClient, wire), SCHEMA, Wire(**how)), wire
+    return RemoteParameters([cast(ZmqClient, wire)], SCHEMA, Wire(**how)), wire
 
 
 class ManualShell(InstantShell):
@@ -64,8 +65,11 @@ class ManualShell(InstantShell):
     def __init__(self, machine: ParameterClient, handler: Handler) -> None:
         super().__init__(machine, handler)
         self._calls: list[tuple[Callable[..., Call], Future[Any]]] = []
+        self.replies_at_once = False
 
     def call(self, method: Callable[..., Call]) -> Future[Any]:
+        if self.replies_at_once:
+            return super().call(method)
         self._calls.append((method, Future()))
         return self._calls[-1][1]
 
@@ -86,29 +90,6 @@ def not_modified(request: int, settled: Settlement | None = None) -> tuple[ToWor
 
 def newest(epoch: int = 7, version: int = 3) -> Newest:
     return Newest(epoch, version, global_steps=0, target_version=0, weights=None)
-
-
-def test_seeding_offers_the_weights_and_waits_for_the_reply() -> None:
-    def seeded(message: ToServer, vector: bytes) -> tuple[ToWorker, bytes]:
-        return messages.Seeded(request=message.request, accepted=False, version=5), b""
-
-    parameters, wire = remote(seeded)
-    parameters.seed(torch.tensor([1.0, 2.0]))
-    assert wire.futures[0].done()
-    ((message, vector),) = wire.received
-    assert isinstance(message, messages.Seed)
-    assert message.schema == SCHEMA.specs
-    assert np.frombuffer(vector, dtype="<f4").tolist() == [1.0, 2.0]
-
-
-def test_a_pull_returns_the_weights_with_version_and_steps() -> None:
-    parameters, wire = remote(lambda message, _: weights(message.request, 5, 6))
-    pulled = parameters.pull()
-    assert (pulled.epoch, pulled.version, pulled.global_steps, pulled.target_version) == (7, 3, 60, 2)
-    assert pulled.weights is not None
-    assert pulled.weights.tolist() == [5, 6]
-    assert pulled.weights.dtype == torch.float32
-    assert wire.received == [(messages.Pull(request=3), b"")]
 
 
 def test_a_pull_names_the_version_it_has_and_returns_no_weights_if_that_is_the_newest() -> None:
@@ -144,7 +125,7 @@ def test_with_prefetch_a_push_is_not_waited_for_until_enough_are_in_flight() -> 
 
     machine = joined_client(epoch=7)
     wire = ManualShell(machine, settled)
-    parameters = RemoteParameters(cast(ZmqClient, wire), SCHEMA, Wire(prefetch=1))
+    parameters = RemoteParameters([cast(ZmqClient, wire)], SCHEMA, Wire(prefetch=1))
     have = newest(7, 2)
     unknown = parameters.push_pull(torch.tensor([0.5, -0.5]), computed_on=have, steps=160)
     assert unknown == replace(have, weights=None), "nothing newer is known, and the weights stay"
@@ -187,7 +168,7 @@ def test_a_reply_that_is_older_than_what_was_pulled_since_returns_no_weights() -
     settlement = Settlement(sequence=1, verdict="applied", version=3)
     machine = joined_client(epoch=7)
     wire = ManualShell(machine, lambda message, _: weights(message.request, 1, 2, settled=settlement))
-    parameters = RemoteParameters(cast(ZmqClient, wire), SCHEMA, Wire(prefetch=1))
+    parameters = RemoteParameters([cast(ZmqClient, wire)], SCHEMA, Wire(prefetch=1))
     parameters.push_pull(torch.tensor([0.5, -0.5]), computed_on=newest(7, 2), steps=160)
     wire.reply()
     pulled = newest(7, 4)
@@ -219,10 +200,10 @@ def test_deltas_begin_with_whole_weights_and_lead_from_what_each_push_was_comput
 
     machine = joined_client(epoch=7)
     wire = ManualShell(machine, served)
-    parameters = RemoteParameters(cast(ZmqClient, wire), SCHEMA, Wire(weight_codec="delta", prefetch=1))
-    pulling = parameters.request(None, target=False)
-    wire.reply()
-    have = parameters.newest(pulling.result(0), None)
+    parameters = RemoteParameters([cast(ZmqClient, wire)], SCHEMA, Wire(weight_codec="delta", prefetch=1))
+    wire.replies_at_once = True
+    have = parameters.pull()
+    wire.replies_at_once = False
     assert have.weights is not None
     assert have.weights.tolist() == [1, 2]
     unknown = parameters.push_pull(torch.zeros(2), computed_on=have, steps=1)
@@ -249,14 +230,6 @@ def test_a_worker_without_a_base_asks_for_whole_weights() -> None:
     assert (push.weight_codec, pull.codec) == ("bfloat16", "bfloat16")
 
 
-def test_what_is_not_modified_stays_a_base() -> None:
-    parameters, _ = remote(lambda message, _: not_modified(message.request), weight_codec="delta")
-    have = replace(newest(7, 3), base=Base(bfloat16(1, 2), 2))
-    assert parameters.pull(have).base == have.base
-    pushed = parameters.push_pull(torch.zeros(2), computed_on=have, steps=1)
-    assert pushed.base == have.base
-
-
 def test_weights_of_the_wrong_size_are_an_error_and_not_weights() -> None:
     parameters, _ = remote(lambda message, _: weights(message.request, 1, 2, 3))
     with pytest.raises(WireError, match="2 elements takes 8 bytes, not 12"):
@@ -269,12 +242,6 @@ def test_a_report_is_sent_and_not_waited_for() -> None:
     assert not wire.futures[0].done()
     expected = messages.Report(request=3, sequence=1, episodes=(Episode(2.0, 5),), meters={"entropy": 1.0})
     assert wire.received == [(expected, b"")]
-
-
-def test_a_report_without_games_still_has_the_meters() -> None:
-    parameters, wire = remote(lambda message, _: (messages.Noted(request=0, sequence=1), b""))
-    parameters.report([], {"entropy": 1.0})
-    assert wire.received == [(messages.Report(request=3, sequence=1, meters={"entropy": 1.0}), b"")]
 
 
 def test_a_refused_report_is_logged_once_for_each_reason(caplog: pytest.LogCaptureFixture) -> None:

@@ -51,15 +51,6 @@ def pull(machine: ParameterClient) -> partial[Call]:
     return partial(machine.pull, have_epoch=0, have_version=0)
 
 
-def test_it_joins_and_a_call_gets_its_reply() -> None:
-    machine = machine_now()
-    with serving() as server, connected(server, machine) as client:
-        assert client.welcome.result(SECONDS).number == 0
-        reply, brought = client.call(pull(machine)).result(SECONDS)
-        assert isinstance(reply, messages.Weights)
-        assert b"".join(bytes(part) for part in brought) == Polite().weights.tobytes()
-
-
 def test_calls_made_while_no_server_is_there_fail_when_the_client_is_closed() -> None:
     machine = machine_now()
     with serving() as server:
@@ -313,22 +304,6 @@ def test_a_machine_that_fails_fails_every_call_now_and_later(monkeypatch: pytest
         for future in (pending, client.call(pull(machine)), client.call(pull(machine))):
             with pytest.raises(ZeroDivisionError, match="a bug"):
                 future.result(SECONDS)
-
-
-def test_a_machine_that_fails_while_it_joins_fails_the_welcome(monkeypatch: pytest.MonkeyPatch) -> None:
-    machine = machine_now()
-    monkeypatch.setattr(machine, "tick", fail)
-    with serving() as server, connected(server, machine) as client, pytest.raises(ZeroDivisionError):
-        client.welcome.result(SECONDS)
-
-
-def test_a_call_that_fails_in_the_machine_fails_for_its_caller() -> None:
-    with serving() as server, connected(server) as client:
-        client.welcome.result(SECONDS)
-        with pytest.raises(ZeroDivisionError):
-            client.call(fail).result(SECONDS)
-        with pytest.raises(ZeroDivisionError):
-            client.call(fail).result(SECONDS)
 
 
 def test_a_call_after_close_is_refused() -> None:

@@ -1,6 +1,5 @@
 """Child processes: their arguments and logs, their ends, and that none outlives its parent."""
 
-import errno
 import os
 import random
 import signal
@@ -13,7 +12,6 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from ps_common.errors import PsRlError
 from ps_common.program.child_processes import OUTPUT_SECONDS, Child, PipedChild, end_all
 from ps_common.program.reasons import Reason
 from ps_rl import Run
@@ -91,13 +89,6 @@ def log_of(child: Child) -> str:
     return child.log.read_text(encoding="utf-8", errors="replace")
 
 
-def test_it_runs_a_module_with_arguments_and_logs_its_output(started: list[Child], tmp_path: Path) -> None:
-    child = start(started, tmp_path, "writes_and_leaves", "--flag", "a value")
-    assert child.wait(within_seconds=SOON_SECONDS)
-    assert child.exit_status == 3
-    assert log_of(child) == "first\nlast: --flag a value\n"
-
-
 @pytest.mark.parametrize(("how", "has_left", "is_over"), [("over", True, True), ("left", True, False)])
 def test_a_child_that_says_so_has_left_in_order(
     started: list[Child], tmp_path: Path, how: str, has_left: bool, is_over: bool
@@ -109,23 +100,10 @@ def test_a_child_that_says_so_has_left_in_order(
     assert child.reason == Reason(how, "because")  # type: ignore[arg-type]
 
 
-def test_a_child_dies_of_what_it_says_and_not_of_the_last_line_of_its_log(started: list[Child], tmp_path: Path) -> None:
-    child = start(started, tmp_path, "speaks", "failed")
-    assert child.wait(within_seconds=SOON_SECONDS)
-    assert (child.exit_status, child.has_died, child.cause_of_death()) == (0, True, "because")
-
-
 def test_a_child_that_says_nothing_has_died_whatever_its_exit_status(started: list[Child], tmp_path: Path) -> None:
     child = start(started, tmp_path, "writes_nothing")
     assert child.wait(within_seconds=SOON_SECONDS)
     assert (child.has_left, child.has_died) == (False, True)
-    assert child.cause_of_death() == "exit status 0, without a reason"
-
-
-def test_a_hang_that_was_told_is_no_cause_of_death(started: list[Child], tmp_path: Path) -> None:
-    child = start(started, tmp_path, "speaks", "hangs")
-    assert child.wait(within_seconds=SOON_SECONDS)
-    assert child.reason == Reason("hangs", "because")
     assert child.cause_of_death() == "exit status 0, without a reason"
 
 
@@ -154,27 +132,6 @@ def test_a_log_is_continued_and_holds_errors_too(started: list[Child], tmp_path:
     lines = child.log.read_bytes().splitlines()
     assert lines[0] == b"before \xff"
     assert set(lines[1:]) == {b"to the log", b"on stderr"}
-
-
-def test_a_child_has_one_thread_for_mathematics_and_no_terminal_of_its_parent(
-    started: list[Child], tmp_path: Path
-) -> None:
-    child = start(started, tmp_path, "writes_threads")
-    assert child.wait(within_seconds=SOON_SECONDS)
-    assert log_of(child) == f"1 1 {child.pid}\n"
-
-
-@pytest.mark.parametrize(
-    "locale", [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}]
-)
-def test_a_log_is_utf_8_in_every_locale(
-    locale: dict[str, str], started: list[Child], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in locale.items():
-        monkeypatch.setenv(name, value)
-    child = start(started, tmp_path, "writes_a_sign")
-    assert child.wait(within_seconds=SOON_SECONDS)
-    assert log_of(child) == "2 × 3\n"
 
 
 def test_a_child_imports_what_its_parent_can_and_nothing_of_the_working_folder(
@@ -256,18 +213,6 @@ def test_a_child_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
                 os.kill(grandchild, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("error", [errno.EAGAIN, errno.ENOMEM])
-def test_a_child_that_the_system_does_not_start_is_one_sentence(
-    error: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refused(*_: object, **__: object) -> None:
-        raise OSError(error, os.strerror(error))
-
-    monkeypatch.setattr(subprocess, "Popen", refused)
-    with pytest.raises(PsRlError, match=f"^waits cannot be started: {os.strerror(error)}$"):
-        Child("waits", [], tmp_path / "log")
-
-
 def test_children_that_leave_a_process_behind_are_not_waited_for_one_after_the_other(tmp_path: Path) -> None:
     """That process keeps their output open."""
     left: list[str] = []
@@ -290,13 +235,3 @@ def test_the_parent_reads_the_lines_of_a_child_without_a_log() -> None:
     end_all([child], within_seconds=0)
     assert lines == ["first", "last: a b"]
     assert child.cause_of_death() == "exit status 3, without a reason"
-
-
-def test_all_are_asked_to_leave_before_one_is_waited_for(started: list[Child], tmp_path: Path) -> None:
-    stubborn = start(started, tmp_path, "will_not_leave")
-    lines: list[str] = []
-    other = PipedChild("waits", [], lines.append)
-    wait_until(lambda: log_of(stubborn) == "ready\n" and lines == ["ready"], "both")
-    end_all([stubborn, other], within_seconds=0.2)
-    assert stubborn.exit_status == -signal.SIGKILL
-    assert other.exit_status == -signal.SIGTERM

@@ -34,12 +34,7 @@ CASES = {
     "in a container": ("0::/docker/123\n", {"cpu.max": "300000 100000"}, 3),
     "part of a core": ("0::/\n", {"cpu.max": "50000 100000"}, 1),
     "more than there are": ("0::/\n", {"cpu.max": "9900000 100000"}, HOST),
-    "version 1": (
-        "5:cpu,cpuacct:/a\n4:memory:/a\n",
-        {"cpu,cpuacct/a/cpu.cfs_quota_us": "200000", "cpu,cpuacct/a/cpu.cfs_period_us": "100000"},
-        2,
-    ),
-    "version 1, no limit": ("5:cpu:/a\n", {"cpu/a/cpu.cfs_quota_us": "-1", "cpu/a/cpu.cfs_period_us": "1"}, HOST),
+    "of version 1": ("5:cpu,cpuacct:/a\n0::/b\n", {"b/cpu.max": "200000 100000"}, 2),
 }
 
 
@@ -51,17 +46,5 @@ def test_the_lowest_limit_counts(tmp_path_factory: pytest.TempPathFactory) -> No
             assert cores_with(tmp_path, membership, files) == cores
 
 
-def test_a_process_that_may_use_one_core_uses_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {5})
-    assert cores_with(tmp_path, "0::/\n", {"cpu.max": "400000 100000"}) == 1
-
-
 def test_a_system_without_control_groups_has_its_cores(tmp_path: Path) -> None:
     assert usable_cores(membership=tmp_path / "nothing", groups=tmp_path) == HOST
-
-
-def test_a_system_without_affinity_has_its_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As macOS, where Python has no such function."""
-    monkeypatch.delattr(os, "sched_getaffinity")
-    monkeypatch.setattr(os, "cpu_count", lambda: 6)
-    assert usable_cores(membership=tmp_path / "nothing", groups=tmp_path) == 6

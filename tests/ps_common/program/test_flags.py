@@ -2,18 +2,16 @@ import dataclasses
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from ps_common.errors import SettingsError
 from ps_common.program.flags import Parsed, StartingPoint, parse_program, parse_with_run
-from ps_common.program.names_elsewhere import METHODS_ELSEWHERE, NAMES_ELSEWHERE, NOT_HERE, REMOVED
+from ps_common.program.names_elsewhere import NAMES_ELSEWHERE, NOT_HERE
 from ps_common.program.run_program import run_program
 from ps_common.program.typed_values import check_values
-from ps_common.release import release
 from ps_common.settings.overrides import contradiction
-from ps_common.settings.run_files import IS_PPO, OF_PPO, OF_PPO_ON_ALE, is_ppo, load_preset, presets, recipe_for
+from ps_common.settings.run_files import load_preset, presets, recipe_for
 from ps_common.settings.run_settings import flag_of, flat_settings, with_settings
 from ps_common.settings.run_spec import ALGORITHM_SETTINGS, OPTIMIZER_SETTINGS, RunSpec, SgdSettings
 from ps_server.settings import ServerSettings
@@ -77,54 +75,12 @@ def test_a_typed_flag_is_an_override_and_becomes_part_of_the_run() -> None:
             assert not flags.names_a_run
 
 
-def test_the_programs_own_flags_are_beside_those_of_the_run() -> None:
-    flags = parsed("--degrees", "100", "--seed", "3", "--name", "hot")
-    assert flags.program == Oven(degrees=100, name="hot")
-    assert flags.run.seed == 3
-
-
-def test_a_preset_is_one_override_and_brings_its_settings() -> None:
-    flags = parsed("--preset", "cartpole", "--epochs", "2")
-    assert flags.overrides == {"preset": "cartpole", "algorithm.epochs": 2}
-    assert flags.run == with_settings(load_preset("cartpole"), {"algorithm.epochs": 2}, source="a test")
-    assert flags.names_a_run
-
-
-def test_every_setting_of_a_config_file_is_an_override(config: str) -> None:
-    flags = parsed("--config", config, "--seed", "6")
-    assert flags.overrides == flat_settings(flags.run.to_dict())
-    assert (flags.run.preset, flags.run.seed, flags.run.environment.id) == ("mine", 6, "CartPole-v1")
-    assert flags.names_a_run
-
-
 def test_an_environment_alone_starts_from_the_recipe_and_not_from_settings_tuned_for_pong() -> None:
     flags = parsed("--environment", "CartPole-v1")
     assert flags.run == recipe_for("CartPole-v1")
     assert (flags.run.preset, flags.run.environment.id) == ("CartPole-v1", "CartPole-v1")
     assert flags.overrides == {"environment.id": "CartPole-v1"}
     assert flags.names_a_run
-
-
-def test_a_preset_that_is_tuned_to_no_game_plays_another() -> None:
-    flags = parsed("--preset", "atari", "--environment", "ALE/Freeway-v5", "--actions", "0", "1")
-    expected = {"preset": "atari-on-Freeway-v5", "environment.id": "ALE/Freeway-v5", "environment.actions": (0, 1)}
-    assert flags.overrides == expected
-    assert flags.run == with_settings(load_preset("atari"), expected, source="a test")
-
-
-def test_what_belongs_to_the_game_of_a_preset_may_be_typed_anew() -> None:
-    typed = ["--preset", "cartpole", "--environment", "Acrobot-v1"]
-    with pytest.raises(SettingsError, match=r"for CartPole-v1 \(--until-return 475.0\); use --environment Acrobot-v1"):
-        parsed(*typed)
-    flags = parsed(*typed, "--until-return", "-100")
-    assert (flags.run.preset, flags.run.budget.until_return) == ("cartpole-on-Acrobot-v1", -100)
-    assert flags.run.algorithm == load_preset("cartpole").algorithm
-
-
-def test_a_file_plays_another_game_under_the_same_conditions(config: str) -> None:
-    assert parsed("--config", config, "--environment=Acrobot-v1").run.preset == "mine-on-Acrobot-v1"
-    with pytest.raises(SettingsError, match=f"^--config {config} --environment ALE/Pong-v5: mine is for CartPole-v1;"):
-        parsed("--config", config, "--environment=ALE/Pong-v5")
 
 
 @pytest.mark.parametrize("start", [[], ["--preset", "cartpole"], ["--environment", "CartPole-v1"], ["--config"]])
@@ -160,85 +116,11 @@ def test_a_bad_flag_ends_the_program_with_status_2_and_its_name(capsys: pytest.C
             assert printed.out == ""
 
 
-def test_what_makes_no_sense_is_one_sentence_with_its_flag_and_status_2(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments, words in [
-        (["--unroll-length", "0"], "--unroll-length"),
-        (["--learning-rate", "-1"], "--learning-rate"),
-        (["--learning-rate", "nan"], "--learning-rate"),
-        (["--until-return", "inf"], "--until-return"),
-        (["--actions", "1", "-2"], "--actions"),
-        (["--seed", "99999999999999999999"], "--seed"),
-        (["--degrees", "999"], "--degrees 999: must be 50 to 300"),
-        (["--preset", "gong"], "--preset gong: no such preset; did you mean pong? rl-cluster --list shows all of them"),
-        (["cartpole-a3c"], "cartpole-a3c: is no flag; did you mean --preset cartpole-a3c?"),
-        (["CartPole-v1"], "CartPole-v1: is no flag; did you mean --environment CartPole-v1?"),
-        (["banana"], "banana: is no flag; every setting is a flag"),
-        (["--seed", "foo"], "--seed foo: must be a whole number from 0 to 1000000000, or none"),
-        (["--lstm"], "--lstm: needs a value, a whole number from 0 to 100000: width of an LSTM"),
-        (["--degrees", "hot"], "--degrees hot: must be a whole number"),
-        (["--hidden", "64,64"], "--hidden 64,64: spaces stand between numbers: --hidden 64 64"),
-        (["--buffer-size", "9"], "--buffer-size: here it is called --replay-steps"),
-        (["--gradient-steps", "9"], "--gradient-steps: here it is called --replay-ratio"),
-        (["--algorithm", "sac", "--tau", "9"], "--tau: here it is called --target-rate"),
-        (["--track", "tensorboard"], "--track tensorboard: TensorBoard's files are written without it"),
-        (["--frame-stack", "2", "--environment", "CartPole-v1"], "(elsewhere a --wrapper of yours stacks them)"),
-        (["--preset", ""], "--preset : no such preset"),
-        (["--preset"], "--preset: expected one argument"),
-        (["--preset", "pong", "--config", "a.toml"], "--preset and --config both name a run"),
-        (["--config", "/nowhere/a.toml"], "--config /nowhere/a.toml: No such file"),
-        (["--algorithm", "td3"], "--algorithm td3: no such algorithm; nearest to it is --algorithm sac"),
-        (
-            ["--algorithm", "PPO"],
-            "nearest to it is --algorithm ppo",
-        ),
-        (["--algorithm", "muzero"], "--algorithm muzero: no such algorithm; there are a3c"),
-        (["--optimizer", "newton"], "--optimizer newton: no such optimizer; there are sgd, momentum, rmsprop, adam"),
-        (["--environment"], "--environment: expected one argument"),
-        (["--lr", "3e-4"], "--lr: here it is called --learning-rate"),
-        (["--total-timesteps=1000"], "--total-timesteps: here it is called --max-steps"),
-        (["--num_envs", "4"], "--num-envs: here it is called --envs"),
-        (["--render"], "--render: is no flag any more; the page of a run"),
-        (["--film-minutes", "5"], "--film-minutes: is no flag any more; a film shows up to nine games"),
-        (["--gif-dir", "x"], "--gif-dir: is no flag any more; rl-cluster makes"),
-        (["--gamma", "0.9"], "--gamma: here it is called --discount"),
-        (["--envs", "auto"], "--envs auto: is no value any more; give a number"),
-        (["--threads=auto"], "--threads auto: is no value any more; give a number"),
-        (["--workers", "2"], "--workers: is no flag any more; several workers are started by rl-cluster"),
-        (["--notice-file", "x"], "--notice-file: is no flag any more; a line of shell sends SIGTERM"),
-    ]:
-        with row(arguments, words):
-            with pytest.raises(SystemExit) as exit_:
-                run_program(lambda typed=arguments: parsed(*typed), "oven")
-            assert exit_.value.code == 2
-            printed = capsys.readouterr()
-            assert printed.err.startswith("oven: ")
-            assert words in printed.err
-            assert printed.err.count("\n") == 1
-            assert printed.out == ""
-
-
 def test_a_whole_number_may_have_an_exponent_in_every_program() -> None:
     for typed in ["100000", "100_000", "1e5", "1E+5", "100000.0"]:
         with row(typed):
             assert parsed("--max-steps", typed).run.budget.max_steps == 100_000
             assert parse_program(EvaluationSettings, ["--checkpoint", "run", "--seed", typed], prog="e").seed == 100_000
-
-
-def test_the_flags_for_a_method_of_others_are_flags_of_ours() -> None:
-    for name in METHODS_ELSEWHERE:
-        with row(name):
-            flags = METHODS_ELSEWHERE[name].partition(",")[0].split()
-            assert parsed(*flags).run.algorithm_name in ALGORITHM_SETTINGS
-
-
-def test_a_program_without_a_run_has_only_its_own_flags(capsys: pytest.CaptureFixture[str]) -> None:
-    assert parse_program(Oven, ["--degrees", "100"], prog="oven") == Oven(degrees=100)
-    with pytest.raises(SettingsError, match=r"^--degrees 20: must be 50 to 300$"):
-        parse_program(Oven, ["--degrees", "20"], prog="oven")
-    with pytest.raises(SystemExit) as exit_:
-        parse_program(Oven, ["--seed", "1"], prog="oven")
-    assert exit_.value.code == 2
-    assert "--seed" in capsys.readouterr().err
 
 
 def test_help_shows_every_flag_and_ends_well(capsys: pytest.CaptureFixture[str]) -> None:
@@ -251,27 +133,6 @@ def test_help_shows_every_flag_and_ends_well(capsys: pytest.CaptureFixture[str])
         assert re.search(rf"{flag}\b(?!-)", printed), flag
 
 
-def test_help_has_a_group_for_each_section_and_names_the_presets(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        parsed("--help")
-    printed = capsys.readouterr().out
-    for section in ("environment", "algorithm", "network", "optimizer", "schedule", "consistency", "budget", "records"):
-        assert re.search(rf"\W{section} options\W", printed)
-    words = set(re.findall(r"[\w-]+", printed))
-    assert words >= {*presets(), *ALGORITHM_SETTINGS, *OPTIMIZER_SETTINGS}
-    assert "seed of weights" in printed
-    assert "name of what is tried" in printed
-
-
-def test_help_shows_the_defaults_of_the_run_that_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments, name, unroll in ([], "pong", 64), (["--preset", "cartpole-a3c"], "cartpole-a3c", 16):
-        with pytest.raises(SystemExit):
-            parsed(*arguments, "--help")
-        printed = capsys.readouterr().out
-        assert f"defaults are those of {name}:" in printed
-        assert re.search(rf"\(t_max\)[\s│]*\(default: {unroll}\)", printed)
-
-
 def test_short_help_is_the_first_flags_alone(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:
         parsed("-h")
@@ -280,14 +141,6 @@ def test_short_help_is_the_first_flags_alone(capsys: pytest.CaptureFixture[str])
     assert "A program with settings of its own." in printed
     assert "oven --help" in printed
     assert len(printed.splitlines()) < 10
-
-
-@pytest.mark.parametrize("parse", [parsed, lambda *typed: parse_program(Oven, typed, prog="oven")])
-def test_the_version_is_that_of_the_package(parse: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as exit_:
-        parse("--version")
-    assert exit_.value.code == 0
-    assert capsys.readouterr().out == f"oven {release()}\n"
 
 
 def test_no_flag_of_ours_has_a_name_from_elsewhere() -> None:
@@ -300,8 +153,8 @@ def test_no_flag_of_ours_has_a_name_from_elsewhere() -> None:
     flags = {flag_of(key) for run in runs for key in flat_settings(run.to_dict())}
     programs = (StartingPoint, ServerSettings, WorkerSettings, ClusterSettings, EvaluationSettings)
     flags |= {"--" + field.name.replace("_", "-") for program in programs for field in dataclasses.fields(program)}
-    assert not flags & NOT_HERE.keys()
-    assert not flags & (NAMES_ELSEWHERE.keys() | {name for name in REMOVED if name != "--workers"})
+    assert flags & NOT_HERE.keys() == {"--workers"}, "which rl-cluster alone has"
+    assert not flags & NAMES_ELSEWHERE.keys()
     assert flags >= set(NAMES_ELSEWHERE.values()), "a hint names a flag that is not there"
 
 
@@ -328,24 +181,3 @@ def test_a_table_is_typed_as_json_and_the_error_shows_how(capsys: pytest.Capture
     kwargs = {"size": 5, "name": "large"}
     typed = parsed("--environment", "CartPole-v1", "--environment-kwargs", json.dumps(kwargs))
     assert typed.run.environment.kwargs == kwargs
-
-
-def test_ppo_is_a_name_for_what_it_is_here() -> None:
-    named = parsed("--environment", "CartPole-v1", "--algorithm", "ppo")
-    settings = flat_settings(named.run.to_dict())
-    assert {name: settings[name] for name in OF_PPO} == OF_PPO
-    assert settings["algorithm.imitation_weight"] == 0, "what PPO does not have"
-    assert (named.run.preset, named.run.algorithm_name) == ("CartPole-v1-ppo", "a3c")
-    assert named.overrides.items() >= IS_PPO.items()
-    preset = flat_settings(parsed("--preset", "cartpole-ppo").run.to_dict())
-    assert {name: preset[name] for name in OF_PPO} == OF_PPO
-    game = parsed("--environment", "ALE/Pong-v5", "--algorithm", "ppo").run
-    assert game.algorithm.unroll_length == OF_PPO_ON_ALE["algorithm.unroll_length"]
-    assert game.network == recipe_for("ALE/Pong-v5").network
-
-
-def test_a_preset_that_is_ppo_stays_as_it_is_where_ppo_is_named() -> None:
-    assert parsed("--preset", "cartpole", "--algorithm", "ppo").run == parsed("--preset", "cartpole").run
-    other = parsed("--preset", "cartpole-n-step-q", "--algorithm", "ppo", "--epochs", "3").run
-    assert is_ppo(other)
-    assert other.algorithm == parsed("--preset", "cartpole-ppo", "--epochs", "3").run.algorithm

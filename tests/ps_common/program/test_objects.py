@@ -5,9 +5,8 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import msgspec
 import pytest
 
 from ps_common.errors import SettingsError
@@ -71,34 +70,6 @@ def test_classes_lambdas_and_closures_arrive() -> None:
     assert in_a_child("o['L']().sum() + o['f'](4)", {"L": Local, "f": lambda more: more + data[0]}) == "11"
 
 
-def test_settings_of_an_algorithm_arrive_with_fields_bounds_and_methods() -> None:
-    class Settings(A3CSettings, frozen=True, kw_only=True):
-        temperature: Annotated[float, msgspec.Meta(ge=1)] = 2.0
-        words: list[str] = msgspec.field(default_factory=list)
-
-        def __post_init__(self) -> None:
-            if self.temperature == 5:
-                raise ValueError(f"5 is no {type(self) is Settings}")
-
-        @property
-        def double(self) -> float:
-            return 2 * self.temperature
-
-    assert in_a_child("o['S'](temperature=3.0).double, o['S']().gae_lambda", {"S": Settings}) == "6.0 1.0"
-    for value, sentence in [(0.5, "Expected `float` >= 1.0"), (5.0, "5 is no True")]:
-        with row(value):
-            given = {"name": "a3c", "temperature": value}
-            assert sentence in in_a_child("o['error']()", {"error": lambda given=given: error_of(given, Settings)})
-
-
-def error_of(given: dict[str, Any], kind: Any) -> str:
-    try:
-        msgspec.convert(given, kind)
-    except msgspec.ValidationError as error:
-        return str(error)
-    return ""
-
-
 def test_the_file_is_private_and_gone_when_the_child_has_ended() -> None:
     with handed(pickled({"f": lambda: 1})) as variables:
         path = Path(variables[FILE])
@@ -112,6 +83,13 @@ def test_what_cannot_be_handed_on_is_named() -> None:
     lock = threading.Lock()
     with pytest.raises(SettingsError, match=r"^reader: cannot be handed"):
         pickled({"reader": lambda: lock})
+
+    class Settings(A3CSettings, frozen=True, kw_only=True):
+        temperature: float = 2.0
+
+    with pytest.raises(SettingsError, match=r"^method: .*Settings is a msgspec.Struct, which must be in a module"):
+        pickled({"method": lambda: Settings})
+    assert in_a_child("o['method']().gae_lambda", {"method": lambda: A3CSettings()}) == "1.0"
 
 
 def test_an_object_of_another_program_is_named_and_no_flag_that_nobody_typed() -> None:

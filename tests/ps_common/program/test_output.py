@@ -50,19 +50,6 @@ def test_a_full_disk_is_reported_at_the_end(
     assert capsys.readouterr().err == "oven: some of the output is lost: No space left on device\n"
 
 
-@pytest.mark.parametrize("never_waits", [False, True])
-def test_a_character_that_the_encoding_lacks_is_written_as_its_number(never_waits: bool) -> None:
-    program = (
-        "from ps_common.program.output import lenient_output, never_wait_for_output\nimport sys\n"
-        f"with lenient_output('oven'):\n    if {never_waits}: never_wait_for_output()\n"
-        "    print('2 × 3', 'of \\udce4'); print('• hot', file=sys.stderr)\n"
-    )
-    for encoding, out, err in (("ascii", "2 \\xd7 3", "\\u2022 hot"), ("utf-8", "2 × 3", "• hot")):
-        variables = os.environ | {"PYTHONIOENCODING": encoding}
-        ran = subprocess.run([sys.executable, "-c", program], capture_output=True, env=variables, check=True)
-        assert (ran.stdout.decode(), ran.stderr.decode()) == (f"{out} of \\udce4\n", f"{err}\n")
-
-
 def test_a_reader_that_has_left_is_not_reported_and_a_program_that_only_prints_can_end(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,13 +60,6 @@ def test_a_reader_that_has_left_is_not_reported_and_a_program_that_only_prints_c
         print("hot")
         assert reader_has_left()
     assert capsys.readouterr().err == ""
-
-
-def test_a_program_without_standard_output_has_none_to_lose(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdout", None)
-    monkeypatch.setattr(sys, "stderr", None)
-    with lenient_output("oven"):
-        print("nowhere")
 
 
 def test_nobody_waits_for_a_reader_that_has_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,25 +95,6 @@ def test_background_output_arrives_in_order_before_the_program_ends(
     lines = (tmp_path / "out").read_text().splitlines()
     assert lines == ["before", *(f"wörd {number}" for number in range(100)), "no end of lineafter"]
     assert (tmp_path / "err").read_text() == ""
-
-
-PRINTS_TO_BOTH = """
-import sys
-from ps_common.program.output import lenient_output, never_wait_for_output
-
-with lenient_output("oven"):
-    never_wait_for_output()
-    for number in range(2000):
-        print(number, file=sys.stderr if number % 3 else sys.stdout)
-    print("no end", end="", file=sys.stderr)
-"""
-
-
-def test_lines_of_output_and_errors_keep_their_order_in_one_file(tmp_path: Path) -> None:
-    """With a thread each, the line that a server listens came before what it had said of its checkpoints."""
-    with (tmp_path / "log").open("wb") as log:
-        subprocess.run([sys.executable, "-c", PRINTS_TO_BOTH], stdout=log, stderr=log, check=True, timeout=30)
-    assert (tmp_path / "log").read_text().splitlines() == [*map(str, range(2000)), "no end"]
 
 
 PRINTS_INTO_A_STOPPED_PIPE = """

@@ -16,7 +16,7 @@ import pytest
 from rich.console import Console
 
 from ps_common.program import progress_display
-from ps_common.program.progress_display import LINE_SECONDS, MOST_WORKERS, ProgressDisplay
+from ps_common.program.progress_display import LINE_SECONDS, ProgressDisplay
 from ps_common.protocol.status import Status, WorkerStatus
 
 
@@ -112,10 +112,6 @@ def test_a_pipe_gets_one_line_with_all_facts(clock: Clock, capsys: pytest.Captur
     )
 
 
-def test_before_the_first_game_has_ended_there_is_no_mean(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "mean return of the last 100 -  " in line(capsys, mean_return_100=None, episodes=0)
-
-
 def test_a_pipe_gets_a_line_every_ten_seconds(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     lines = 0
     with ProgressDisplay() as display:
@@ -135,11 +131,6 @@ def test_the_last_line_is_the_end_of_the_run(clock: Clock, capsys: pytest.Captur
     first, last = capsys.readouterr().out.splitlines()
     assert "last 100 471.00  " in first
     assert "last 100 490.20  " in last
-
-
-def test_a_line_has_best_and_target(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    text = line(capsys, best_mean_return_100=-3.1, until_return=18.0)
-    assert "mean return of the last 100 -3.46  best -3.10  target 18.00  " in text
 
 
 @pytest.mark.parametrize(
@@ -182,71 +173,10 @@ def test_the_panel_is_as_wide_as_the_terminal_and_shows_all_there_is(screens: Sc
         assert fact in shown, shown
 
 
-def test_the_panel_draws_the_score_from_the_lowest_to_the_target(screens: Screens) -> None:
-    scores = [-21.0, -20.0, 3.0, 10.0]
-    shown = screens(*(status(mean_return_100=score, until_return=18.0) for score in scores), width=60)
-    rows = [row.strip("│ ") for row in shown.splitlines()[1:7]]
-    assert rows[0].startswith("18.00 ┈┈")
-    assert rows[-1].startswith("-21.00 ▁")
-    assert rows[-1].endswith("█")
-
-
-def test_the_panel_says_that_a_worker_plays_at_random_before_it_has_weights(screens: Screens) -> None:
-    assert "waiting for the first worker" in screens(status(phase="empty", workers_alive=0), width=100)
-    assert "waiting for the first weights, which a worker makes" in screens(status(phase="empty"), width=100)
-
-
-def test_the_panel_of_a_paused_run_says_how_it_goes_on(screens: Screens) -> None:
-    assert "paused; ps-ctl resume goes on" in screens(status(paused=True), width=100)
-
-
-@pytest.mark.parametrize(("height", "rows"), [(24, 3), (50, 6)])
-def test_a_low_terminal_gets_a_lower_curve(screens: Screens, height: int, rows: int) -> None:
-    shown = screens(status(workers_alive=0), status(workers_alive=0), width=80, height=height)
-    assert len(shown.splitlines()) == rows + 5, "a frame, three rows of facts, and the curve"
-
-
-def test_many_workers_are_counted_and_the_lost_are_not_shown(screens: Screens) -> None:
-    workers = (*(worker(f"w-{number}") for number in range(20)), worker("lost", alive=False))
-    shown = screens(status(workers=workers, workers_alive=20), width=120)
-    assert f"w-{MOST_WORKERS - 1} " in shown
-    assert f"and {20 - MOST_WORKERS} more workers" in shown
-    assert f"w-{MOST_WORKERS} " not in shown
-    assert "lost" not in shown
-
-
-def test_the_last_frame_is_the_end_of_the_run(screens: Screens) -> None:
-    reached = {"ending": "mean return of the last 100 episodes reached 490", "minutes_to_target": 1.0}
-    end = status(mean_return_100=490.2, until_return=490.0, **reached)
-    shown = screens(status(mean_return_100=471.0), end, width=80, finish=True)
-    assert "last 100 490.20" in shown
-    assert "the run is over: it reached 490 in training, as the mean of 100 games" in shown
-
-
-def test_a_terminal_without_block_characters_gets_the_facts(screens: Screens) -> None:
-    shown = screens(status(), status(), width=80, encoding="ascii")
-    assert "last 100 -3.46" in shown
-
-
 def test_names_from_the_network_are_shown_without_markup(screens: Screens) -> None:
     shown = screens(status(preset="[red]x", workers=(worker("[/b]"),)), width=80)
     assert "[red]x" in shown
     assert "[/b] 761/s" in shown
-
-
-def test_a_terminal_gets_a_panel_that_is_kept_up_to_date(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    screen = io.StringIO()
-    terminal = partial(Console, file=screen, force_terminal=True, width=80, color_system=None)
-    monkeypatch.setattr(progress_display, "Console", terminal)
-    with ProgressDisplay() as display:
-        display.show(status())
-        display.show(status(global_steps=7_654_321))
-        display.print_line("something to know")
-    shown = screen.getvalue()
-    assert "training" in shown
-    assert "1,234,567" in shown
-    assert "7,654,321" in shown, "two looks in the same moment are both shown"
-    assert "something to know" in shown
 
 
 def test_a_terminal_that_cannot_move_its_cursor_gets_lines(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,12 +213,6 @@ def test_a_terminal_shows_no_control_characters_beside_the_panel(terminal_input:
     assert termios.tcgetattr(terminal_input) == before
 
 
-def test_a_program_in_the_background_changes_no_terminal(terminal_input: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "tcgetpgrp", lambda _: os.getpgrp() + 1)
-    with ProgressDisplay():
-        assert shows_control_characters(terminal_input)
-
-
 @pytest.mark.parametrize("gone", [termios.error(5, "gone"), OSError(5, "gone")])
 def test_a_terminal_that_goes_away_is_no_error(
     gone: Exception, terminal_input: int, monkeypatch: pytest.MonkeyPatch
@@ -300,20 +224,6 @@ def test_a_terminal_that_goes_away_is_no_error(
     monkeypatch.setattr("sys.stdin", None)
     with ProgressDisplay():
         pass
-
-
-def test_a_line_of_its_own_goes_into_a_pipe_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    with ProgressDisplay() as display:
-        display.print_line("[bold] is not markup")
-    assert capsys.readouterr().out == "[bold] is not markup\n"
-
-
-def test_a_run_without_a_worker_is_not_said_to_train(screens: Screens) -> None:
-    assert "training" in screens(status(), width=80)
-    for phase, said in (("serving", "waiting for a worker"), ("empty", "waiting for the first worker")):
-        shown = screens(status(phase=phase, workers_alive=0), width=80)
-        assert said in shown
-        assert "training" not in shown
 
 
 def test_a_notebook_has_one_panel_that_changes(monkeypatch: pytest.MonkeyPatch) -> None:

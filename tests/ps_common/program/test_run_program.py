@@ -1,6 +1,5 @@
 """How a program ends."""
 
-import errno
 import gc
 import os
 import signal
@@ -41,47 +40,12 @@ def test_a_program_ends_with_the_status_of_its_main(outcome: Any, status: int) -
 
 
 @pytest.mark.usefixtures("thawed")
-@pytest.mark.parametrize("number", [errno.EROFS, errno.ENOSPC, errno.EACCES])
-def test_a_disk_that_refuses_is_one_sentence_that_names_the_file(
-    number: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def main() -> int:
-        raise OSError(number, os.strerror(number), "/somewhere/file")
-
-    with pytest.raises(SystemExit) as exit_:
-        run_program(main, "oven")
-    assert exit_.value.code == 1
-    said = f"oven: /somewhere/file: cannot be written or read: {os.strerror(number)}\n"
-    assert capsys.readouterr().err.endswith(said)
-
-
-@pytest.mark.usefixtures("thawed")
-@pytest.mark.parametrize("error", [OSError(errno.EROFS, "without a file"), ConnectionResetError(errno.ECONNRESET, "x")])
-def test_other_errors_of_the_system_keep_their_traceback(error: OSError, capsys: pytest.CaptureFixture[str]) -> None:
-    def main() -> int:
-        raise error
-
-    with pytest.raises(SystemExit):
-        run_program(main, "oven")
-    assert "Traceback" in capsys.readouterr().err
-
-
-@pytest.mark.usefixtures("thawed")
 def test_imported_objects_are_frozen_for_the_garbage_collector() -> None:
     imported = len(gc.get_objects())
     seen: list[int] = []
     with pytest.raises(SystemExit):
         run_program(lambda: seen.append(len(gc.get_objects())), "oven")
     assert seen[0] < imported / 100
-
-
-@pytest.mark.usefixtures("thawed")
-def test_the_garbage_collector_runs_from_then_on() -> None:
-    gc.disable()  # as ps_server/__main__.py does before it imports
-    seen: list[bool] = []
-    with pytest.raises(SystemExit):
-        run_program(lambda: seen.append(gc.isenabled()), "oven")
-    assert seen == [True]
 
 
 @pytest.mark.usefixtures("thawed")
@@ -232,12 +196,6 @@ def test_a_program_ends_though_python_waits_for_what_the_user_has_left(
     assert (child.exit_status, child.reason) == (4, Reason("failed", "exit status 4"))
     why = "an atexit function or a child process has not ended within 5 s"
     assert f"oven: ends though {why}\n" in (tmp_path / "log").read_text()
-
-
-def test_a_thread_that_ends_soon_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    soon = "threading.Thread(target=lambda: (threading.main_thread().join(), print('last'))).start()"
-    assert ended(soon, tmp_path, monkeypatch).exit_status == 0
-    assert (tmp_path / "log").read_text() == "the last line\nlast\n"
 
 
 @pytest.mark.parametrize(

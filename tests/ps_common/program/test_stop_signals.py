@@ -25,14 +25,6 @@ def as_in_a_terminal() -> Iterator[None]:
 each_signal = pytest.mark.parametrize("number", SIGNALS)
 
 
-@each_signal
-def test_each_stop_signal_is_noticed(number: int) -> None:
-    stop = StopSignal()
-    assert not stop.is_set()
-    os.kill(os.getpid(), number)
-    assert stop.is_set()
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP, signal.SIGUSR1])
 def test_a_signal_that_nohup_or_a_shell_ignores_stays_ignored(number: int) -> None:
     signal.signal(number, signal.SIG_IGN)
@@ -85,13 +77,6 @@ def test_a_signal_in_a_grace_period_is_raised_when_that_is_over(number: int) -> 
         work()
 
 
-def test_what_ends_within_its_grace_period_is_not_interrupted() -> None:
-    stop = StopSignal(raises=True)
-    with stop.grace(30.0):
-        os.kill(os.getpid(), signal.SIGTERM)
-    assert not [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 def test_a_program_that_has_not_begun_leaves_with_success(number: int) -> None:
     source = "from ps_common.program.stop_signals import leave_at_once\nimport signal\nleave_at_once()\n"
@@ -118,15 +103,3 @@ def test_a_signal_in_the_midst_is_raised_at_the_end_and_once(number: int) -> Non
     with stop.postponed():
         done.append("again")
     assert done[-1] == "again"
-
-
-def test_an_error_in_the_midst_is_not_hidden() -> None:
-    stop = StopSignal(raises=True)
-
-    def broken() -> None:
-        with stop.postponed():
-            os.kill(os.getpid(), signal.SIGINT)
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        broken()

@@ -1,7 +1,5 @@
 """A curve of characters: as wide and as high as asked for, for runs of any length."""
 
-import pytest
-
 from ps_common.program.progress_display import LABEL_WIDTH, MOST_POINTS, TextCurve
 from tests.rows import row
 
@@ -16,31 +14,6 @@ def curve(*points: tuple[float, float]) -> TextCurve:
 def test_heights_go_from_the_lowest_to_the_highest() -> None:
     assert curve(*((x, x) for x in range(9))).lines(LABEL_WIDTH + 8, 1, target=None) == ["    8.00 ▁▂▃▄▅▆▇█"]
     assert curve((0, 0), (1, 0), (2, 10)).lines(LABEL_WIDTH + 4, 2, target=None) == ["   10.00    █", "    0.00 ▁▁▁█"]
-
-
-def test_a_target_is_a_dotted_line_that_the_curve_may_cross() -> None:
-    assert curve((0, 0), (1, 0)).lines(LABEL_WIDTH + 2, 3, target=10.0) == [
-        "   10.00 ┈┈",
-        "         " + "  ",
-        "    0.00 ▁▁",
-    ]
-    assert curve((0, 0), (1, 30)).lines(LABEL_WIDTH + 2, 3, target=15.0)[1] == "         ┈█"
-    assert "┈" not in "".join(curve((0, 0), (1, 30)).lines(LABEL_WIDTH + 2, 3, target=-1.0)), "below all that was seen"
-
-
-def test_a_curve_that_never_rose_is_a_line() -> None:
-    assert curve((0, 5), (1, 5)).lines(LABEL_WIDTH + 3, 1, target=None) == ["    5.00 ▁▁▁"]
-
-
-def test_what_falls_back_is_drawn_where_it_had_come_to() -> None:
-    """A server that goes on from its checkpoint counts its minutes from there."""
-    assert curve((0, 0), (8, 10), (4, 0), (16, 0)).lines(LABEL_WIDTH + 4, 1, target=None) == ["    0.00 ▁▁▁▁"]
-    assert curve((0, 0), (8, 0), (4, 10), (16, 0)).lines(LABEL_WIDTH + 4, 1, target=None) == ["   10.00 ▁██▁"]
-
-
-@pytest.mark.parametrize("points", [[], [(0.0, 1.0)]])
-def test_one_point_is_no_curve(points: list[tuple[float, float]]) -> None:
-    assert curve(*points).lines(20, 2, target=None) == [" " * 20] * 2
 
 
 def test_a_week_of_points_takes_no_more_memory_and_keeps_its_shape() -> None:

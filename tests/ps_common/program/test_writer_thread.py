@@ -40,13 +40,6 @@ def stuck_writer(goes_on: threading.Event, *, most: int) -> WriterThread:
     return writer
 
 
-def test_work_is_done_in_order_and_finished_before_the_end() -> None:
-    writer, done = WriterThread("test", most=1000), list[int]()
-    assert all(writer.do(partial(done.append, number)) for number in range(100))
-    assert writer.close(within_seconds=PATIENCE_SECONDS)
-    assert done == list(range(100))
-
-
 def test_work_beyond_the_bound_is_dropped_and_counted(goes_on: threading.Event) -> None:
     writer, done = stuck_writer(goes_on, most=10), list[str]()
     taken = [writer.do(partial(done.append, name), size=size) for name, size in (("a", 6), ("b", 5), ("c", 4))]
@@ -55,15 +48,6 @@ def test_work_beyond_the_bound_is_dropped_and_counted(goes_on: threading.Event) 
     goes_on.set()
     assert writer.close(within_seconds=PATIENCE_SECONDS)
     assert done == ["a", "c"]
-
-
-def test_a_single_piece_beyond_the_bound_is_done_when_nothing_waits(goes_on: threading.Event) -> None:
-    writer, done = stuck_writer(goes_on, most=10), list[str]()
-    assert writer.do(partial(done.append, "large"), size=11)
-    assert not writer.do(partial(done.append, "small"), size=1)
-    goes_on.set()
-    assert writer.close(within_seconds=PATIENCE_SECONDS)
-    assert done == ["large"]
 
 
 def test_the_queue_takes_work_again_after_it_was_full(goes_on: threading.Event) -> None:

@@ -1,6 +1,5 @@
 import hashlib
 import itertools
-from typing import Literal
 
 import pytest
 import torch
@@ -127,14 +126,3 @@ def test_a_sentence_names_the_first_difference_of_two_schemas() -> None:
         with row(theirs, sentence):
             ours = Schema([TensorSpec("a", (2, 3)), TensorSpec("b", ())])
             assert ours.difference(Schema(TensorSpec(*spec) for spec in theirs)) == sentence
-
-
-@pytest.mark.parametrize("roles", [["statistic"], ["statistic", "weight"], ["weight", "statistic", "weight"]])
-def test_weights_come_first(roles: list[Literal["weight", "statistic"]]) -> None:
-    with pytest.raises(SchemaMismatch, match="weights come first"):
-        Schema(TensorSpec(f"t{number}", (1,), role=role) for number, role in enumerate(roles))
-
-
-def test_a_schema_counts_weights_without_statistics() -> None:
-    schema = Schema([TensorSpec("w", (2, 3)), TensorSpec("mean", (), role="statistic")])
-    assert (schema.weights, schema.statistics) == (6, 1)

@@ -5,7 +5,7 @@ from typing import Any, get_args
 
 import msgpack
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ps_common.errors import WireError
@@ -13,6 +13,7 @@ from ps_common.protocol.messages import CARRIES_VECTOR, Message, Refused, ToServ
 from ps_common.protocol.wire import PROTOCOL_TAG, Buffer, read_to_server, read_to_worker, to_frames
 from tests.ps_common.generated import header_of, values_of
 
+FEW = settings(max_examples=max(1, settings().max_examples // 6))  # of each type
 Read = Callable[[Sequence[Buffer]], tuple[Message, Sequence[Buffer]]]
 
 TO_SERVER, TO_WORKER = get_args(ToServer), get_args(ToWorker)
@@ -51,6 +52,7 @@ def assert_read_or_refused(read: Read, frames: Sequence[Buffer]) -> None:
 
 
 @pytest.mark.parametrize("kind", TO_SERVER + TO_WORKER)
+@FEW
 @given(data=st.data())
 def test_a_message_of_any_type_arrives_as_it_was_sent(kind: type[Message], data: Any) -> None:
     message = data.draw(values_of(kind))
@@ -63,6 +65,7 @@ def test_a_message_of_any_type_arrives_as_it_was_sent(kind: type[Message], data:
 
 
 @pytest.mark.parametrize("kind", TO_SERVER + TO_WORKER)
+@FEW
 @given(data=st.data())
 def test_a_message_for_the_other_side_is_refused(kind: type[Message], data: Any) -> None:
     other = read_to_worker if kind in TO_SERVER else read_to_server

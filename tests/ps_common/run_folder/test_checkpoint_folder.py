@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from ps_common.run_folder import stored_run
-from ps_common.run_folder.checkpoint_file import newest_set, newest_step
 from ps_common.run_folder.checkpoint_folder import newer_than, newest_first, older_than
 from ps_common.run_folder.paths import BEST, CHECKPOINTS, MILESTONES, NEWEST, checkpoint_name, milestone_name
+from ps_common.run_folder.places import newest_set, newest_step
 from ps_common.run_folder.stored_run import Stored
 from tests.rows import row
 
@@ -86,4 +86,4 @@ def test_a_stray_name_in_an_object_store_is_no_checkpoint_either() -> None:
         with row(stray):
             objects = [Stored(1, name) for name in (checkpoint_name(5, 1), stray, BEST)]
             assert [one.file for one in stored_run.newest_first(objects)] == [checkpoint_name(5, 1)]
-            assert [one.file for one in stored_run.best_first(objects)] == [BEST, checkpoint_name(5, 1)]
+            assert [one.file for one in stored_run.newest_first(objects, BEST)] == [BEST]

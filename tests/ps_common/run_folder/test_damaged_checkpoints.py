@@ -20,7 +20,7 @@ from ps_common.protocol.messages import State
 from ps_common.protocol.record import FORMAT, KIND, MIGRATIONS, Record, check_vectors, record_from_json, record_to_json
 from ps_common.protocol.tensors import TensorSpec
 from ps_common.run_folder.checkpoint_file import _digest, read_checkpoint, read_weights, write_checkpoint
-from ps_common.run_folder.checkpoint_folder import first_sound
+from ps_common.run_folder.checkpoint_folder import first_verified
 from ps_common.run_folder.trained import trained_in
 from ps_server.replication.standby_copy import run_of
 from ps_server.state.training_run import TrainingRun
@@ -169,7 +169,7 @@ def test_a_checkpoint_of_a_later_format_is_named_and_nobody_goes_back_behind_it(
     later = write(tmp_path / "later.safetensors", json.dumps({"format": 5, "all": "is different"}), number=5)
     said = r"later\.safetensors: is a checkpoint of format 5, of a later version of ps-rl; this one reads 2 to 4$"
     with pytest.raises(OtherFormat, match=said):
-        first_sound([later, older], read_checkpoint, lambda _: None)
+        first_verified([later, older], read_checkpoint, lambda *_: None)
 
 
 def test_a_state_transfer_is_checked_like_a_checkpoint() -> None:

@@ -12,25 +12,12 @@ from tests.rows import row
 HERE, THERE = "10.0.0.1:5555", "10.0.0.2:40001"
 
 
-def test_what_was_written_is_read_and_leaves_no_other_file(tmp_path: Path) -> None:
-    path = tmp_path / "endpoint"
-    for address in (HERE, THERE, "[fd00::7]:5555"):
-        write_endpoint(path, address)
-        assert read_endpoint(path) == address
-    assert list(tmp_path.iterdir()) == [path]
-
-
 def test_a_file_without_a_whole_address_reads_as_no_server(tmp_path_factory: pytest.TempPathFactory) -> None:
     for content in [b"", b"\n", b"10.0.0.1", b"10.0.0.1:", b"\xff\xfe", b"run.toml\nof another\n"]:
         with row(content):
             tmp_path = tmp_path_factory.mktemp("row")
             (tmp_path / "endpoint").write_bytes(content)
             assert read_endpoint(tmp_path / "endpoint") == ""
-
-
-def test_no_file_and_a_folder_read_as_no_server(tmp_path: Path) -> None:
-    assert read_endpoint(tmp_path / "endpoint") == ""
-    assert read_endpoint(tmp_path) == ""
 
 
 def test_a_run_folder_and_its_endpoint_file_name_the_server(tmp_path: Path) -> None:

@@ -143,12 +143,6 @@ def test_a_follower_that_the_system_does_not_start_again_ends_no_run(
     assert followers.look() == []
 
 
-def test_a_follower_that_has_nothing_to_do_may_leave(start: Start) -> None:
-    followers = start("has_nothing_to_do")
-    assert child_of(followers).wait(within_seconds=60)
-    assert followers.look() == []
-
-
 def test_all_leave_at_the_same_time_and_say_what_they_did(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

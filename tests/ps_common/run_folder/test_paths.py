@@ -41,12 +41,6 @@ def test_a_run_in_shards_is_called_after_its_folder_and_not_after_that_of_a_shar
     assert run_name(Path()) == "my-run"
 
 
-def test_the_folder_that_the_user_names_is_taken(tmp_path: Path) -> None:
-    given = tmp_path / "a" / "b"
-    assert make_run_folder(given, experiment="slow", preset="pong", seed=1) == given
-    assert given.is_dir()
-
-
 def test_a_folder_that_cannot_be_made_is_named_with_the_flag(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(SettingsError, match=f"--run-dir {tmp_path}/file/inside: cannot be made"):
@@ -96,11 +90,6 @@ def test_a_folder_whose_name_is_not_utf_8_is_refused_before_a_run_is_in_it(tmp_p
         with nullcontext() if is_taken else pytest.raises(SettingsError, match="is not UTF-8"):
             make_run_folder(folder, experiment="", preset="pong", seed=1)
         assert folder.exists() == is_taken
-
-
-def test_a_folder_that_takes_no_file_cannot_be_claimed(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=f"--run-dir {tmp_path}/gone: cannot be written to: No such file"):
-        claim_run_folder(tmp_path / "gone")
 
 
 def test_a_file_is_whole_whoever_else_writes_it_at_the_same_time(tmp_path: Path) -> None:

@@ -15,10 +15,6 @@ def numbers(tail: RowsTail[Row]) -> tuple[list[int], bool]:
     return [row.number for row in rows], anew
 
 
-def test_a_file_that_does_not_exist_yet_has_no_rows(tmp_path: Path) -> None:
-    assert numbers(RowsTail(tmp_path / "rows", Row)) == ([], False)
-
-
 def test_each_row_is_read_once_when_its_line_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "rows"
     tail = RowsTail(path, Row)

@@ -10,7 +10,7 @@ from ps_common.program.flags import parse_with_run
 from ps_common.protocol.messages import Hello
 from ps_common.protocol.wire import read_to_server, to_frames
 from ps_common.settings.overrides import contradiction, resumed_run
-from ps_common.settings.run_settings import flags_for, flat_settings, keywords_of, run_from_dict
+from ps_common.settings.run_settings import flags_for, keywords_of, run_from_dict
 from ps_common.settings.run_spec import RunSpec
 from rl_cluster.settings import ClusterSettings
 from tests.rows import row
@@ -77,8 +77,3 @@ def test_what_is_no_plain_data_or_no_part_takes_is_refused_by_its_flag() -> None
             run_with(arguments, **environment)
     with pytest.raises(SettingsError, match="--network-kwargs: --network mlp takes none"):
         run_from_dict({"network": {"name": "mlp", "kwargs": {"size": 5}}}, source="a test")
-
-
-def test_a_run_without_arguments_says_nothing_of_them() -> None:
-    assert "kwargs" not in RunSpec().to_toml()
-    assert flat_settings(RunSpec().to_dict())["environment.kwargs"] == {}

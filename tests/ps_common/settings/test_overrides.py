@@ -101,13 +101,3 @@ def test_an_override_may_repeat_what_the_run_has(run: RunSpec) -> None:
     assert resumed_run(run, flat_settings(run.to_dict())) == run
     as_typed = msgspec.json.decode(msgspec.json.encode(flat_settings(run.to_dict())))
     assert resumed_run(run, as_typed) == run
-
-
-def test_a_setting_of_another_algorithm_is_refused() -> None:
-    with pytest.raises(SettingsError, match=r"--target-interval 5: is not a setting of the resumed run \(cartpole\)"):
-        resumed_run(KEPT, {"algorithm.target_interval": 5})
-
-
-def test_a_value_out_of_range_is_refused() -> None:
-    with pytest.raises(SettingsError, match="--unroll-length"):
-        resumed_run(KEPT, {"algorithm.unroll_length": 0})

@@ -9,7 +9,7 @@ import pytest
 
 from ps_common.errors import CheckpointError, PsRlError, ReceiptError, SettingsError
 from ps_common.run_folder.checkpoint_file import read_checkpoint
-from ps_common.run_folder.checkpoint_folder import first_sound
+from ps_common.run_folder.checkpoint_folder import first_verified
 from ps_common.run_folder.endpoint_file import read_endpoint, write_endpoint
 from ps_common.run_folder.folder_lock import FolderLocks
 from ps_common.run_folder.output_files import check_output, write_output
@@ -129,7 +129,9 @@ def test_a_checkpoint_that_is_none_is_passed_over_for_a_sound_one(tmp_path: Path
     passed: list[CheckpointError] = []
     for make in KINDS:
         make(tmp_path / make.__name__)
-        assert first_sound([tmp_path / make.__name__], read_checkpoint, passed.append) is None
+        assert (
+            first_verified([tmp_path / make.__name__], read_checkpoint, lambda _, error: passed.append(error)) is None
+        )
     assert len(passed) == len(KINDS)
 
 

@@ -37,3 +37,16 @@ def test_a_run_with_a_setting_that_this_release_does_not_have_is_refused_by_its_
     sent = run_for_peers(RunSpec()) | {"temperament": "calm"}
     with pytest.raises(SettingsError, match="the server at here: object contains unknown field `temperament`"):
         run_from_dict(sent, source="the server at here")
+
+
+def test_a_file_of_an_earlier_release_is_read_unless_it_asks_for_what_is_gone() -> None:
+    old = {"wire": {"checksums": False, "prefetch": 1}, "records": {"summary_every_updates": 100, "summaries": "none"}}
+    run = run_from_dict(old, source="run.toml")
+    assert (run.wire.prefetch, run.records.summaries) == (1, "none")
+    for setting, words in [
+        ({"wire": {"checksums": True}}, r"run\.toml: wire\.checksums = true is no setting any more; vectors have no"),
+        ({"records": {"summary_every_updates": 5}}, "summary_every_updates = 5 is no setting any more; TensorBoard"),
+        ({"records": {"summaries": "model"}}, r"records\.summaries \(--summaries\); there are none, perf"),
+    ]:
+        with pytest.raises(SettingsError, match=words):
+            run_from_dict(setting, source="run.toml")

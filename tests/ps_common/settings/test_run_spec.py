@@ -18,7 +18,6 @@ from ps_common.settings.run_spec import (
     A3CSettings,
     AdamSettings,
     Environment,
-    RmsPropSettings,
     RunSpec,
     Schedule,
     SgdSettings,
@@ -43,22 +42,10 @@ def test_every_preset_loads_as_its_file_says(tmp_path_factory: pytest.TempPathFa
             assert load_config(tmp_path / "again.toml") == run
 
 
-def test_the_error_for_an_unknown_preset_says_where_those_are_listed_that_exist() -> None:
-    for name in ("gong", "", "../pong", "pong.toml"):
-        with pytest.raises(SettingsError, match=r"no such preset; .*rl-cluster --list shows all of them"):
-            load_preset(name)
-
-
 def test_the_error_for_a_misspelt_preset_names_the_one_that_was_meant() -> None:
     for typed, meant in (("pnog", "pong"), ("cartpol", "cartpole"), ("doom_basic", "doom-basic")):
         with pytest.raises(SettingsError, match=f"--preset {typed}: no such preset; did you mean {meant}[?]"):
             load_preset(typed)
-
-
-def test_names_that_a_run_does_not_have_are_not_in_its_file() -> None:
-    text = RunSpec(seed=0).to_toml()
-    assert ("seed = 0" in text, "start_from" in text, "experiment" in text) == (True, False, False)
-    assert 'start_from = "there"' in RunSpec(start_from="there").to_toml()
 
 
 @given(values_of(RunSpec))
@@ -115,17 +102,6 @@ def test_the_error_for_a_mistake_in_a_file_names_the_file_the_setting_and_its_fl
             assert "\n" not in str(caught.value)
 
 
-def test_a_section_without_a_name_is_that_of_the_default_algorithm_or_optimizer() -> None:
-    run = run_from_dict({"algorithm": {"unroll_length": 4096}, "optimizer": {"epsilon": 0.5}}, source="a test")
-    assert run == RunSpec(algorithm=A3CSettings(unroll_length=4096), optimizer=RmsPropSettings(epsilon=0.5))
-    assert run_from_dict({"algorithm": {}, "optimizer": {}}, source="a test") == RunSpec()
-
-
-def test_the_protocol_page_names_every_algorithm_and_optimizer() -> None:
-    page = (PRESETS.parent.parent / "PROTOCOL.md").read_text()
-    assert [name for name in (*ALGORITHM_SETTINGS, *OPTIMIZER_SETTINGS) if f"`{name}`" not in page] == []
-
-
 def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "latin.toml").write_bytes(b"preset = '\xe4'")
     for path, words in (("none.toml", "No such file"), ("", "Is a directory"), ("latin.toml", "not TOML")):
@@ -142,50 +118,6 @@ def test_a_file_may_begin_with_a_byte_order_mark(read: Callable[[Path], Any], tm
         path.write_text("# künstlich\n[environment]\nid = 'CartPole-v1'", encoding=encoding)
     assert read(marked) == read(plain)
     assert read(plain)
-
-
-def test_a_file_without_a_preset_gives_the_run_its_own_name(tmp_path: Path) -> None:
-    (tmp_path / "my-run.toml").write_text("[environment]\nid = 'CartPole-v1'")
-    assert load_config(tmp_path / "my-run.toml") == RunSpec(
-        preset="my-run", environment=Environment(id="CartPole-v1"), algorithm=A3CSettings(reward_clip=0.0)
-    )
-
-
-NOT_FINITE = [float("nan"), float("inf"), -float("inf")]
-HUGE = 2**53  # no message carries it
-
-
-def test_a_setting_has_these_bounds() -> None:
-    for key, good, bad in [
-        ("seed", [None, 0, 10**9], [-1, 2**31 - 1, 2**64, 0.5]),
-        ("environment.envs", [1, 64], [0, -1, HUGE]),
-        ("environment.sticky_actions", [0, 0.25, 1], [-0.1, 1.1, *NOT_FINITE]),
-        ("environment.actions", [[], [0, 3]], [[-1], 3, ["1"]]),
-        ("environment.max_episode_steps", [0, 10**9], [-1, HUGE]),
-        ("environment.lost_game_reward", [None, -20], [*NOT_FINITE, "-20"]),
-        ("environment.fire_on_reset", [True, False], [1, "true"]),
-        ("algorithm.discount", [0, 1], [-0.01, 1.01, *NOT_FINITE]),
-        ("algorithm.reward_clip", [0, 1e6], [-1, *NOT_FINITE]),
-        ("algorithm.epochs", [1], [0]),
-        ("network.name", ["auto", "conv84", "conv42", "mlp"], ["", "lstm"]),
-        ("network.hidden", [[], [1, 2]], [[0], [1.5]]),
-        ("optimizer.epsilon", [1e-8, 1], [0, -1e-8, *NOT_FINITE]),
-        ("schedule.learning_rate", [0, 7e-4], [-1e-9, *NOT_FINITE, "fast"]),
-        ("schedule.anneal_steps", [0, 2**53 - 1], [-1, HUGE]),
-        ("budget.max_minutes", [0, 0.5], [-1, *NOT_FINITE]),
-        ("budget.until_return", [None, -21, 18.5], [*NOT_FINITE, "18"]),
-    ]:
-        with row(key, good, bad):
-            for value in good:
-                assert flat_settings(with_settings(RunSpec(), {key: value}, source="a test").to_dict())[key] in (
-                    value,
-                    tuple(value) if isinstance(value, list) else value,
-                )
-            for value in bad:
-                with pytest.raises(
-                    SettingsError, match=f"^a test: .* for {key} \\({flag_of(key)}\\)(; there are .*)?$"
-                ):
-                    with_settings(RunSpec(), {key: value}, source="a test")
 
 
 def test_a_proposal_that_imitates_an_error_is_an_ordinary_error() -> None:
@@ -229,12 +161,6 @@ def test_another_optimizer_starts_from_its_defaults_and_the_same_one_does_not(
     assert with_settings(ADAM_RUN, overrides, source="a test").optimizer == optimizer
 
 
-def test_the_name_of_an_optimizer_comes_before_its_settings_in_any_order() -> None:
-    overrides = {"optimizer.momentum": 0.5, "optimizer.name": "momentum"}
-    expected = OPTIMIZER_SETTINGS["momentum"](momentum=0.5)  # type: ignore[call-arg]
-    assert with_settings(ADAM_RUN, overrides, source="a test").optimizer == expected
-
-
 def test_a_setting_that_does_not_exist_is_refused() -> None:
     for key in [
         "colour",
@@ -250,41 +176,6 @@ def test_a_setting_that_does_not_exist_is_refused() -> None:
     ]:
         with row(key), pytest.raises(SettingsError, match=r"^worker a: "):
             with_settings(RunSpec(), {key: 1}, source="worker a")
-
-
-@pytest.mark.parametrize("rule", ["undamped", "bounded"])
-def test_the_section_staleness_of_records_of_earlier_versions_is_left_out(rule: str) -> None:
-    earlier = {"seed": 3, "staleness": {"rule": rule, "max_staleness": 0}}
-    assert run_from_dict(earlier, source="a checkpoint") == RunSpec(seed=3)
-
-
-@pytest.mark.parametrize("section", [3, {"colour": 1}])
-def test_what_no_earlier_version_wrote_is_refused(section: object) -> None:
-    with pytest.raises(SettingsError, match="unknown field `staleness`"):
-        run_from_dict({"staleness": section}, source="a checkpoint")
-
-
-def test_a_file_of_an_earlier_version_starts_a_run_if_every_gradient_counted(tmp_path: Path) -> None:
-    path = tmp_path / "run.toml"
-    path.write_text("seed = 3\n[staleness]\nrule = 'undamped'\nmax_staleness = 0")
-    assert load_config(path) == RunSpec(preset="run", seed=3)
-    assert settings_as_written(path) == {"seed": 3}
-    path.write_text("[staleness]\nrule = 'bounded'")
-    with pytest.raises(SettingsError, match=r"run.toml: the rule bounded is gone; leave the section staleness out"):
-        load_config(path)
-
-
-def test_the_flag_of_a_setting() -> None:
-    for setting, flag in [
-        ("algorithm.unroll_length", "--unroll-length"),
-        ("environment.id", "--environment"),
-        ("seed", "--seed"),
-        ("algorithm.name", "--algorithm"),
-        ("consistency.rule", "--consistency"),
-        ("network.name", "--network"),
-    ]:
-        with row(setting, flag):
-            assert flag_of(setting) == flag
 
 
 def test_no_two_settings_of_a_run_share_a_flag() -> None:

@@ -18,21 +18,11 @@ def test_a_pair_is_read_as_it_was_made(tmp_path: Path) -> None:
     assert (keys.server, keys.own) == (pair.public, pair)
 
 
-def test_without_files_there_are_no_keys() -> None:
-    assert CurveFlags().client_keys() is None
-
-
 @pytest.mark.parametrize("flag", ["secret", "server-key"])
 def test_one_flag_of_two_is_an_error(tmp_path: Path, flag: str) -> None:
     flags = CurveFlags(**{f"curve_{flag.replace('-', '_')}": tmp_path / "x"})
     with pytest.raises(SettingsError, match=f"--curve-{flag}: is of no use without"):
         flags.client_keys()
-
-
-def test_the_public_half_is_no_secret(tmp_path: Path) -> None:
-    public, _ = write_pair(tmp_path, "me")
-    with pytest.raises(SettingsError, match=f"--curve-secret {public}: holds no secret key"):
-        read_pair("--curve-secret", public)
 
 
 @pytest.mark.parametrize("text", ["", "no key", 'public-key = "short"', f'public-key = "{"~" * 40}"'])
@@ -41,11 +31,6 @@ def test_a_damaged_file_is_an_error_that_names_it(tmp_path: Path, text: str) -> 
     path.write_text(text)
     with pytest.raises(SettingsError, match=f"--authorized-keys {path}: holds no key"):
         read_public("--authorized-keys", path)
-
-
-def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="holds no key"):
-        read_public("--curve-server-key", tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o660])

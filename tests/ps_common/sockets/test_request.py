@@ -1,4 +1,3 @@
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -87,25 +86,6 @@ def test_a_refusal_is_raised_with_its_code_and_reason(request_: int) -> None:
     assert (caught.value.code, caught.value.reason) == ("no_weights", "the run has no weights yet")
 
 
-def test_another_message_of_the_server_is_no_reply() -> None:
-    def answer(message: ToServer) -> list[Reply]:
-        return [to_frames(Stop(reason="over")), to_frames(messages.Alive(
-            request=8, epoch=1, version=1, global_steps=0, durable=0
-        )), stopping(message)]  # fmt: skip
-
-    with server(answer) as address:
-        reply, _ = ask(address, StopRequest(request=9), timeout_seconds=PATIENCE_SECONDS)
-    assert reply == Stopping(request=9)
-
-
-def test_the_error_after_silence_names_the_address() -> None:
-    with (
-        server(lambda _: []) as address,
-        pytest.raises(ServerUnreachable, match=rf"{address} sent no reply within 0\.1 s"),
-    ):
-        ask(address, Heartbeat(request=1), timeout_seconds=0.1)
-
-
 def test_chatter_does_not_prolong_the_patience() -> None:
     chatter = to_frames(Stop(reason="over"))
     with server(lambda _: [chatter], repeat=10_000) as address:
@@ -115,25 +95,11 @@ def test_chatter_does_not_prolong_the_patience() -> None:
         assert 0.2 <= time.monotonic() - began < 10
 
 
-def test_nobody_there_is_silence() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))  # bound but not listening: connections are turned away
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-        with pytest.raises(ServerUnreachable, match="is a ps-server listening there"):
-            ask(address, Heartbeat(request=1), timeout_seconds=0.1)
-
-
 def test_a_program_of_another_protocol_is_an_error() -> None:
     with (
         server(lambda _: [[b"hello", b"world"]]) as address,
         pytest.raises(WireError, match=f"^{address}: .* is it the port of a page.*first frame"),
     ):
-        ask(address, Heartbeat(request=1), timeout_seconds=PATIENCE_SECONDS)
-
-
-@pytest.mark.parametrize("address", ["nonsense", "a b:3", "*:5555", "localhost:http"])
-def test_a_text_that_is_no_address_is_an_error(address: str) -> None:
-    with pytest.raises(ServerUnreachable, match="must be HOST:PORT"):
         ask(address, Heartbeat(request=1), timeout_seconds=PATIENCE_SECONDS)
 
 
@@ -154,14 +120,6 @@ def test_a_server_and_its_standby_are_asked_at_once_and_the_one_that_serves_coun
                 request=1
             )
             assert time.monotonic() - began < PATIENCE_SECONDS / 2
-
-
-def test_the_refusal_of_a_standby_is_better_than_silence() -> None:
-    with server(refused("standby")) as standby, server(lambda _: []) as silent:
-        with pytest.raises(RequestRefused, match="standby there"):
-            ask(f"{silent},{standby}", StopRequest(request=1), timeout_seconds=0.2)
-        with pytest.raises(RequestRefused, match="standby there"):
-            ask(standby, StopRequest(request=1), timeout_seconds=PATIENCE_SECONDS)
 
 
 def test_a_refusal_of_the_server_that_serves_is_final() -> None:

@@ -1,14 +1,11 @@
 """ADJUST at the server: who may, what the peers, the checkpoint and the standby are sent, and what a pause holds."""
 
-import re
 from typing import Any
-
-import pytest
 
 from ps_common.protocol import messages
 from ps_common.protocol.messages import Adjusted
 from ps_server.machine.phases import Sender
-from ps_server.state.effects import LogLine, SaveCheckpoint
+from ps_server.state.effects import SaveCheckpoint
 from tests.ps_server.transcripts import EPOCH, Transcript, notes, only, restored_run, sends
 
 ADMIN = "an admin"
@@ -61,25 +58,6 @@ def test_a_restored_server_writes_checkpoints_as_often_as_it_was_adjusted_to(ser
     assert [effect for effect in again.after(0.2) if isinstance(effect, SaveCheckpoint)]
 
 
-@pytest.mark.parametrize(
-    ("settings", "named"),
-    [
-        ({"schedule.learning_rate": float("nan")}, "schedule.learning_rate: nan is not allowed"),
-        ({"schedule.learning_rate": -1.0, "paused": True}, "it may be a number from 0 to 1e\\+12"),
-        ({"paused": True, "environment.envs": 3}, "environment.envs: cannot be adjusted"),
-        ({"algorithm.final_epsilon": 0.1}, "algorithm.final_epsilon: a3c has none that can be adjusted"),
-    ],
-)
-def test_a_setting_that_is_not_allowed_is_refused_and_nothing_is_changed(
-    server: Transcript, settings: dict[str, Any], named: str
-) -> None:
-    refused = server.refusal(ADMIN, adjust_of(server, settings))
-    assert refused.code == "bad_setting"
-    assert re.search(named, refused.reason)
-    status = server.machine.status(now=server.now)
-    assert (status.paused, status.learning_rate, status.settings_version) == (False, 1.0, 0)
-
-
 def test_a_key_that_is_no_admins_adjusts_nothing(server: Transcript) -> None:
     message = adjust_of(server, {"paused": True})
     effects = server.machine.receive(b"a", message, now=server.now, sender=Sender(key="k" * 40, is_admin=False))
@@ -87,22 +65,6 @@ def test_a_key_that_is_no_admins_adjusts_nothing(server: Transcript) -> None:
     assert isinstance(send.message, messages.Refused)
     assert (send.message.code, "adjusting" in send.message.reason) == ("not_admin", True)
     assert not server.machine.status(now=server.now).paused
-
-
-def test_the_history_names_the_key_of_an_admin(server: Transcript) -> None:
-    sender = Sender(key="abcdefghij" * 4, is_admin=True)
-    server.machine.receive(b"x", adjust_of(server, {"paused": True}), now=server.now, sender=sender)
-    assert server.run.adjustments.history[0].by == "me (key abcdefgh...)"
-
-
-def test_a_server_without_a_run_has_nothing_to_adjust() -> None:
-    server = Transcript()
-    assert server.refusal(ADMIN, adjust_of(server, {"paused": True})).code == "no_weights"
-
-
-def test_a_run_that_is_over_is_not_adjusted(server: Transcript) -> None:
-    server.answer(messages.Stopping, ADMIN, messages.StopRequest(request=server.next_request()))
-    server.answer(messages.Stop, ADMIN, adjust_of(server, {"paused": True}))
 
 
 # -- workers ----------------------------------------------------------------------------------------------------------
@@ -151,19 +113,3 @@ def test_a_paused_run_is_saved_and_ended(server: Transcript) -> None:
     assert server.save_and_complete().record.adjustments.paused
     server.answer(messages.Stopping, ADMIN, messages.StopRequest(request=server.next_request()))
     assert server.machine.phase.value == "draining"
-
-
-def test_a_paused_run_does_not_reach_its_minutes() -> None:
-    server = Transcript.seeded(budget={"max_minutes": 1.0})
-    adjust(server, paused=True)
-    server.after(3600.0)
-    assert server.machine.phase.value == "serving"
-    adjust(server, paused=False)
-    server.hello("a")
-    server.after(61.0)
-    assert server.machine.phase.value == "draining"
-
-
-def test_settings_that_have_their_value_change_nothing(server: Transcript) -> None:
-    assert adjust(server, paused=False, schedule__learning_rate=1.0).adjustments == ()
-    assert not [effect for effect in server.effects if isinstance(effect, LogLine)]

@@ -8,8 +8,7 @@ import msgspec
 import pytest
 
 from ps_common.protocol import messages
-from ps_server.machine import membership
-from ps_server.machine import refusals as quarantine
+from ps_server.machine import allowances, membership
 from ps_server.state import ledger
 from tests.ps_server.transcripts import Transcript, encoded
 
@@ -56,15 +55,15 @@ def a_life(server: Transcript, number: int) -> None:
 
 @pytest.mark.parametrize("rule", ["async", "ssp", "sync"])
 def test_after_many_lives_the_machine_holds_no_more_than_after_some(monkeypatch: pytest.MonkeyPatch, rule: str) -> None:
-    monkeypatch.setattr(quarantine, "MOST_RECORDS", 50)
+    monkeypatch.setattr(allowances, "MOST_ACCOUNTS", 50)
     monkeypatch.setattr(membership, "MAX_MEMBERS", 20)
     server = Transcript.seeded(workers=("first",), consistency={"rule": rule})
     for sequence in range(1, 301):
         server.push("first", sequence)  # the means of the newest are full
     held = []
-    for number in range(1, 1001):
+    for number in range(1, 501):
         a_life(server, number)
-        if number % 50 == 0:
+        if number % 25 == 0:
             held.append(things_in(server.machine))
     assert held[0] > 500, "the count is not that of the machine"
     assert max(held[10:]) <= 1.05 * max(held[:10]), held
@@ -72,8 +71,10 @@ def test_after_many_lives_the_machine_holds_no_more_than_after_some(monkeypatch:
 
 @pytest.mark.parametrize("rule", ["async", "ssp", "sync", "paced"])
 def test_names_that_pull_and_leave_are_forgotten(monkeypatch: pytest.MonkeyPatch, rule: str) -> None:
+    """Where they were silent for long."""
     monkeypatch.setattr(membership, "MAX_MEMBERS", 20)
-    monkeypatch.setattr(ledger, "MOST_IDLE", 20)
+    monkeypatch.setattr(membership, "SILENT_SECONDS", 5.0)
+    monkeypatch.setattr(ledger, "MOST_KEPT", 20)
     server = Transcript.seeded(workers=("first",), consistency={"rule": rule})
     held = []
     for number in range(400):

@@ -1,6 +1,5 @@
 """Which pushes wait for which: bounded lead, bounded lateness, rounds. The weights are sums of integers and exact."""
 
-import random
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -138,20 +137,6 @@ def test_the_gate_remembers_living_workers_alone() -> None:
             assert len(list(server.machine.pushes.gate._has)) <= 1
 
 
-@pytest.mark.parametrize("rule", ["ssp", "sync"])
-def test_a_push_looks_at_all_workers_only_now_and_then(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    workers = [f"worker-{number}" for number in range(200)]
-    server = a_server(rule, workers, **({} if rule == "sync" else {"slack": 1}))
-    for worker in workers:
-        push(server, worker, 1)
-    looks, moving = [], Membership.moving
-    monkeypatch.setattr(Membership, "moving", lambda members: looks.append(1) or moving(members))
-    arrival = random.Random(0).sample(workers, len(workers))
-    settled = [one for worker in arrival for one in push(server, worker, 2, computed_on=0)]
-    assert len(settled) == len(workers)
-    assert len(looks) < 40, "about the logarithm of the number of workers, not that number"
-
-
 # -- stale synchronous parallel ---------------------------------------------------------------------------------------
 
 
@@ -162,22 +147,6 @@ def test_no_worker_is_further_ahead_than_the_slack() -> None:
     assert push(server, "a", 3) == [], "it would be three ahead"
     assert push(server, "b", 1) == [("b", 1, "applied"), ("a", 3, "applied")]
     assert server.weights() == [-4, -4, -4]
-
-
-def test_a_dead_worker_releases_the_others_when_its_lease_ends() -> None:
-    server = a_server("ssp", slack=1)
-    push(server, "a", 1)
-    assert push(server, "a", 2) == []
-    assert silent(server, "a") == [("a", 2, "applied")]
-    assert push(server, "a", 3) == [("a", 3, "applied")]
-
-
-def test_a_worker_that_leaves_releases_the_others_at_once() -> None:
-    server = a_server("ssp", slack=1)
-    push(server, "a", 1)
-    assert push(server, "a", 2) == []
-    goodbye = messages.Goodbye(request=server.next_request())
-    assert answers(server.machine.receive(b"b", goodbye, now=server.now)) == [("a", 2, "applied")]
 
 
 def test_a_late_worker_starts_as_far_as_the_slowest() -> None:
@@ -256,17 +225,6 @@ def test_a_round_is_one_update_with_the_mean() -> None:
     assert server.run.progress.global_steps == 40
 
 
-def test_a_round_comes_to_the_same_whoever_is_first() -> None:
-    numbers = {"a": [0.1, 1e8, -1.0], "b": [0.2, -1e8, 1.7], "c": [0.3, 3.0, 1e-9]}
-    seen = set()
-    for order in ("abc", "cba", "bac"):
-        server = a_server("sync", workers=("a", "b", "c"))
-        for worker in order:
-            push(server, worker, 1, numbers[worker])
-        seen.add(tuple(server.weights()))
-    assert len(seen) == 1
-
-
 def test_an_unsound_gradient_is_left_out_of_the_mean() -> None:
     server = a_server("sync")
     push(server, "a", 1, [float("nan"), 0, 0])
@@ -281,27 +239,12 @@ def test_a_round_of_unsound_gradients_changes_nothing() -> None:
     assert (server.machine.version, server.weights()) == (1, [0, 0, 0])
 
 
-def test_a_dead_worker_ends_the_round_without_it() -> None:
-    server = a_server("sync")
-    assert push(server, "a", 1) == []
-    assert silent(server, "a") == [("a", 1, "applied")]
-
-
 def test_a_push_of_a_worker_that_died_waiting_counts_in_the_round() -> None:
     server = a_server("sync")
     push(server, "a", 1, [2, 2, 2])
     silent(server, "b")
     assert push(server, "b", 1, [4, 4, 4]) == [("a", 1, "applied"), ("b", 1, "applied")]
     assert server.weights() == [-3, -3, -3]
-
-
-def test_of_several_pushes_of_a_worker_the_oldest_is_in_the_round() -> None:
-    server = a_server("sync")
-    push(server, "a", 2, [8, 8, 8])
-    push(server, "a", 1, [2, 2, 2])
-    assert push(server, "b", 1, [4, 4, 4]) == [("a", 1, "applied"), ("b", 1, "applied")]
-    assert server.weights() == [-3, -3, -3]
-    assert push(server, "b", 2, [0, 0, 0]) == [("a", 2, "applied"), ("b", 2, "applied")]
 
 
 def test_a_push_waits_for_the_one_before_it_which_the_network_lost() -> None:
@@ -375,13 +318,6 @@ def test_a_waiting_push_that_is_repeated_on_a_new_connection_is_answered_there_a
 
 
 @each_rule
-def test_a_push_that_was_settled_is_answered_at_once(rule: str) -> None:
-    server = waiting(rule)
-    push(server, "b", 1)
-    assert push(server, "b", 1) == [("b", 1, "duplicate")]
-
-
-@each_rule
 def test_a_waiting_push_is_in_no_checkpoint(rule: str) -> None:
     server, sequence = waiting(rule), 1 if rule == "sync" else 2
     account = server.save().record.ledger["a"]
@@ -449,14 +385,6 @@ def test_a_worker_that_stands_still_is_not_counted_into_a_quorum() -> None:
     server.heartbeat("b", stalled=False)
     push(server, "b", 1)
     assert server.run.ledger.accounts["a"].through == 1
-
-
-def test_a_budget_that_is_reached_in_a_round_ends_the_run_once() -> None:
-    server = Transcript.seeded(workers=("a", "b"), consistency={"rule": "sync"}, budget={"max_steps": 30})
-    push(server, "a", 1)
-    effects = server.machine.receive(b"b", server.push_of(1), encoded([1, 1, 1]), now=server.now)
-    kinds = [type(send.message).__name__ for send in sends(effects)]
-    assert kinds == ["Settled", "Settled", "Stop", "Stop"]
 
 
 def test_nobody_waits_for_a_worker_that_waits_at_another_shard_until_it_pushes() -> None:

@@ -144,10 +144,3 @@ def test_a_delta_is_made_once_and_few_lead_to_a_version(monkeypatch: pytest.Monk
     assert len(made) == MOST_DELTAS
     pushed(server, range(21, 22))
     assert read(pull(server, have=20))[:2] == ("delta", 20), "those of before lead to another version"
-
-
-def test_a_gradient_is_no_delta() -> None:
-    server = Transcript.seeded()
-    push = server.push_of(1, codec="delta")
-    settled = server.answer(messages.Settled, "a", push, [bytes(12)]).settlement
-    assert (settled.verdict, settled.code) == ("discarded", "unknown_codec")

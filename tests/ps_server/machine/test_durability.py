@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from ps_common.protocol import messages
-from ps_server.machine.checkpoint_schedule import HURRY_SECONDS, STALLED_SECONDS
+from ps_server.machine.checkpoints import EARLY_SECONDS, STALLED_SECONDS
 from ps_server.state.effects import SaveCheckpoint, Send
 from ps_server.state.training_run import PUSH_WINDOW
 from tests.ps_server.transcripts import (
@@ -47,7 +47,7 @@ def test_a_run_is_saved_as_soon_as_it_is_seeded() -> None:
 
 def test_a_full_resend_buffer_brings_an_early_checkpoint_and_the_news_that_it_is_complete(server: Transcript) -> None:
     server.push("a", 1)
-    server.after(HURRY_SECONDS)
+    server.after(EARLY_SECONDS)
     assert saves(server) == [], "the next is due in half a minute"
     assert heartbeat(server, save_soon=True).durable == 0
     server.after(0.25)
@@ -60,7 +60,7 @@ def test_a_worker_whose_pushes_are_all_durable_gets_none(server: Transcript) -> 
     server.push("a", 1)
     server.save_and_complete()
     heartbeat(server, save_soon=True)
-    server.after(2 * HURRY_SECONDS)
+    server.after(2 * EARLY_SECONDS)
     assert saves(server) == []
 
 

@@ -51,10 +51,6 @@ def test_processes_of_a_worker_are_numbered_by_the_server(server: Transcript) ->
     assert server.hello("c", process=3, incarnation=3, peer="c again").incarnation == 3
 
 
-def test_a_hello_whose_welcome_was_lost_is_that_of_the_same_process(server: Transcript) -> None:
-    assert [server.hello("c", peer=f"c{n}").incarnation for n in range(3)] == [1, 1, 1]
-
-
 def test_a_later_process_waits_for_the_lease_of_the_earlier_and_starts_its_sequences_afresh(server: Transcript) -> None:
     server.push("a", 1)
     refused = server.refusal("new", server.hello_of("a", process=2))
@@ -65,11 +61,6 @@ def test_a_later_process_waits_for_the_lease_of_the_earlier_and_starts_its_seque
     after_its_lease(server)
     assert server.hello("a", process=2, peer="new").settled_through == 0
     assert server.push("a", 1, peer="new").verdict == "applied"
-
-
-def test_a_process_that_left_frees_its_name_at_once(server: Transcript) -> None:
-    server.goodbye("a")
-    assert server.hello("a", process=2, peer="new").incarnation == 2
 
 
 def test_a_process_that_comes_back_after_a_later_one_is_superseded(server: Transcript) -> None:
@@ -105,10 +96,6 @@ def test_no_claim_locks_a_name_out_for_good(server: Transcript) -> None:
         assert given == 1 + thief * FURTHEST
     after_its_lease(server)
     assert server.hello("a", process=2, peer="new").incarnation == given + 1
-
-
-def test_a_stranger_who_claims_a_name_that_never_was_gets_no_further(server: Transcript) -> None:
-    assert server.hello("c", incarnation=MOST).incarnation == FURTHEST
 
 
 def test_the_secret_is_in_no_checkpoint_no_status_and_no_state(server: Transcript) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ps_common.protocol.messages import Hello, Settlement, Verdict
+from ps_common.protocol.messages import Hello, Settlement
 from ps_server.machine import membership
 from ps_server.machine.membership import Membership
 
@@ -31,32 +31,12 @@ def remembered(members: Membership) -> list[str]:
     return [member.worker_id for member in members.all()]
 
 
-def test_a_worker_that_says_hello_is_alive(members: Membership) -> None:
-    known = join(members, "a", b"1", now=100, host="tower", environments=8)
-    assert not known
-    (member,) = members.alive()
-    assert (member.worker_id, member.host, member.environments, member.peer) == ("a", "tower", 8, b"1")
-
-
 def test_a_lease_ends_after_silence_longer_than_itself(members: Membership) -> None:
     join(members, "a", b"1", now=100)
     join(members, "b", b"2", now=103)
     assert members.expire(now=105) == []
     assert [member.worker_id for member in members.expire(now=105.1)] == ["a"]
     assert alive(members) == ["b"]
-
-
-def test_an_ended_lease_is_reported_once(members: Membership) -> None:
-    join(members, "a", b"1", now=100)
-    assert len(members.expire(now=200)) == 1
-    assert members.expire(now=201) == []
-
-
-def test_any_message_renews_a_lease(members: Membership) -> None:
-    join(members, "a", b"1", now=100)
-    for now in range(104, 140, 4):
-        members.heard_from(b"1", now=now)
-        assert members.expire(now=now + 4) == []
 
 
 def test_a_worker_whose_lease_has_ended_is_alive_again_with_its_next_message(members: Membership) -> None:
@@ -75,11 +55,6 @@ def test_a_worker_that_left_is_remembered_and_not_alive(members: Membership) -> 
     members.leave(members.alive()[0])
     assert (alive(members), remembered(members)) == ([], ["a"])
     assert members.expire(now=200) == [], "it left, it did not die"
-
-
-def test_a_stranger_is_nobody(members: Membership) -> None:
-    join(members, "a", b"1", now=100)
-    assert members.heard_from(b"2", now=101) is None
 
 
 def test_the_same_incarnation_on_another_connection_is_the_same_member(members: Membership) -> None:
@@ -126,26 +101,6 @@ def test_a_repeated_hello_changes_nothing_but_the_lease(members: Membership) -> 
     assert members.heard_from(b"1", now=105) is before
 
 
-def test_the_living_come_first_then_the_order_of_joining(members: Membership) -> None:
-    for number, worker in enumerate("dbca"):
-        join(members, worker, worker.encode(), now=100 + number)
-    members.expire(now=105.5)
-    assert remembered(members) == ["b", "c", "a", "d"]
-
-
-@pytest.mark.parametrize(
-    ("verdict", "counts"),
-    [("applied", (1, 0, 20, 4.0)), ("discarded", (0, 1, 0, 0.0)), ("duplicate", (0, 0, 0, 0.0))],
-)
-def test_a_member_counts_what_became_of_its_pushes(
-    members: Membership, verdict: Verdict, counts: tuple[int, int, int, float]
-) -> None:
-    join(members, "a", b"1", now=100)
-    member = members.alive()[0]
-    member.push_settled(Settlement(sequence=1, verdict=verdict, version=2, staleness=4), steps=20)
-    assert (member.pushes, member.discarded, member.steps, member.staleness.mean) == counts
-
-
 # -- the bound on what is remembered ----------------------------------------------------------------------------------
 
 
@@ -177,12 +132,3 @@ def test_among_the_living_the_longest_silent_is_forgotten_and_may_join_again(mem
     assert members.heard_from(b"b", now=104) is None
     join(members, "b", b"b", now=105)
     assert alive(members) == ["a", "b", "d"]
-
-
-@pytest.mark.usefixtures("three_at_most")
-def test_a_flood_of_hellos_costs_no_more_than_the_bound(members: Membership) -> None:
-    for number in range(200):
-        join(members, f"w{number}", f"p{number}".encode(), now=100 + number)
-    assert len(members.all()) == 3
-    known = [number for number in range(200) if members.heard_from(f"p{number}".encode(), now=400) is not None]
-    assert known == [197, 198, 199]

@@ -90,24 +90,6 @@ def test_a_life_that_was_killed_before_it_saved_anything_may_have_admitted_other
     assert not may_take(after_it, "new")
 
 
-def test_names_alone_fill_no_checkpoint_however_often_the_server_is_restarted() -> None:
-    server, kept = Transcript.seeded(workers=("worker",)), []
-    server.push("worker", 1)
-    for life in range(4):
-        for number in range(30):
-            name = f"{life}-{number}"
-            server.hello(name, peer=name, process=1)
-            server.hello(name, peer=name, process=1, oldest=5)  # it settles what nobody sent
-            if number % 2:
-                server.goodbye(name)
-                server.hello(name, peer=f"{name} again", process=2)  # another incarnation
-        kept.append(server.run.ledger.kept)
-        server = restarted(server, server.save_and_complete())
-        kept.append(server.run.ledger.kept)
-        server.after(LEASE_SECONDS + 0.1)
-    assert kept == [1] * 8
-
-
 def test_another_process_may_join_on_the_connection_on_which_one_said_goodbye() -> None:
     server = Transcript.seeded(workers=("a",))
     server.goodbye("a")

@@ -7,7 +7,7 @@ from ps_common.protocol import messages
 from ps_common.protocol.codecs import CODECS
 from ps_common.protocol.messages import NO_LIMIT, NotModified, Settlement, Weights
 from ps_server.state.training_run import PUSH_WINDOW
-from tests.ps_server.transcripts import EPOCH, LEASE_SECONDS, SCHEMA, Transcript, encoded, notes, received, sends
+from tests.ps_server.transcripts import EPOCH, SCHEMA, Transcript, encoded, received, sends
 
 # -- push -------------------------------------------------------------------------------------------------------------
 
@@ -31,14 +31,6 @@ def test_a_repeated_push_is_applied_once(server: Transcript) -> None:
     assert server.machine.status(now=server.now).duplicates == 3
 
 
-def test_a_push_repeated_on_another_connection_is_applied_once(server: Transcript) -> None:
-    server.push("a", 1, [1, 2, 3])
-    assert server.hello("a", peer="again").settled_through == 1
-    assert server.push("a", 1, [1, 2, 3], peer="again").verdict == "duplicate"
-    assert server.push("a", 2, [1, 2, 3], peer="again").verdict == "applied"
-    assert server.weights() == [-2, -4, -6]
-
-
 def test_pushes_may_overtake_each_other(server: Transcript) -> None:
     for sequence in (3, 1, 2, 3, 1):
         server.push("a", sequence, [sequence, 0, 0])
@@ -52,12 +44,6 @@ def test_a_push_outside_the_window_is_refused_and_welcome_later(server: Transcri
     server.push("a", 1, [1, 0, 0])
     assert server.push("a", PUSH_WINDOW + 1, [1, 0, 0]).verdict == "applied"
     assert server.weights() == [-2, 0, 0]
-
-
-def test_two_workers_have_sequences_of_their_own(server: Transcript) -> None:
-    assert server.push("a", 1, [1, 0, 0]).verdict == "applied"
-    assert server.push("b", 1, [0, 1, 0]).verdict == "applied"
-    assert server.weights() == [-1, -1, 0]
 
 
 def test_a_discarded_push_is_settled_counts_nothing_and_is_not_looked_at_again(server: Transcript) -> None:
@@ -82,12 +68,6 @@ def test_versions_of_another_epoch_do_not_compare(server: Transcript) -> None:
     server.push("a", 1)
     server.push("a", 2)
     assert server.push("a", 3, computed_on=1, epoch=EPOCH - 1).staleness == 0
-
-
-def test_a_late_gradient_counts_like_any_other(server: Transcript) -> None:
-    for sequence in range(1, 101):
-        assert server.push("a", sequence, [1, 0, 0], computed_on=1).verdict == "applied"
-    assert server.weights() == [-100, 0, 0]
 
 
 def test_the_learning_rate_falls_with_the_steps_of_all_workers() -> None:
@@ -143,24 +123,6 @@ def test_the_target_has_versions_of_its_own() -> None:
     assert received(target) == [-1, -1, -1]
     assert isinstance(target.message, Weights)
     assert target.message.version == 2
-
-
-def test_all_pulls_of_a_version_share_one_snapshot(server: Transcript) -> None:
-    snapshots = {server.pull(f"reader {number}").snapshot for number in range(20)}
-    assert len(snapshots) == 1
-    assert len({id(snapshot.buffer) for snapshot in snapshots if snapshot is not None}) == 1
-    assert server.machine.status(now=server.now).snapshots == 0
-    server.push("a", 1, [0, 0, 0])
-    server.push("a", 2, [0, 0, 0])
-    assert server.machine.status(now=server.now).snapshots == 1
-
-
-def test_an_unknown_codec_is_refused(server: Transcript) -> None:
-    assert server.refusal("a", messages.Pull(request=77, codec="zip")).code == "unknown_codec"
-
-
-def test_weights_do_not_travel_in_a_codec_that_loses_too_much(server: Transcript) -> None:
-    assert "it is for gradients" in server.refusal("a", messages.Pull(request=77, codec="topk")).reason
 
 
 def test_weights_come_in_the_codec_that_they_are_wanted_in(server: Transcript) -> None:
@@ -244,21 +206,6 @@ def test_a_heartbeat_tells_how_far_the_run_and_its_checkpoint_are(server: Transc
     assert server.heartbeat("b").durable == 0
 
 
-def test_a_silent_worker_loses_its_lease_and_is_alive_again_with_its_next_message(server: Transcript) -> None:
-    server.after(LEASE_SECONDS - 1)
-    server.heartbeat("b")
-    gone = notes(server.after(2))
-    assert gone == ["a has been silent for 6.0 s and is gone"]
-    assert server.machine.status(now=server.now).workers_alive == 1
-    assert server.push("a", 1).verdict == "applied"
-    assert server.machine.status(now=server.now).workers_alive == 2
-
-
-def test_a_worker_that_is_gone_holds_up_nobody(server: Transcript) -> None:
-    server.after(LEASE_SECONDS + 1)
-    assert [server.push("b", sequence).verdict for sequence in range(1, 200)] == ["applied"] * 199
-
-
 # -- reports ----------------------------------------------------------------------------------------------------------
 
 
@@ -266,20 +213,10 @@ def test_a_report_is_counted_once(server: Transcript) -> None:
     server.run.ledger.change("a", unplayed=900)
     report = messages.Report(request=50, sequence=1, episodes=(messages.Episode(21.0, 900),), meters={"loss": 0.5})
     for _ in range(3):
-        assert server.answer(messages.Noted, "a", report) == messages.Noted(request=50, sequence=1, first=True)
+        assert server.answer(messages.Noted, "a", report) == messages.Noted(request=50, sequence=1)
     status = server.machine.status(now=server.now)
     assert (status.episodes, status.mean_return_100) == (1, 21.0)
     assert status.workers[0].meters == {"loss": 0.5}
-
-
-def test_reports_of_two_workers_and_of_the_next_incarnation_all_count(server: Transcript) -> None:
-    server.report("a", 1, 1.0)
-    server.report("b", 1, 2.0)
-    server.report("a", 2, 3.0)
-    server.goodbye("a")
-    server.hello("a", process=2, peer="another")
-    server.report("a", 1, 4.0, peer="another")
-    assert server.machine.status(now=server.now).mean_return_100 == 2.5
 
 
 def test_the_newest_meters_are_kept_and_no_others(server: Transcript) -> None:

@@ -4,8 +4,7 @@ from math import inf, nan
 
 from ps_common.protocol.messages import Episode
 from ps_common.protocol.status import mean_meters
-from ps_server.state.effects import RecordReport, SaveCheckpoint
-from ps_server.state.progress import LATE_SECONDS
+from ps_server.state.effects import RecordReport
 from tests.ps_server.transcripts import Transcript, only
 
 
@@ -16,7 +15,6 @@ def test_a_report_is_handed_on_with_where_the_run_is(server: Transcript) -> None
     server.report("b", 2, 3.0, 4.0, entropy=0.5)
     assert only(RecordReport, server.effects) == RecordReport(
         worker_id="b",
-        is_first=True,
         global_steps=20,
         updates=1,
         minutes=1.0,
@@ -42,67 +40,3 @@ def test_a_meter_that_is_no_sound_number_does_not_count_and_its_report_does(serv
     assert only(RecordReport, server.effects).meters == {"entropy": 0.5, "value": -1e30}
     status = server.machine.status(now=server.now)
     assert (status.episodes, mean_meters(status)) == (1, {"entropy": 0.5, "value": -1e30})
-
-
-def test_a_repeated_report_is_handed_on_once(server: Transcript) -> None:
-    server.report("a", 1, 7.0)
-    server.report("a", 1, 7.0)
-    assert [effect for effect in server.effects if isinstance(effect, RecordReport)] == []
-
-
-def first_of(server: Transcript, worker: str, sequence: int, *, peer: str = "") -> bool:
-    """Whether this report of a worker makes it the first: as it is told, and as records are."""
-    told = server.report(worker, sequence, peer=peer).first
-    assert only(RecordReport, server.effects).is_first == told
-    return told
-
-
-def test_what_one_worker_does_alone_falls_to_the_lowest_number_of_those_that_report() -> None:
-    server = Transcript.seeded(workers=("a", "b", "c"))
-    assert first_of(server, "b", 1), "a has told nothing yet"
-    assert first_of(server, "a", 1)
-    assert [first_of(server, worker, 2) for worker in ("c", "b", "a")] == [False, False, True]
-
-
-def test_another_worker_takes_the_place_of_a_first_one_that_reports_no_more() -> None:
-    """It was replaced by one of another name, it hangs, or its host is gone."""
-    server = Transcript.seeded(workers=("a", "b", "c"))
-    first_of(server, "a", 1)
-    server.after(LATE_SECONDS)
-    assert not first_of(server, "c", 1)
-    server.after(0.1)
-    assert first_of(server, "c", 2)
-    assert first_of(server, "b", 1), "the lowest of those that are left"
-    assert not first_of(server, "c", 3)
-    server.hello("d")
-    assert not first_of(server, "d", 1)
-    server.goodbye("a")
-    server.hello("a", process=2, peer="a again")
-    assert first_of(server, "a", 1, peer="a again"), "it came back under its name"
-
-
-def test_the_report_that_ends_a_run_is_handed_on_too() -> None:
-    server = Transcript.seeded(budget={"until_return": 18.0})
-    server.report("a", 1, *[18.0] * 100)
-    assert len(only(RecordReport, server.effects).episodes) == 100
-
-
-def test_a_checkpoint_is_kept_apart_every_so_many_episodes() -> None:
-    server = Transcript.seeded(records={"checkpoint_every_episodes": 3, "keep_checkpoints": 2})
-    server.push("a", 1)
-    server.report("a", 1, 1.0, 2.0)
-    assert server.after(1) == []
-    server.report("a", 2, 3.0, 4.0)
-    checkpoint = only(SaveCheckpoint, server.after(1))
-    assert (checkpoint.milestone, checkpoint.keep) == (4, 2)
-    server.machine.checkpoint_saved("here.safetensors")
-    assert server.after(1) == []
-    assert server.save().milestone is None
-
-
-def test_a_checkpoint_made_for_its_time_counts_for_its_episodes_too() -> None:
-    server = Transcript.seeded(records={"checkpoint_every_episodes": 3})
-    server.push("a", 1)
-    server.report("a", 1, 1.0, 2.0, 3.0)
-    assert server.save_and_complete().milestone == 3
-    assert server.after(1) == []

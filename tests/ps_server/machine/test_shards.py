@@ -12,7 +12,7 @@ from ps_common.release import release
 from ps_common.settings.run_settings import run_for_peers
 from ps_server.machine.phases import Sender
 from ps_server.replication.first_shard import END_SECONDS
-from ps_server.replication.standby_copy import Repetition
+from ps_server.replication.standby_copy import Replay
 from ps_server.state.effects import Effect, SendToServer
 from ps_server.state.training_run import TrainingRun
 from tests.ps_server.transcripts import (
@@ -94,15 +94,6 @@ def adjust(first: Transcript, **settings: Any) -> None:
 # -- joining ----------------------------------------------------------------------------------------------------------
 
 
-def test_welcome_names_the_shard_the_addresses_of_all_and_the_run_of_the_first() -> None:
-    first, second = a_pair()
-    welcome = first.hello("w")
-    assert welcome.shard == place(1)
-    assert welcome.first_shard == RUN_ID
-    assert second.hello("w", first_shard=RUN_ID).first_shard == RUN_ID
-    assert second.machine.status(now=START).shard == place(2)
-
-
 def test_a_stranger_that_comes_first_does_not_decide_to_which_run_a_shard_belongs() -> None:
     second = the_second()
     assert second.refusal("stranger", second.hello_of("stranger", first_shard=OTHER_RUN)).code == "standby"
@@ -141,15 +132,6 @@ def test_workers_whose_first_shard_is_of_another_run_are_refused() -> None:
     refused = second.refusal("v", second.hello_of("v", first_shard=OTHER_RUN))
     assert refused.code == "other_run"
     assert f"shard 2/2 here belongs to run {RUN_ID}, and shard 1 of v to run {OTHER_RUN}" in refused.reason
-
-
-def test_overrides_are_checked_by_shard_1_alone() -> None:
-    """Shard 2 may not have heard yet of what was adjusted a moment ago."""
-    first, second = a_pair()
-    adjust(first, schedule__learning_rate=0.5)
-    typed = {"schedule.learning_rate": 0.5}
-    first.hello("v", overrides=typed)
-    second.hello("v", overrides=typed, first_shard=RUN_ID)
 
 
 def test_a_shard_that_lost_its_folder_takes_weights_of_a_worker_that_trained_and_no_first_ones() -> None:
@@ -239,13 +221,8 @@ def test_a_standby_of_a_shard_repeats_what_the_shard_took_over() -> None:
     adjust(first, schedule__learning_rate=0.5, paused=True)
     reply = first.answer(RunReply, "shard 2", messages.RunRequest(request=1, shard=2))
     update = messages.Update(request=1, number=1, worker_id="", message=reply)
-    Repetition(copy, 0).apply(update, (), now=START)
+    Replay(copy, 0).apply(update, (), now=START)
     assert (copy.spec, copy.adjustments) == (first.run.spec, first.run.adjustments)
-
-
-def test_a_worker_is_sent_no_more_than_it_needs() -> None:
-    first, _ = a_pair()
-    assert first.answer(RunReply, "w", messages.RunRequest(request=5)).state is None
 
 
 @pytest.mark.parametrize("request_", [Adjust(request=7, settings={"paused": True}), StopRequest(request=7)])
@@ -311,14 +288,6 @@ def test_a_worker_of_a_shard_that_shard_1_cannot_serve_learns_why() -> None:
     second.hello("w", first_shard=RUN_ID)
 
 
-def test_shards_that_wait_for_a_run_are_not_counted_as_refused() -> None:
-    first = Transcript(shard=place(1))
-    second = the_second(first)
-    assert first.machine.refusals.counts == {}
-    assert second.machine.run is None
-    assert first.refusal("w", messages.RunRequest(request=5)).code == "no_weights"
-
-
 # -- the end ----------------------------------------------------------------------------------------------------------
 
 
@@ -336,17 +305,9 @@ def test_a_shard_ends_with_no_other_server_than_its_shard_1() -> None:
         assert second.machine.phase.value == "serving"
 
 
-def test_a_shard_without_a_run_ends_with_shard_1_without_one() -> None:
-    first = Transcript(shard=place(1))
-    second = the_second(first)
-    first.answer(messages.Stopping, "ps-ctl", StopRequest(request=7, reason="enough"))
-    ask(second, first)
-    assert second.machine.status(now=second.now).ending == "enough"
-
-
 def test_a_shard_that_cannot_go_on_ends_the_run_and_waits_until_shard_1_knows() -> None:
     first, second = a_pair()
-    second.machine.recall_failed("it has no checkpoints", now=second.now)
+    second.machine.reload_failed("it has no checkpoints", now=second.now)
     second.machine.checkpoint_saved("last.safetensors")
     second.goodbye("w")
     assert sends(ask(second, first)) == []
@@ -390,14 +351,6 @@ def test_a_shard_ends_when_shard_1_has_ended_and_its_workers_have_left() -> None
     assert second.machine.version == 2
 
 
-def test_shard_1_does_not_wait_long_for_a_shard_that_is_down() -> None:
-    first, _ = a_pair()
-    first.answer(messages.Stopping, "ps-ctl", StopRequest(request=7))
-    first.goodbye("w")
-    assert exits(first.after(5.5)) == []
-    assert len(exits(first.after(0.6))) == 1
-
-
 def test_a_shard_that_has_counted_all_steps_waits_for_shard_1_to_end_the_run() -> None:
     """If shard 1 lacks a push, the run goes on until it has enough."""
     first, second = a_pair(budget={"max_steps": 40})
@@ -414,26 +367,4 @@ def test_a_shard_that_has_counted_all_steps_waits_for_shard_1_to_end_the_run() -
     assert second.machine.status(now=second.now).ending == "max_steps 40 reached"
 
 
-def test_minutes_are_those_of_shard_1() -> None:
-    first, second = a_pair(budget={"max_minutes": 1.0})
-    second.after(90.0)
-    push(second, 1)
-    assert second.machine.version == 2
-    assert second.machine.phase.value == "serving"
-    first.after(200.0)
-    assert first.machine.status(now=first.now).ending == "max_minutes 1 reached"
-
-
 # -- files ------------------------------------------------------------------------------------------------------------
-
-
-def test_a_checkpoint_keeps_the_place_of_the_shard() -> None:
-    second = the_second(the_first())
-    second.hello("w", first_shard=RUN_ID)
-    second.seed("w", [1, 2, 3, 4, 5], SCHEMA)
-    saved = second.save()
-    run = TrainingRun.restored(saved.vectors, saved.record, now=START)
-    assert run.shard == place(2)
-    assert run.first_shard == RUN_ID
-    assert run.weights.flat.tolist() == [1, 2, 3, 4, 5]
-    assert run.weights.schema == SCHEMA.of_shard(2, 2)

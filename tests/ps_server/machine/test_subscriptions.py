@@ -3,7 +3,6 @@
 import itertools
 from typing import Any
 
-import msgspec
 import pytest
 
 from ps_common.protocol import messages
@@ -99,13 +98,6 @@ def test_a_new_subscriber_is_sent_the_newest_events_after_its_number(server: Tra
     assert subscribe(server, "again") == [], "it renews"
 
 
-def test_numbers_of_another_epoch_count_nothing(server: Transcript) -> None:
-    logged(server, LogLine("first", kind="end"))
-    assert len(subscribe(server, "x", events_after=77, epoch=EPOCH - 1)) == 1
-    assert len(subscribe(server, "y", events_after=77, epoch=EPOCH)) == 0
-    assert len(subscribe(server, "z", events_after=0, epoch=EPOCH)) == 1
-
-
 def test_there_are_so_many_subscribers_and_no_more(server: Transcript) -> None:
     for number in range(MOST_SUBSCRIBERS):
         subscribe(server, f"watcher {number}")
@@ -126,26 +118,3 @@ def test_a_peer_that_causes_notes_without_end_pushes_out_nothing_that_matters(se
     kept = subscribe(server)
     assert kept[0].kind == "adjustment" or len(kept) == MOST_EVENTS
     assert sum(event.kind == "note" for event in kept) <= 100
-
-
-def test_a_loud_worker_hides_no_event_of_another_nor_of_the_server(server: Transcript) -> None:
-    for _ in range(10_000):
-        logged(server, LogLine("loud has made no step", warning=True, worker_id="loud"))
-    logged(server, LogLine("quiet is gone", warning=True, worker_id="quiet"))
-    logged(server, LogLine("checkpoint failed: no space left", warning=True))
-    texts = [event.text for event in subscribe(server)]
-    assert texts == ["loud has made no step"] * 10 + ["quiet is gone", "checkpoint failed: no space left"]
-
-
-def test_a_subscriber_needs_no_run_and_no_hello() -> None:
-    server = Transcript()
-    subscribe(server)
-    ((_, update),) = statuses(server.after(1.0)).items()
-    assert update.status.phase == "empty"
-
-
-def test_a_note_of_any_text_is_an_event_that_can_be_read(server: Transcript) -> None:
-    subscribe(server)
-    ((_, event),) = events(logged(server, LogLine("caf\u00e9 \x1b[2J" + 5000 * "x", warning=True)))
-    assert msgspec.msgpack.decode(msgspec.msgpack.encode(event), type=Event) == event
-    assert len(event.text) == 1000

@@ -17,7 +17,6 @@ from ps_server.state.effects import RecordReport
 def a_report(**fields: Any) -> RecordReport:
     known: dict[str, Any] = {
         "worker_id": "host-1",
-        "is_first": True,
         "global_steps": 640,
         "updates": 32,
         "minutes": 0.5,
@@ -51,13 +50,6 @@ def test_a_game_stands_at_the_step_where_it_ended_and_never_beyond_its_report(tm
     episodes.add(a_report(episodes=games, global_steps=640))
     episodes.close()
     assert [row.global_steps for row in read_episodes(tmp_path)] == [8, 640, 640, 640]
-
-
-def test_a_report_without_games_leaves_no_line(tmp_path: Path) -> None:
-    episodes = EpisodesFile(tmp_path)
-    episodes.add(a_report())
-    episodes.close()
-    assert read_episodes(tmp_path) == []
 
 
 def test_a_resumed_run_plays_anew_what_its_checkpoint_did_not_hold(tmp_path: Path) -> None:

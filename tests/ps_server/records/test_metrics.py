@@ -77,14 +77,6 @@ def test_the_rows_of_a_run_have_the_means_of_its_living_workers(tmp_path: Path) 
     assert row.meters == {"loss": 2.0, "entropy": 2.0}
 
 
-def test_a_row_is_the_whole_status_without_workers_and_the_time_of_day(tmp_path: Path) -> None:
-    add(tmp_path, a_status(mean_return_100=-3.5, preset="pong", workers=(a_worker("a"),)))
-    row = rows(tmp_path)[0]
-    assert row["time"] == 1.5
-    assert row.keys() == set(MetricsRow.__struct_fields__) - {"workers", "adjustments", "shard"}
-    assert (row["mean_return_100"], row["preset"], row["refused"]) == (-3.5, "pong", {"not_finite": 2})
-
-
 def test_workers_have_rows_of_their_own_once_a_minute(tmp_path: Path) -> None:
     """Two hundred of them would make each row of the run a hundred times as long."""
     metrics = MetricsFiles(tmp_path)
@@ -102,19 +94,6 @@ def test_workers_have_rows_of_their_own_once_a_minute(tmp_path: Path) -> None:
     assert (told[0]["meters"], told[-1]["minutes"], told[-1]["global_steps"]) == ({"entropy": 0.5}, 3.0, 9)
 
 
-def test_a_row_can_be_read_as_soon_as_it_is_written(tmp_path: Path) -> None:
-    metrics = MetricsFiles(tmp_path)
-    metrics.add(a_status(), now=0, time_of_day=0)
-    assert len(rows(tmp_path)) == 1
-    metrics.close(a_status(), time_of_day=0)
-
-
-def test_a_resumed_run_goes_on_in_the_same_files(tmp_path: Path) -> None:
-    for epoch in (1, 2):
-        add(tmp_path, a_status(epoch=epoch))
-    assert [row["epoch"] for row in rows(tmp_path)] == [1, 1, 2, 2]
-
-
 @pytest.mark.parametrize("left", [b'{"epoch": 1', b'{"epoch": 1}'], ids=["half a line", "a line without its end"])
 def test_the_half_line_of_a_killed_server_spoils_no_row_of_the_next(tmp_path: Path, left: bytes) -> None:
     (tmp_path / METRICS).write_bytes(b'{"epoch": 0}\n' + left)
@@ -122,11 +101,6 @@ def test_the_half_line_of_a_killed_server_spoils_no_row_of_the_next(tmp_path: Pa
     lines = (tmp_path / METRICS).read_bytes().splitlines()
     assert lines[:2] == [b'{"epoch": 0}', left]
     assert json.loads(lines[2])["epoch"] == 2
-
-
-def test_a_missing_folder_is_reported_at_once(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="metrics"):
-        MetricsFiles(tmp_path / "nowhere")
 
 
 def test_a_full_disk_is_reported_once_and_ends_no_run(

@@ -15,7 +15,7 @@ import pytest
 from ps_common.protocol.messages import Episode
 from ps_common.run_folder.paths import METRICS
 from ps_common.run_folder.run_rows import MetricsRow, last_row, read_episodes
-from ps_common.settings.run_spec import Records, RunSpec, Schedule
+from ps_common.settings.run_spec import RunSpec, Schedule
 from ps_server.records import bounded_file, run_records
 from ps_server.records.run_records import RunRecords
 from tests.ps_server.records.test_episodes import a_report
@@ -23,15 +23,14 @@ from tests.ps_server.records.test_event_file import events_in, loaded, scalars_o
 from tests.ps_server.records.test_metrics import a_status
 
 PATIENCE_SECONDS = 20.0
-REWARDS = ("Perf/Reward", "environment/episode_reward")
-PERF = RunSpec(preset="pong", records=Records(summaries="perf", summary_every_updates=10))
+PERF = RunSpec(preset="pong")
 
 
 def test_a_run_leaves_its_settings_its_episodes_and_its_summaries(tmp_path: Path) -> None:
     records = RunRecords(tmp_path, lambda: PERF, endpoint="host:5555")
     assert (tmp_path / "endpoint").read_text() == "host:5555\n"
-    records.add(a_report(updates=0, episodes=(Episode(3.0, 10),), meters={"entropy": 0.5}))
-    records.add(a_report(updates=10, global_steps=900, meters={"entropy": 1.5}))
+    records.add(a_report(minutes=0.5, episodes=(Episode(3.0, 10),), meters={"entropy": 0.5}))
+    records.add(a_report(minutes=0.6, global_steps=900, meters={"entropy": 1.5}))
     records.close(a_status())
     assert tomllib.loads((tmp_path / "run.toml").read_text())["preset"] == "pong"
     assert [row.episode_return for row in read_episodes(tmp_path)] == [3.0]
@@ -39,22 +38,6 @@ def test_a_run_leaves_its_settings_its_episodes_and_its_summaries(tmp_path: Path
     assert event.step == 900
     assert scalars_of(event) == {"Perf/Reward": 3.0, "Perf/Length": 10.0, "Losses/Entropy": 1.0}
     assert not (tmp_path / "endpoint").exists()
-
-
-def test_a_run_that_ends_before_a_point_is_due_has_one(tmp_path: Path) -> None:
-    records = RunRecords(tmp_path, lambda: PERF, endpoint="host:5555")
-    records.add(a_report(updates=9, global_steps=80, meters={"entropy": 0.5}))
-    records.close(a_status())
-    event = events_in(tmp_path)[-1]
-    assert (event.step, scalars_of(event)) == (80, {"Losses/Entropy": 0.5})
-
-
-def test_a_run_without_summaries_has_no_event_file(tmp_path: Path) -> None:
-    none = RunSpec(records=Records(summaries="none"))
-    records = RunRecords(tmp_path, lambda: none, endpoint="host:5555")
-    records.add(a_report())
-    records.close(a_status())
-    assert not (tmp_path / "tensorboard").exists()
 
 
 def test_a_run_has_an_event_file_unless_its_settings_forbid_it(tmp_path: Path) -> None:
@@ -73,13 +56,9 @@ def test_a_change_of_other_settings_leaves_the_event_file_as_it_is(tmp_path: Pat
     for at, schedule in enumerate((Schedule(learning_rate=1e-4), Schedule(learning_rate=1e-5)), 1):
         records.add(a_report(global_steps=at, episodes=(Episode(3.0, 10),)))
         specs.append(msgspec.structs.replace(PERF, schedule=schedule))
-    specs.append(msgspec.structs.replace(PERF, records=Records(summaries="model")))
-    records.add(a_report(global_steps=3, episodes=(Episode(4.0, 10),)))
     records.close(a_status())
-    files = list((tmp_path / "tensorboard").iterdir())
-    assert len(files) == 2, "one for each style"
-    points = {tag: [point.value for point in loaded(tmp_path).Scalars(tag)] for tag in REWARDS}
-    assert points == {"Perf/Reward": [3.0], "environment/episode_reward": [4.0]}, "nothing of the first is lost"
+    assert len(list((tmp_path / "tensorboard").iterdir())) == 1
+    assert [point.value for point in loaded(tmp_path).Scalars("Perf/Reward")] == [3.0]
 
 
 def test_a_resumed_run_has_the_points_up_to_its_checkpoint_and_those_that_follow(tmp_path: Path) -> None:

@@ -72,26 +72,6 @@ def test_each_worker_keeps_rows_of_the_whole_time() -> None:
         assert max(after - before for before, after in itertools.pairwise([0, *minutes, 99])) <= 3
 
 
-def test_of_more_workers_than_rows_half_the_rows_are_left() -> None:
-    rows = lines_of(*[{"minutes": minute, "worker_id": f"w{minute}"} for minute in range(100)])
-    kept = [json.loads(line)["minutes"] for line in evenly_in_time(rows)]
-    assert len(kept) == 50
-    assert max(after - before for before, after in itertools.pairwise([0, *kept, 99])) <= 3
-    assert len(evenly_in_time(lines_of({"minutes": 0, "worker_id": "a"}, {"minutes": 0, "worker_id": "b"}))) == 1
-
-
-def test_rows_that_go_back_in_time_after_a_resume_are_thinned_likewise() -> None:
-    rows = [{"minutes": minute} for start in (0, 80, 160) for minute in range(start, start + 100)]
-    kept = evenly_in_time(lines_of(*rows))
-    assert 140 <= len(kept) <= 180
-
-
-def test_rows_of_one_moment_become_few_and_damaged_ones_none() -> None:
-    assert evenly_in_time([]) == []
-    assert evenly_in_time([b"{half a li\n"]) == []
-    assert len(evenly_in_time(lines_of(*[{"minutes": 0.0}] * 50))) == 1
-
-
 def test_consecutive_games_become_one_with_their_mean() -> None:
     rows = decoded(means_of_games(encoded(*(a_game(number, float(number)) for number in range(1, 9)))))
     told = [(row.episode, row.games, row.episode_return) for row in rows]
@@ -100,11 +80,6 @@ def test_consecutive_games_become_one_with_their_mean() -> None:
     assert (rows[0].global_steps, rows[0].minutes, rows[0].worker) == (20, 0.2, "w")
     again = decoded(means_of_games(encoded(*rows)))
     assert [(row.episode, row.games, row.episode_return) for row in again] == [(4, 4, 2.5), (8, 4, 6.5)]
-
-
-def test_the_mean_of_games_of_several_workers_names_no_worker() -> None:
-    (row,) = decoded(means_of_games(encoded(a_game(1, 0.0, worker="a"), a_game(2, 0.0, worker="b"))))
-    assert row.worker == ""
 
 
 def test_games_lost_by_a_resume_are_not_mixed_with_those_played_again() -> None:
@@ -209,8 +184,3 @@ def test_of_old_events_adjustments_stay_longest() -> None:
     assert set(range(0, 100, 10)) <= set(kept)
     assert kept == sorted(kept)
     assert 99 in kept
-
-
-def test_adjustments_without_end_are_thinned_too() -> None:
-    lines = lines_of(*(an_event(number, "adjustment") for number in range(100)))
-    assert [json.loads(line)["number"] for line in newest_events(lines)] == list(range(50, 100))

@@ -43,7 +43,7 @@ def test_a_dropped_standby_forgets_durable_through() -> None:
 
 def test_a_standby_that_is_dropped_during_its_state_transfer_comes_back_in_sync() -> None:
     server = WithStandby.following()
-    server.to_standby(server.machine.replication.begin_anew())
+    server.to_standby(server.machine.replication.rolled_back())
     server.pass_time(1.0)
     replication = server.machine.replication
     assert replication.followed is not None

@@ -1,22 +1,18 @@
 """The primary's side: what it sends to its standby and when, and which pushes are durable."""
 
-from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
-import msgspec
-import numpy as np
 import pytest
 
 from ps_common.protocol import messages
-from ps_common.protocol.wire import checksum
 from ps_common.release import release
 from ps_server.machine.ending import FAREWELL_SECONDS
 from ps_server.machine.phases import ANYBODY, Phase, Sender
 from ps_server.replication.replication import LEASE_SECONDS
 from ps_server.replication.standby_copy import RESEND_SECONDS, SMALL_WINDOW
-from ps_server.state.effects import Effect, SaveCheckpoint, Send
-from tests.ps_server.standby_transcripts import STANDBY, WithStandby
+from ps_server.state.effects import SaveCheckpoint
+from tests.ps_server.standby_transcripts import STANDBY
 from tests.ps_server.transcripts import EPOCH, RUN_ID, Transcript, a_lineage, encoded, exits, later, notes, only, sends
 from tests.rows import row
 
@@ -77,7 +73,7 @@ def test_a_standby_that_may_take_over_before_the_run_went_back_keeps_pushes_from
     server.push("a", 1)
     server.save_and_complete()
     assert server.durable() == 0, "the standby lacks it"
-    server.machine.replication.begin_anew()
+    server.machine.replication.rolled_back()
     server.after(0.25)
     assert server.durable() == 0
     server.after(LEASE_SECONDS)
@@ -86,7 +82,7 @@ def test_a_standby_that_may_take_over_before_the_run_went_back_keeps_pushes_from
 
 def test_a_standby_that_had_everything_before_the_run_went_back_has_nothing_of_it_afterwards() -> None:
     server = followed_server()
-    server.machine.replication.begin_anew()
+    server.machine.replication.rolled_back()
     server.push("a", 1)
     server.save_and_complete()
     assert server.durable() == 0
@@ -132,13 +128,6 @@ def test_followed_is_answered_with_what_is_durable_without_the_standby() -> None
     assert leading.durable_through == 2, "the push may have been durable before the standby had the state"
 
 
-def test_followed_from_a_peer_that_is_no_standby_is_refused() -> None:
-    server = followed_server()
-    for ack in ({"peer": "another"}, {"follow": 2}):
-        (refused,) = server.followed(1, **ack)  # type: ignore[arg-type]
-        assert refused.code == "not_following"
-
-
 def test_a_standby_that_came_back_on_another_connection_gets_another_state() -> None:
     server = followed_server()
     (state,) = server.follow(request=1, peer="t")
@@ -147,25 +136,12 @@ def test_a_standby_that_came_back_on_another_connection_gets_another_state() -> 
     assert refused.code == "not_following"
 
 
-def test_a_standby_of_a_release_that_says_none_is_told_to_be_updated_and_gets_no_state() -> None:
-    server = Primary.seeded()
-    (refused,) = server.sent(server.say("s", messages.Follow(request=1, address=STANDBY)))
-    assert refused.code == "earlier_release"
-    assert refused.reason.endswith(f"before 0.2.0, and this server of ps-rl {release()}: update the standby")
-    assert server.machine.status(now=server.now).standby is None
-
-
 def test_another_standby_is_refused_until_the_lease_of_the_first_has_ended() -> None:
     server = followed_server()
     assert [message.code for message in server.follow(address="third:1", peer="t")] == ["followed"]
     server.after(LEASE_SECONDS + 0.5)
     assert notes(server.effects) == [f"the standby {STANDBY} is gone; checkpoints alone count again"]
     assert [type(message) for message in server.follow(address="third:1", peer="t")] == [messages.State]
-
-
-def test_a_run_without_weights_is_not_followed() -> None:
-    server = Primary()
-    assert [message.code for message in server.follow()] == ["no_weights"]
 
 
 # -- durability -------------------------------------------------------------------------------------------------------
@@ -178,16 +154,6 @@ def test_a_push_is_durable_when_it_is_on_disk_and_at_the_standby() -> None:
     server.save_and_complete()
     assert server.durable() == 0
     server.followed(number)
-    assert server.durable() == 1
-
-
-def test_at_the_standby_alone_it_is_not_durable() -> None:
-    server = followed_server()
-    server.push("a", 1)
-    server.followed(server.updates()[0])
-    server.save()
-    assert server.durable() == 0
-    server.machine.checkpoint_saved("now")
     assert server.durable() == 1
 
 
@@ -214,15 +180,6 @@ def test_when_the_lease_of_the_standby_ends_checkpoints_alone_count() -> None:
     assert server.durable() == 1
 
 
-def test_a_standby_without_the_state_holds_nothing_back() -> None:
-    server = Primary.seeded()
-    assert isinstance(server, Primary)
-    server.follow()
-    server.push("a", 1)
-    server.save_and_complete()
-    assert server.durable() == 1
-
-
 # -- fencing ----------------------------------------------------------------------------------------------------------
 
 
@@ -243,13 +200,6 @@ def test_a_server_that_was_replaced_changes_nothing_more_sends_everybody_away_an
     assert server.machine.version == 1
     assert server.after(1.0) == []
     assert server.machine.save(now=server.now) == []
-
-
-def test_the_hello_of_a_worker_that_has_seen_the_new_server_is_enough() -> None:
-    server = followed_server()
-    refused = server.refusal("a", server.hello_of("a", **later()))
-    assert refused.code == "fenced"
-    assert STANDBY in server.machine.ending.fenced, "it knows where its standby listens"
 
 
 CLAIMS = {
@@ -293,47 +243,6 @@ def test_following_and_fencing_take_an_admins_key(message: Any) -> None:
 
 
 # -- damage -----------------------------------------------------------------------------------------------------------
-
-
-class OverABadCable(WithStandby):
-    """The first of so many messages of a kind reaches the standby with a flipped bit in its vector."""
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        self.flips: dict[type, int] = {messages.State: 2}
-        super().__init__(*arguments, **options)
-
-    def to_standby(self, effects: Sequence[Effect]) -> None:
-        super().to_standby([self._damaged(effect) for effect in effects])
-
-    def _damaged(self, effect: Effect) -> Effect:
-        kind = type(effect.message) if isinstance(effect, Send) else None
-        if not isinstance(effect, Send) or not effect.vector or kind is None or not self.flips.get(kind):
-            return effect
-        self.flips[kind] -= 1
-        whole = bytearray(b"".join(effect.vector))
-        whole[-2] ^= 1  # of the last vector: of an optimizer's slot in a state, which no checkpoint's check would show
-        return msgspec.structs.replace(effect, vector=[whole])
-
-
-def test_a_standby_has_a_damaged_state_or_push_sent_again() -> None:
-    server = OverABadCable.seeded(workers=("a",))
-    assert isinstance(server, OverABadCable)
-    server.pass_time(3.0)
-    assert server.machine.replication.followed is not None
-    assert server.standby.status(now=server.now).refused == {"damaged": 2}
-    server.flips[messages.Update] = 2
-    gradient = [np.array([1, 1, 1], dtype="<f4").tobytes()]
-    for sequence in (1, 2):
-        server.say("a", server.push_of(sequence, check=checksum(gradient)), gradient)
-    discarded = [np.array([1, 1, np.nan], dtype="<f4").tobytes()]  # a standby gets it without its vector
-    server.say("a", server.push_of(3, check=checksum(discarded)), discarded)
-    server.pass_time(2.0)
-    assert server.flips[messages.Update] == 0
-    assert server.standby.run is not None
-    assert server.standby.run.weights.version == server.machine.version == 3
-    assert server.standby.run.weights.flat.tolist() == server.run.weights.flat.tolist()
-    assert server.standby.status(now=server.now).refused == {"damaged": 4}
-    assert len([note for note in notes(server.told) if "damaged" in note]) == 1, "one warning"
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum", "rmsprop", "adam"])

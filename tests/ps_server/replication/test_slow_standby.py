@@ -11,7 +11,6 @@ from ps_common.release import release
 from ps_server.replication import replication
 from ps_server.replication.replication import (
     FIRST_PAUSE_SECONDS,
-    FORGIVEN_SECONDS,
     IN_SYNC_SECONDS,
     LEASE_SECONDS,
     LONGEST_PAUSE_SECONDS,
@@ -72,11 +71,6 @@ def dropped_server() -> Primary:
 # -- the lag ----------------------------------------------------------------------------------------------------------
 
 
-def test_without_a_standby_there_is_none_in_the_status() -> None:
-    server = Primary.seeded()
-    assert server.machine.status(now=server.now).standby is None
-
-
 def test_the_status_shows_the_standby_and_its_lag() -> None:
     server = Primary.seeded()
     assert isinstance(server, Primary)
@@ -92,12 +86,6 @@ def test_the_status_shows_the_standby_and_its_lag() -> None:
     assert standby_of(server) == structs.replace(in_sync, lag_updates=2, lag_bytes=2 * size, lag_seconds=0.5)
     server.followed(state.number + 2)
     assert standby_of(server) == in_sync
-
-
-def test_a_standby_that_is_silent_is_shown_as_gone() -> None:
-    server = followed_server()
-    server.after(LEASE_SECONDS + 0.5)
-    assert standby_of(server).phase == "gone"
 
 
 def an_update(number: int) -> messages.Update:
@@ -179,31 +167,6 @@ def test_a_standby_that_would_delay_a_worker_is_dropped_refused_counted_and_logg
     assert (standby_of(server).phase, standby_of(server).drops) == ("dropped", 1)
 
 
-def test_a_lag_that_no_worker_feels_drops_nobody() -> None:
-    server = lagging_server()
-    server.heartbeat("a")
-    pass_time(server, 10.0)
-    assert standby_of(server).phase == "in sync"
-
-
-def test_a_worker_that_waits_for_the_disk_drops_no_standby() -> None:
-    server = followed_server()
-    server.push("a", 1)
-    server.save()
-    pass_time(server, TOO_LONG)
-    assert presses(server) == []
-    assert standby_of(server).phase == "in sync"
-
-
-def test_a_short_lag_drops_nobody() -> None:
-    server = followed_server()
-    server.push("a", 1)
-    server.save_and_complete()
-    pass_time(server, IN_SYNC_SECONDS / 2)
-    assert presses(server) == []
-    assert standby_of(server).phase == "in sync"
-
-
 @pytest.mark.parametrize("is_in_sync", [True, False])
 def test_a_backlog_that_takes_too_much_memory_drops_the_standby(
     is_in_sync: bool, monkeypatch: pytest.MonkeyPatch
@@ -254,14 +217,6 @@ def test_a_follow_anew_ends_the_wait_for_a_dropped_standby() -> None:
     assert server.durable() == 1
 
 
-def test_one_number_of_follow_brings_one_state() -> None:
-    """Of two, the standby could not tell whose updates it is sent."""
-    server = followed_server()
-    server.after(LEASE_SECONDS + 0.5)
-    assert [message.code for message in server.follow(request=1)] == ["fell_behind"]
-    assert [type(message) for message in server.follow(request=2)] == [messages.State]
-
-
 # -- again ------------------------------------------------------------------------------------------------------------
 
 
@@ -295,26 +250,3 @@ def test_a_dropped_standby_is_sent_the_run_again_after_pauses_that_double() -> N
         pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
     assert pause == LONGEST_PAUSE_SECONDS
     assert standby_of(server).drops == 9
-
-
-def test_a_standby_that_kept_up_for_long_is_forgiven() -> None:
-    server = dropped_server()
-    state_after_pause(server, 2, FIRST_PAUSE_SECONDS)
-    for _ in range(round(FORGIVEN_SECONDS) + 1):
-        server.after(1.0)
-        server.followed(server.machine.replication.number, follow=2)
-    drop_again(server, 2, sequence=2)
-    state_after_pause(server, 3, FIRST_PAUSE_SECONDS)
-
-
-def test_another_standby_need_not_wait_for_the_pause_of_the_first() -> None:
-    server = dropped_server()
-    server.after(LEASE_SECONDS + 0.25)
-    assert [type(message) for message in server.follow(address="third:1", peer="t")] == [messages.State]
-
-
-def test_what_is_refused_to_a_standby_that_asks_again_and_again_is_no_offence() -> None:
-    server = dropped_server()
-    for request in range(2, 100):
-        server.follow(request=request)
-    assert server.machine.refusals.counts == {}

@@ -28,7 +28,7 @@ def test_two_standbys_with_one_address_do_not_take_the_place_from_each_other() -
         assert server.refusal("the second", follow_of("second", request)).code == "followed"
         server.pass_time(0.5)
     assert server.machine.replication.status(now=server.now).drops == 0  # type: ignore[union-attr]
-    assert server.standby.is_complete(now=server.now)
+    assert server.standby.holds_every_durable_push(now=server.now)
 
 
 def test_another_process_at_the_address_of_a_standby_waits_for_its_lease_and_loses_no_durable_push() -> None:

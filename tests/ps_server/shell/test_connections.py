@@ -31,7 +31,6 @@ def test_connections_that_end_before_they_are_looked_at_harm_neither_the_server_
             router,
             vector_bytes=lambda: 0,
             run_bytes=lambda: 0,
-            is_known=lambda peer: False,
             budget_bytes=2**20,
             is_locked=False,
         )
@@ -57,7 +56,7 @@ def test_who_sends_a_message_of_too_many_frames_is_cut_off(caplog: pytest.LogCap
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     router = context.socket(zmq.ROUTER)
     try:
-        how = {"vector_bytes": lambda: 2**20, "run_bytes": lambda: 0, "is_known": lambda peer: True}
+        how = {"vector_bytes": lambda: 2**20, "run_bytes": lambda: 0}
         connections = Connections(context, router, **how, budget_bytes=2**20, is_locked=False)  # type: ignore[arg-type]
         worker = connected(f"127.0.0.1:{router.bind_to_random_port('tcp://127.0.0.1')}")
         worker.setblocking(True)
@@ -78,7 +77,7 @@ def test_who_takes_no_replies_is_cut_off_and_who_reads_slowly_is_not(caplog: pyt
     router = context.socket(zmq.ROUTER)
     router.setsockopt(zmq.ROUTER_MANDATORY, 1)
     router.setsockopt(zmq.SNDHWM, 8)
-    how = {"vector_bytes": lambda: 2**20, "run_bytes": lambda: 0, "is_known": lambda peer: True}
+    how = {"vector_bytes": lambda: 2**20, "run_bytes": lambda: 0}
     connections = Connections(context, router, **how, budget_bytes=2**30, is_locked=False)  # type: ignore[arg-type]
     peers: list[socket.socket] = []
     now = 0.0
@@ -127,7 +126,6 @@ def test_first_weights_as_long_as_the_protocol_allows_are_received_whole(monkeyp
             router,
             vector_bytes=lambda: longest,
             run_bytes=lambda: 0,
-            is_known=lambda peer: True,
             budget_bytes=2**20,
             is_locked=False,
         )

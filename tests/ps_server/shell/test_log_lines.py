@@ -2,8 +2,7 @@ import logging
 
 import pytest
 
-from ps_server.machine.subscriptions import MOST_CAUSES
-from ps_server.shell.recording import AT_ONCE, PER_SECOND, LogLines
+from ps_server.shell.log_lines import AT_ONCE, MOST_CAUSES, PER_SECOND, LogLines
 from ps_server.state.effects import LogLine
 
 
@@ -34,7 +33,7 @@ def test_a_loud_peer_hides_no_warning_of_another_nor_of_the_server(caplog: pytes
         assert caplog.messages[-1] == "quiet is gone"
     for number in range(10_000):
         lines.add(LogLine("joined and stalled", warning=True, worker_id=f"worker {number}"), now=50.0)
-    assert len(lines._limit._shares) == MOST_CAUSES
+    assert len(lines._shares) == MOST_CAUSES
     caplog.clear()
     for number in range(3 * AT_ONCE):
         lines.add(LogLine(f"checkpoint failed: {number}", warning=True), now=50.0)

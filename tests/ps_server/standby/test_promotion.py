@@ -116,7 +116,7 @@ def test_a_promise_holds_until_its_lease_ends_and_not_for_what_is_not_applied() 
     promise.renew(5, sent=100.0)
     assert [promise.holds(applied, at=102.0) for applied in (4, 5, 6)] == [False, True, True]
     assert [promise.holds(5, at=at) for at in (100.0 + LEASE_SECONDS - 0.01, 100.0 + LEASE_SECONDS)] == [True, False]
-    promise.died(now=101.0)
+    promise.ended = 101.0
     assert promise.holds(5, at=WEEK), "nothing becomes durable at a server that is gone"
 
 

@@ -9,12 +9,10 @@ import torch
 
 from ps_common.protocol import messages
 from ps_common.protocol.record import Record
-from ps_common.release import release
 from ps_server.machine.ending import FAREWELL_SECONDS
 from ps_server.machine.phases import Phase, Sender
 from ps_server.replication.replication import LEASE_SECONDS
-from ps_server.standby.following import BEAT_SECONDS
-from ps_server.state.effects import Exit, RecordReport, SaveCheckpoint, Send, SendToServer
+from ps_server.state.effects import Exit, SaveCheckpoint, Send
 from ps_server.state.training_run import TrainingRun
 from tests.ps_server.standby_transcripts import PRIMARY, STANDBY, TAKEOVER_SECONDS, WithStandby
 from tests.ps_server.transcripts import (
@@ -109,28 +107,6 @@ def test_a_standby_repeats_a_round_as_one_update() -> None:
     assert are_alike(the_run(server), server.run, now=server.now)
 
 
-def test_what_was_discarded_is_settled_at_the_standby_too_and_moves_nothing() -> None:
-    server = WithStandby.following()
-    assert server.push("a", 1, [float("nan"), 1, 1]).verdict == "discarded"
-    server.push("a", 2)
-    assert are_alike(the_run(server), server.run, now=server.now)
-    assert the_run(server).ledger.accounts["a"].through == 2
-
-
-def test_a_push_in_the_header_is_repeated() -> None:
-    server = WithStandby.following()
-    vector = encoded([1, 2, 3])[0]
-    server.say("a", server.push_of(1, inline=vector), [vector])
-    assert are_alike(the_run(server), server.run, now=server.now)
-
-
-def test_games_are_written_down_at_the_standby_as_at_the_primary() -> None:
-    server = WithStandby.following()
-    server.told.clear()
-    server.report("b", 1, 7.0, -3.0)
-    assert only(RecordReport, server.told) == only(RecordReport, server.effects)
-
-
 def test_while_the_primary_lives_a_worker_is_sent_there() -> None:
     server = WithStandby.following()
     for message in (server.hello_of("a"), messages.Pull(request=9), messages.CheckpointRequest(request=9)):
@@ -158,15 +134,9 @@ def test_while_a_standby_was_paused_the_promises_of_the_primary_ran_out() -> Non
     """Its own clock stood still; the primary may have gone on without it."""
     server = WithStandby.following()
     server.silence(0.5)
-    assert server.standby.is_complete(now=server.now)
+    assert server.standby.holds_every_durable_push(now=server.now)
     server.standby.was_away(LEASE_SECONDS, now=server.now)
-    assert not server.standby.is_complete(now=server.now)
-
-
-def test_a_standby_without_a_state_takes_nothing_over() -> None:
-    server = WithStandby.seeded()
-    server.silence(10.0)
-    assert refusal(server.ask_standby(server.hello_of("a"))).code == "standby"
+    assert not server.standby.holds_every_durable_push(now=server.now)
 
 
 def test_nobody_but_a_worker_that_wants_to_join_calls_a_standby_to_its_place() -> None:
@@ -276,11 +246,12 @@ def test_a_server_of_another_run_does_not_renew_a_promise_that_has_ended(code: s
     other = messages.Refused(request=1, code=code, reason="the primary lives, and goes on without it")
     server.from_standby(server.standby.receive_from_primary(other, now=server.now))
     server.silence(2.0)
-    assert not server.standby.is_complete(now=server.now)
+    assert not server.standby.holds_every_durable_push(now=server.now)
     anew = messages.Refused(request=1, code="other_run", reason="begun anew")
     server.from_standby(server.standby.receive_from_primary(anew, now=server.now))
     server.silence(2.0)
-    assert server.standby.is_complete(now=server.now) is (code == "not_following"), "another run's server said so"
+    holds = server.standby.holds_every_durable_push(now=server.now)
+    assert holds is (code == "not_following"), "another run's server said so"
 
 
 def test_a_worker_that_keeps_nothing_does_not_prevent_a_standby_that_has_all_that_is_durable() -> None:
@@ -292,22 +263,6 @@ def test_a_worker_that_keeps_nothing_does_not_prevent_a_standby_that_has_all_tha
     effects = server.ask_standby(server.witness("a", oldest=2))
     assert server.standby.server is not None
     assert "a has dropped 1 pushes that this server lacks" in notes(effects)
-
-
-def test_a_standby_that_missed_a_later_epoch_does_not_take_over_in_an_earlier_one() -> None:
-    server = WithStandby.following()
-    server.silence(2.0)
-    hello = server.hello_of("a", **later(10**15))
-    assert refusal([one for one in server.ask_standby(hello) if isinstance(one, Send)]).code == "lacking"
-
-
-def test_a_standby_whose_primary_is_dead_for_days_does_not_grow() -> None:
-    server = WithStandby.following()
-    server.silence(2 * LEASE_SECONDS)
-    assert len(server.standby.following._beats) <= LEASE_SECONDS / BEAT_SECONDS
-    server.is_cut = False
-    server.pass_time(1.0)
-    assert server.standby.following.promise.confirmed > server.now - 1.0, "replies to new ones count as before"
 
 
 def test_a_claim_of_a_later_epoch_without_its_proof_keeps_no_standby_from_taking_over() -> None:
@@ -344,61 +299,6 @@ def test_a_primary_that_was_started_again_is_followed_again() -> None:
     successor.push("a", 2)
     assert are_alike(the_run(successor), successor.run, now=successor.now)
     assert the_run(successor).epoch == EPOCH + 1
-
-
-def test_when_the_run_ends_the_standby_exits() -> None:
-    server = WithStandby.following()
-    server.say("an admin", messages.StopRequest(request=1, reason="enough"))
-    assert only(Exit, server.told).reason == "enough"
-
-
-def test_a_second_standby_logs_its_refusal_once() -> None:
-    server = WithStandby.following()
-    follow = messages.Follow(request=1, address="third:5555")
-    refused = server.refusal("another", follow)
-    assert (refused.code, STANDBY in refused.reason) == ("followed", True)
-    for _ in range(2):
-        server.from_standby(server.new_standby().receive_from_primary(refused, now=server.now))
-    other = server.new_standby()
-    assert notes(
-        [*other.receive_from_primary(refused, now=server.now), *other.receive_from_primary(refused, now=server.now)]
-    ) == [f"{PRIMARY} does not take a standby: {refused.reason} (followed)"]
-
-
-def test_a_primary_that_does_not_know_releases_is_not_told_one() -> None:
-    server = WithStandby.following()
-    standby = server.new_standby()
-    (follow,) = standby.tick(now=server.now)
-    assert isinstance(follow, SendToServer)
-    assert isinstance(follow.message, messages.Follow)
-    assert follow.message.release == release()
-    reason = "bad header: Object contains unknown field `release`"
-    refused = messages.Refused(request=0, code="bad_message", reason=reason)
-    assert standby.receive_from_primary(refused, now=server.now) == []
-    (follow,) = standby.tick(now=server.now + 1.0)
-    assert isinstance(follow, SendToServer)
-    assert isinstance(follow.message, messages.Follow)
-    assert follow.message.release == ""
-    assert notes(standby.receive_from_primary(refused, now=server.now + 1.0)), "another reason than before"
-
-
-@pytest.mark.parametrize("knows_releases", [True, False])
-def test_a_primary_that_does_not_know_releases_is_not_told_what_it_said(knows_releases: bool) -> None:
-    server = WithStandby.following()
-    server.standby.following._release = server.standby.following._release if knows_releases else ""
-    (beat,) = server.standby.tick(now=server.now + 1.0)
-    assert isinstance(beat, SendToServer)
-    assert isinstance(beat.message, messages.Followed)
-    assert (beat.message.durable_through > 0) is knows_releases
-
-
-def test_the_status_of_a_standby_says_what_it_is() -> None:
-    server = WithStandby.following()
-    server.push("a", 1)
-    reply = only(Send, server.ask_standby(messages.StatusRequest(request=4))).message
-    assert isinstance(reply, messages.StatusReply)
-    assert (reply.status.phase, reply.status.version, reply.status.epoch) == ("standby", 2, EPOCH)
-    assert reply.status.run_id == RUN_ID
 
 
 # -- the old primary --------------------------------------------------------------------------------------------------

@@ -58,39 +58,6 @@ def test_an_adjusted_learning_rate_goes_on_to_the_end_of_its_schedule() -> None:
     assert rates == pytest.approx({500: 0.4, 750: 0.3, 1000: 0.2, 2000: 0.2})
 
 
-def test_a_learning_rate_that_is_adjusted_after_its_schedule_stays() -> None:
-    run = a_training_run(global_steps=1000, schedule=ANNEALED)
-    assert adjust(run, schedule__learning_rate=0.4) == [("schedule.learning_rate", 0.2, 0.4)]
-    run.progress.global_steps = 5000
-    assert run.learning_rate == 0.4
-
-
-@pytest.mark.parametrize("steps", [0, 500, 1000])
-def test_a_learning_rate_below_the_end_of_its_schedule_stays_there(steps: int) -> None:
-    run = a_training_run(global_steps=steps, schedule=ANNEALED)
-    adjust(run, schedule__learning_rate=0.1)
-    for later in (steps, 750, 1000, 5000):
-        run.progress.global_steps = later
-        assert run.learning_rate == pytest.approx(0.1)
-
-
-def test_a_schedule_that_rises_goes_on_to_its_end() -> None:
-    run = a_training_run(
-        global_steps=500, schedule={"learning_rate": 0.1, "final_learning_rate": 1.0, "anneal_steps": 1000}
-    )
-    adjust(run, schedule__learning_rate=0.2)
-    run.progress.global_steps = 1000
-    assert run.learning_rate == pytest.approx(1.0)
-
-
-def test_an_adjusted_entropy_weight_goes_on_to_the_end_of_its_schedule() -> None:
-    settings = {"name": "a3c", "entropy_weight": 0.02, "final_entropy_weight": 0.0, "entropy_anneal_steps": 1000}
-    run = a_training_run(global_steps=500, algorithm=settings)
-    assert adjust(run, algorithm__entropy_weight=0.1) == [("algorithm.entropy_weight", 0.01, 0.1)]
-    algorithm: Any = run.spec.algorithm
-    assert [algorithm.entropy_weight_at(steps) for steps in (500, 750, 1000)] == pytest.approx([0.1, 0.05, 0.0])
-
-
 def test_a_worker_that_was_away_meanwhile_takes_over_all_that_an_adjustment_changes() -> None:
     """The final entropy weight too, which moves with a weight that is set below it."""
     falling = {"name": "a3c", "entropy_weight": 0.02, "final_entropy_weight": 0.01, "entropy_anneal_steps": 1000}
@@ -99,14 +66,6 @@ def test_a_worker_that_was_away_meanwhile_takes_over_all_that_an_adjustment_chan
         run.adjust({adjusted: 0.005, "schedule.learning_rate": 0.1}, by="me", checkpoint_seconds=30.0, now=NOW)
         assert len(run.adjustments.settings) > 2
         assert not any(kinds_of(setting).built_in for setting in run.adjustments.settings)
-
-
-def test_an_adjusted_epsilon_is_that_of_every_environment() -> None:
-    run = a_training_run(algorithm=Q_LEARNING)
-    assert adjust(run, algorithm__final_epsilon=0.02) == [("algorithm.final_epsilon", (0.1, 0.5), 0.02)]
-    algorithm: Any = run.spec.algorithm
-    assert (algorithm.final_epsilons, algorithm.epsilon_probabilities) == ((0.02,), (1.0,))
-    assert adjust(run, algorithm__final_epsilon=0.03) == [("algorithm.final_epsilon", 0.02, 0.03)]
 
 
 def test_a_raised_budget_lets_the_run_go_on() -> None:
@@ -125,12 +84,6 @@ def test_a_target_may_be_set_moved_and_taken_away() -> None:
     assert adjust(run, budget__until_return=None) == [("budget.until_return", -3.5, None)]
 
 
-def test_settings_that_have_their_value_already_are_left_out() -> None:
-    run = a_training_run()
-    assert adjust(run, schedule__learning_rate=1.0, paused=False, checkpoint_seconds=30) == []
-    assert run.adjustments.version == 0
-
-
 # -- what a checkpoint keeps ------------------------------------------------------------------------------------------
 
 
@@ -145,14 +98,6 @@ def test_a_restored_run_keeps_what_was_adjusted_and_its_history() -> None:
     assert (restored.adjustments.paused, restored.adjustments.checkpoint_seconds) == (True, 7.0)
     assert "schedule.learning_rate" in restored.adjustments.settings
     assert restored.record(now=NOW) == run.record(now=NOW)
-
-
-def test_a_run_that_repeats_adjustments_is_the_same_run() -> None:
-    run, other = a_training_run(global_steps=500, schedule=ANNEALED), a_training_run(schedule=ANNEALED)
-    adjust(run, schedule__learning_rate=0.4, budget__max_steps=900, paused=True)
-    other.repeat_adjustments(run.adjustments.history)
-    assert other.spec == run.spec
-    assert other.adjustments == run.adjustments
 
 
 def test_the_history_is_bounded() -> None:
@@ -189,14 +134,6 @@ def test_what_is_out_of_range_is_refused_with_what_is_allowed() -> None:
             assert run.record(now=NOW) == before
 
 
-def test_an_epsilon_is_a_share() -> None:
-    for value in [NAN, -0.1, 1.1, True, None, (0.1, 0.2)]:
-        with row(value):
-            run = a_training_run(algorithm=Q_LEARNING)
-            with pytest.raises(Denied, match=r"final_epsilon: .* a number from 0 to 1"):
-                run.adjust({"algorithm.final_epsilon": value}, by="me", checkpoint_seconds=30.0, now=NOW)
-
-
 @pytest.mark.parametrize(
     ("setting", "advice"),
     [
@@ -218,13 +155,6 @@ def test_of_several_settings_all_are_adjusted_or_none() -> None:
     with pytest.raises(Denied, match=r"budget\.max_steps"):
         adjust(run, schedule__learning_rate=0.5, paused=True, budget__max_steps=-1)
     assert run.record(now=NOW) == before
-
-
-def test_a_target_below_the_mean_of_the_first_games_is_refused() -> None:
-    run = a_training_run()
-    run.progress.episode_finished(Episode(3.0, 10), run.spec.budget, now=NOW)
-    with pytest.raises(Denied, match=r"until_return: -5 is not allowed; it may be above 3"):
-        run.adjust({"budget.until_return": -5}, by="me", checkpoint_seconds=30.0, now=NOW)
 
 
 def test_a_limit_that_the_run_has_passed_is_refused() -> None:

@@ -14,7 +14,7 @@ from ps_common.protocol.lineage import Shard
 from ps_common.protocol.messages import Opened, Push, Update
 from ps_common.protocol.record import record_from_json, record_to_json
 from ps_common.protocol.tensors import BlockSpec, Schema, TensorSpec
-from ps_server.replication.standby_copy import Repetition, run_of, state_of
+from ps_server.replication.standby_copy import Replay, run_of, state_of
 from ps_server.state.guards import Denied, gradient_of
 from ps_server.state.optimizers import Optimizer, settings_in
 from ps_server.state.starting_weights import StartingWeights
@@ -179,13 +179,13 @@ def test_a_restored_run_and_a_standby_go_on_with_the_same_weights(optimizer: dic
     restored = TrainingRun.restored({name: v.clone() for name, v in run.weights.vectors().items()}, record, now=START)
     state, buffers = state_of(run, request=1, number=1, now=START)
     copy = run_of(msgspec.convert(msgspec.to_builtins(state), type(state)), buffers, now=START)
-    repetition = Repetition(copy, 1)
+    replay = Replay(copy, 1)
     for sequence, one in enumerate(given[11:], start=12):
         train(run, [one], first=sequence)
         train(restored, [one], first=sequence)
         worker, push, vector = push_of(run, sequence, one)
         update = Update(request=1, number=sequence - 10, worker_id=worker, message=push)
-        repetition.apply(update, vector, now=START)
+        replay.apply(update, vector, now=START)
     for other in (restored, copy):
         vectors = other.weights.vectors()
         assert all(torch.equal(vectors[name], kept) for name, kept in run.weights.vectors().items())

@@ -10,7 +10,7 @@ from ps_common.protocol.messages import Episode
 from ps_common.protocol.names import MOST_REWARD
 from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_common.settings.run_spec import A3CSettings, Environment, RunSpec
-from ps_server.machine.membership import REPORTS_AT_ONCE, REPORTS_PER_SECOND
+from ps_server.machine.allowances import LIMITS
 from ps_server.state.effects import RecordReport
 from ps_server.state.guards import MOST_STEPS, Denied, check_games, check_steps
 from tests.ps_server.transcripts import EPOCH, Transcript, a_run, encoded
@@ -158,15 +158,15 @@ def test_a_worker_that_is_begun_anew_has_played_nothing() -> None:
 def test_reports_beyond_a_few_a_second_are_not_counted_nor_written() -> None:
     server = Transcript.seeded()
     server.push("a", 1, steps=160)
-    written = 0
+    (at_once, per_second), written = LIMITS["report"], 0
     for sequence in range(1, 302):
         told = [one for one in server.say("a", report_of(sequence)) if isinstance(one, RecordReport)]
         written += len(told)
-    assert written == REPORTS_AT_ONCE
-    assert server.machine.refusals.counts == {"too_often": 301 - REPORTS_AT_ONCE}
+    assert written == at_once
+    assert server.machine.refusals.counts == {"too_often": 301 - at_once}
     server.now += 1
     for sequence in range(302, 400):
         written += sum(isinstance(one, RecordReport) for one in server.say("a", report_of(sequence)))
-    assert written == REPORTS_AT_ONCE + REPORTS_PER_SECOND
+    assert written == at_once + per_second
     server.answer(messages.Noted, "a", report_of(301))  # a repetition of what was counted is answered all the same
-    assert server.push("a", 2, epoch=EPOCH).verdict == "applied", "it is no offence"
+    assert server.push("a", 2, epoch=EPOCH).verdict == "applied"

@@ -184,7 +184,6 @@ def test_a_restored_ledger_knows_what_was_settled_and_all_of_it_is_durable() -> 
     original = a_ledger(1, 2, 4, incarnation=3)
     opened(original, "b", 5)
     original.change("b", reported=6)
-    original.applied("a")
     ledger = Ledger(WINDOW)
     ledger.restore(read_back(original.record()))
     assert standings(ledger, 1, 2, 3, 4, 5) == ["settled", "settled", "new", "settled", "new"]
@@ -192,19 +191,6 @@ def test_a_restored_ledger_knows_what_was_settled_and_all_of_it_is_durable() -> 
     assert (a.incarnation, a.number, a.durable) == (3, 0, 2)
     assert (b.incarnation, b.number, b.reported) == (5, 1, 6)
     assert opened(ledger, "c", 1).number == 2
-    assert ledger.kept == 1, "no push of b or c was applied"
-
-
-def test_of_a_restored_ledger_names_without_a_push_can_be_forgotten() -> None:
-    original = a_ledger(1)
-    original.applied("a")
-    opened(original, "a", 2)
-    opened(original, "b", 2)
-    opened(original, "c", 1)
-    original.forget_before("c", 10)
-    ledger = Ledger(WINDOW)
-    ledger.restore(read_back(original.record()))
-    assert (ledger.kept, original.kept) == (1, 1), "a push of an earlier process named a was applied"
 
 
 def test_what_a_checkpoint_keeps_does_not_change_with_the_ledger() -> None:
@@ -322,12 +308,11 @@ def test_what_is_durable_of_a_process_is_not_of_its_next_incarnation() -> None:
 
 
 def many(count: int) -> Ledger:
-    """So many workers, each with an applied push that is durable."""
+    """So many workers, each with a push that is durable."""
     ledger = Ledger(WINDOW)
     for number in range(count):
         opened(ledger, f"w{number}", 1)
         ledger.settle(f"w{number}", 1)
-        ledger.applied(f"w{number}")
     ledger.mark_durable(ledger.record())
     assert not list(ledger.violations())
     return ledger
@@ -355,7 +340,6 @@ def test_what_a_checkpoint_costs_depends_on_the_workers_that_pushed_since_the_la
 
     assert replaced(ledger, between_two_checkpoints) == 2
     assert [ledger.accounts[worker].durable for worker in ("w1", "w5", "w7")] == [2, 2, 1]
-    assert ledger._changed == {"w1", "w5"}, "the next look at the invariants looks at no other"
 
 
 # -- what is forgotten ------------------------------------------------------------------------------------------------
@@ -366,16 +350,9 @@ def test_of_many_names_the_oldest_that_cannot_be_expected_back_are_forgotten(mon
     ledger = many(8)
 
     def to_forget() -> list[str]:
-        return ledger.to_forget(lambda _: False, lambda name: name in ("w0", "w2", "w3"))[1]
+        return ledger.to_forget(lambda name: name in ("w0", "w2", "w3"))
 
     assert to_forget() == ["w1"]
     ledger.open("new", Opened(incarnation=1, proof="p", key="", oldest=1, environments=1, forgotten=("w1",)))
-    assert (ledger.kept, ledger.superseded, "w1" in ledger.accounts) == (7, 1, False)
+    assert (len(ledger.accounts), ledger.superseded, "w1" in ledger.accounts) == (8, 1, False)
     assert to_forget() == ["w4", "w5", "w6", "w7"], "those that are needed are looked at last"
-
-
-def test_a_name_without_a_push_supersedes_nobody_when_it_is_forgotten() -> None:
-    ledger = Ledger(WINDOW)
-    opened(ledger, "idle", 7)
-    ledger.open("new", Opened(incarnation=1, proof="p", key="", oldest=1, environments=1, forgotten=("idle",)))
-    assert ledger.superseded == 0

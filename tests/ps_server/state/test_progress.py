@@ -4,7 +4,7 @@ import pytest
 
 from ps_common.protocol.messages import Episode
 from ps_common.settings.run_spec import Budget
-from ps_server.state.progress import EPISODES_IN_MEAN, MOST_METER_NAMES, OF_EVERY_WORKER, MeterNames, Progress
+from ps_server.state.progress import MOST_METER_NAMES, OF_EVERY_WORKER, MeterNames, Progress
 
 START = 1000.0
 NO_LIMIT = Budget()
@@ -29,12 +29,6 @@ def play(progress: Progress, *returns: float, budget: Budget = NO_LIMIT, now: fl
 
 def update(progress: Progress, *, steps: int = 20, staleness: int = 0, gradient_norm: float = 1.0) -> None:
     progress.update_applied(steps=steps, staleness=staleness, gradient_norm=gradient_norm)
-
-
-def test_the_step_counter_grows_by_the_steps_of_each_update(progress: Progress) -> None:
-    for steps in (20, 0, 5, 160):
-        update(progress, steps=steps)
-    assert (progress.global_steps, progress.updates) == (185, 4)
 
 
 def test_the_mean_return_is_that_of_the_last_hundred_games_and_of_fewer_before(progress: Progress) -> None:
@@ -105,14 +99,6 @@ def test_a_run_is_not_over_just_before_its_limits(progress: Progress) -> None:
     assert progress.end_of(budget, now=START + 149.9) == ""
 
 
-def test_the_target_must_be_reached_by_a_whole_hundred_games(progress: Progress) -> None:
-    budget = Budget(until_return=18)
-    play(progress, *[21.0] * (EPISODES_IN_MEAN - 1), budget=budget)
-    assert progress.end_of(budget, now=START) == ""
-    play(progress, 21.0, budget=budget)
-    assert progress.end_of(budget, now=START) != ""
-
-
 def test_a_target_once_reached_stays_reached_and_its_minute_is_the_first(progress: Progress) -> None:
     budget = Budget(until_return=18)
     play(progress, *[18.0] * 100, budget=budget, now=START + 60)
@@ -177,14 +163,6 @@ def test_a_target_reached_in_a_record_that_does_not_say_when_is_reached_at_its_r
     again.restore(progress.record(now=START + 120))
     again.judge(Budget(until_return=18), now=0.0)
     assert again.minutes_to_target == 2.0
-
-
-def test_the_minutes_of_all_epochs_count_towards_the_budget(progress: Progress) -> None:
-    again = counting(now=0.0)
-    again.restore(progress.record(now=START + 120))
-    budget = Budget(max_minutes=3)
-    assert again.end_of(budget, now=59.0) == ""
-    assert again.end_of(budget, now=60.0) == "max_minutes 3 reached"
 
 
 def test_minutes_stand_still_until_they_count_and_whenever_they_do_not() -> None:

@@ -11,7 +11,6 @@ import torch
 from ps_common.run_folder.checkpoint_file import read_checkpoint, write_checkpoint
 from ps_server.machine.phases import Phase
 from ps_server.state.effects import SaveCheckpoint
-from ps_server.state.training_run import PUSH_WINDOW
 from tests.ps_server.transcripts import EPOCH, LEASE_SECONDS, START, Transcript, restored_run
 
 OPTIMIZERS: list[dict[str, Any]] = [{"name": name} for name in ("sgd", "momentum", "rmsprop", "adam")]
@@ -76,46 +75,6 @@ def test_the_restored_run_trains_on_as_if_nothing_had_happened(optimizer: dict[s
     assert again.run.progress.record(now=START) == original.run.progress.record(now=START)
 
 
-def test_a_restored_server_serves_at_once_and_needs_no_seed(server: Transcript, tmp_path: Path) -> None:
-    server.push("a", 1, [1, 2, 3])
-    again = restored(server.save(), tmp_path)
-    assert again.machine.phase is Phase.SERVING
-    assert again.weights() == [-1, -2, -3]
-    assert not again.seed("a", [9, 9, 9]).accepted
-    assert again.weights() == [-1, -2, -3]
-
-
-def test_a_push_that_is_in_the_checkpoint_is_not_applied_again(server: Transcript, tmp_path: Path) -> None:
-    server.push("a", 1, [1, 2, 3])
-    again = restored(server.save(), tmp_path)
-    repeated = again.push("a", 1, [1, 2, 3], epoch=EPOCH)
-    assert (repeated.verdict, repeated.durable) == ("duplicate", 1)
-    assert again.weights() == [-1, -2, -3]
-
-
-def test_a_push_that_came_after_the_checkpoint_can_be_sent_again(server: Transcript, tmp_path: Path) -> None:
-    server.push("a", 1, [1, 2, 3])
-    checkpoint = server.save()
-    server.push("a", 2, [1, 2, 3])
-    again = restored(checkpoint, tmp_path)
-    assert again.hello("a").settled_through == 1
-    assert again.push("a", 2, [1, 2, 3], epoch=EPOCH).verdict == "applied"
-    assert again.weights() == server.weights() == [-2, -4, -6]
-
-
-def test_a_worker_that_outlived_many_unsaved_pushes_goes_on(server: Transcript, tmp_path: Path) -> None:
-    """Pushes that are never resent must not block the window."""
-    server.push("a", 1)
-    checkpoint = server.save()
-    pushed = 3 * PUSH_WINDOW
-    for sequence in range(2, pushed + 1):
-        server.push("a", sequence)
-    again = restored(checkpoint, tmp_path)
-    again.hello("a", oldest=pushed + 1)
-    verdicts = [again.push("a", sequence).verdict for sequence in range(pushed + 1, 2 * pushed)]
-    assert set(verdicts) == {"applied"}
-
-
 def test_reports_that_were_counted_before_are_not_counted_again(server: Transcript, tmp_path: Path) -> None:
     server.report("a", 1, 5.0)
     again = restored(server.save(), tmp_path)
@@ -166,15 +125,6 @@ def test_the_budget_is_that_of_all_epochs(tmp_path: Path) -> None:
     again = restored(server.save(), tmp_path)
     again.push("a", 2, steps=20)
     assert again.machine.phase is Phase.DRAINING
-
-
-def test_a_restored_epoch_can_be_restored_in_its_turn(server: Transcript, tmp_path: Path) -> None:
-    for epoch in range(EPOCH + 1, EPOCH + 5):
-        server.push("a", epoch - EPOCH, [1, 2, 3])
-        server = restored(server.save(), tmp_path, epoch=epoch)
-    assert server.weights() == [-4, -8, -12]
-    assert server.machine.version == 5
-    server.check()
 
 
 def test_a_run_that_had_reached_its_target_is_over_as_soon_as_it_is_resumed() -> None:

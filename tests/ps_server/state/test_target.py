@@ -2,15 +2,12 @@
 
 from pathlib import Path
 
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ps_common.run_folder.checkpoint_file import read_checkpoint, write_checkpoint
 from tests.ps_server.transcripts import EPOCH, Transcript, received, restored_run
-
-METHODS = ["one_step_q", "one_step_sarsa", "n_step_q"]
 
 
 def a_run_with(interval: int, name: str = "n_step_q") -> Transcript:
@@ -34,13 +31,6 @@ def test_the_target_is_refreshed_once_whenever_t_passes_a_multiple(interval: int
         refreshes += passes
     assert refreshes <= counted // interval
     assert server.run.progress.global_steps == counted
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_all_three_methods_have_a_target(name: str) -> None:
-    server = a_run_with(20, name)
-    server.push("a", 1, steps=20)
-    assert server.run.weights.target_version == 2
 
 
 def test_a_push_that_is_repeated_or_refused_does_not_refresh() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from ps_common.errors import CheckpointError, Replaced, SettingsError, StoreError
+from ps_common.errors import Replaced, SettingsError, StoreError
 from ps_common.protocol.lineage import Lineage
 from ps_common.run_folder import object_store, stored_run
 from ps_common.run_folder.checkpoint_file import read_checkpoint, write_checkpoint
@@ -106,8 +106,8 @@ def test_what_was_uploaded_before_the_next_life_began_is_found_by_it(url: str, t
 
 def test_a_standby_that_takes_over_begins_its_life_with_its_first_checkpoint(url: str, tmp_path: Path) -> None:
     put(a_store(url), a_file(tmp_path, 10), FIRST)
-    put(a_store(url), a_file(tmp_path, 12), FIRST.taken_over(draw=1))
-    assert a_store(url).lineage() == FIRST.taken_over(draw=1)
+    put(a_store(url), a_file(tmp_path, 12), FIRST.promoted(draw=1))
+    assert a_store(url).lineage() == FIRST.promoted(draw=1)
 
 
 def test_the_newest_are_kept_and_those_kept_apart_and_one_best(url: str, tmp_path: Path) -> None:
@@ -145,16 +145,6 @@ def test_newer_checkpoints_of_the_folder_are_kept_only_if_nobody_has_served_sinc
     assert fetched(a_store(url), folder, is_ours=True) == [30], "the store has failed since, and the disk is here"
     assert fetched(a_store(url), folder, is_ours=False) == [10]
     assert (folder / f"{checkpoint_name(30, 1)}{ASIDE}").exists()
-
-
-def test_a_store_without_checkpoints_is_an_error_that_names_it(url: str, tmp_path: Path) -> None:
-    store = a_store(url)
-    assert store.lineage() is None
-    store.claim(FIRST)
-    with pytest.raises(CheckpointError, match=f"{url}: it has no checkpoints"):
-        store.fetch_newest(tmp_path, is_ours=False)
-    with pytest.raises(SettingsError, match="holds a run; take another place, or --resume s3://bucket/whole"):
-        store.check_unused("s3://bucket/whole")
 
 
 def test_a_failing_store_is_reported_with_its_reason_and_the_next_checkpoint_is_tried(

@@ -19,7 +19,6 @@ import torch
 
 from ps_common.errors import CheckpointError
 from ps_common.run_folder.checkpoint_file import read_checkpoint
-from ps_common.run_folder.checkpoint_folder import newest_first
 from ps_common.run_folder.paths import BEST, CANDIDATE, WRITING, checkpoint_name
 from ps_server.state.effects import SaveCheckpoint
 from ps_server.storage.checkpoint_writer import CheckpointWriter, Written
@@ -94,13 +93,6 @@ DAMAGES = ["cut short", "empty", "one bit in a weight", "one letter in the recor
 # -- writing ----------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_written_can_be_read(writer: CheckpointWriter, folder: Path) -> None:
-    assert write(writer, a_checkpoint(40)) == [Written(str(folder / file_name(40)))]
-    vectors, record = read_checkpoint(folder / file_name(40))
-    assert vectors["weights"].tolist() == [40.0] * 5
-    assert record.progress.global_steps == 40
-
-
 @pytest.mark.parametrize("keep", [1, 5])
 def test_the_newest_checkpoints_are_kept_as_many_as_the_run_says(
     writer: CheckpointWriter, folder: Path, keep: int
@@ -108,16 +100,6 @@ def test_the_newest_checkpoints_are_kept_as_many_as_the_run_says(
     all_steps = (3, 20, 100, 4000, 5000, 60000, 700000)
     write(writer, *[a_checkpoint(steps, keep=keep) for steps in all_steps])
     assert names(folder) == [file_name(steps) for steps in all_steps[-keep:]]
-
-
-@pytest.mark.parametrize("steps_of_a_push", [0, 7])
-def test_so_many_are_kept_whether_pushes_count_steps_or_not(
-    writer: CheckpointWriter, folder: Path, steps_of_a_push: int
-) -> None:
-    """T stands still where a client counts no steps: each file would have replaced the one before it."""
-    write(writer, *(a_checkpoint(steps_of_a_push * version, version=version, keep=5) for version in range(1, 9)))
-    kept = [read_checkpoint(path)[1].version for path in newest_first(folder)]
-    assert kept == [8, 7, 6, 5, 4]
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o027, 0o077])
@@ -142,11 +124,6 @@ def test_milestones_are_kept_apart_from_the_newest_checkpoints(writer: Checkpoin
 def test_the_best_is_kept_apart_however_old_it_grows(writer: CheckpointWriter, folder: Path) -> None:
     write(writer, a_checkpoint(1), a_checkpoint(2, best=True), *[a_checkpoint(steps) for steps in range(3, 10)])
     assert names(folder) == [BEST, *[file_name(steps) for steps in range(5, 10)]]
-    assert read_checkpoint(folder / BEST)[1].progress.global_steps == 2
-
-
-def test_a_better_checkpoint_replaces_the_best(writer: CheckpointWriter, folder: Path) -> None:
-    write(writer, a_checkpoint(1, best=True), a_checkpoint(2, best=True), a_checkpoint(3))
     assert read_checkpoint(folder / BEST)[1].progress.global_steps == 2
 
 
@@ -284,11 +261,6 @@ def test_a_run_without_a_sound_checkpoint_cannot_be_resumed(
     assert len(caplog.records) == 2
 
 
-def test_a_run_that_saved_nothing_cannot_be_resumed(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=f"^{tmp_path}: it is not the folder of a run"):
-        newest_checkpoint(tmp_path)
-
-
 KILLED_WHILE_IT_WRITES = """
 import sys, torch
 from pathlib import Path
@@ -318,19 +290,6 @@ def test_unfinished_files_of_a_killed_server_are_removed_at_the_next_start(folde
     assert {path.parent for path in left} == {folder / WRITING}
     CheckpointWriter(folder).close()
     assert set(folder.iterdir()) == set(folder.glob("checkpoint-*.safetensors"))
-
-
-def test_other_hidden_files_are_not_removed(folder: Path) -> None:
-    folder.mkdir(parents=True)
-    (folder / ".tmpAbCdEf").write_bytes(b"of another program")
-    CheckpointWriter(folder).close()
-    assert names(folder) == [".tmpAbCdEf"]
-
-
-def test_more_steps_than_twelve_digits_are_still_the_newest(writer: CheckpointWriter, folder: Path) -> None:
-    write(writer, *[a_checkpoint(10**12 + more) for more in range(-5, 2)])
-    assert newest_checkpoint(folder)[2].progress.global_steps == 10**12 + 1
-    assert len(names(folder)) == 5
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a priority is the whole process's")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ps_common.errors import CheckpointError, Fenced, Replaced, SettingsError
+from ps_common.errors import Fenced, Replaced, SettingsError
 from ps_common.program.flags import parse_with_run
 from ps_common.protocol.lineage import Lineage
 from ps_common.run_folder.checkpoint_file import read_checkpoint, write_checkpoint
@@ -88,26 +88,6 @@ def test_a_folder_knows_its_store_and_is_not_served_without_it(tmp_path: Path, u
     RunStorage(folder, checkpoints=None, may_hold_a_run=True).close()
 
 
-def test_the_folder_of_a_shard_remembers_the_store_of_the_whole_run(tmp_path: Path, url: str) -> None:
-    folder = tmp_path / "shard-1-of-2"
-    folder.mkdir()
-    store = CheckpointStore(f"{url}/shard-1-of-2", flag="--x")
-    storage = RunStorage(folder, checkpoints=None, may_hold_a_run=True, store=store)
-    storage.remember_store()
-    storage.close()
-    assert (folder / STORE).read_text() == f"{url}\n"
-
-
-def test_a_standby_with_a_store_remembers_it_from_the_start(tmp_path: Path, url: str) -> None:
-    folder = tmp_path / "standby"
-    folder.mkdir()
-    storage = RunStorage(folder, checkpoints=None, may_hold_a_run=True, store=CheckpointStore(url, flag="--x"))
-    flags = ["--standby-of", "127.0.0.1:5", "--run-dir", str(folder), "--checkpoint-dir", url]
-    starting.machine_for(parse_with_run(ServerSettings, flags, prog="ps-server"), storage, keys=None, now=0.0)
-    storage.close()
-    assert (folder / STORE).read_text() == f"{url}\n"
-
-
 def test_a_run_that_moves_into_a_store_takes_its_best_checkpoint_along(tmp_path: Path, url: str) -> None:
     folder = a_folder(tmp_path / "first", FIRST)
     (newest,) = newest_first(folder / CHECKPOINTS)
@@ -121,11 +101,6 @@ def test_a_run_that_moves_into_a_store_takes_its_best_checkpoint_along(tmp_path:
     assert torch.equal(elsewhere.run.weights.flat, vectors["weights"]), "the run goes on from the newest"
 
 
-def test_an_empty_store_is_an_error_for_an_empty_folder(tmp_path: Path, url: str) -> None:
-    with pytest.raises(CheckpointError, match=f"--resume {url}: there is no run"):
-        started(tmp_path / "first", url, "--resume", url)
-
-
 def test_folder_and_store_of_two_runs_are_an_error(tmp_path: Path, url: str) -> None:
     stored(tmp_path, url)
     folder = a_folder(tmp_path / "other", OTHER)
@@ -135,11 +110,11 @@ def test_folder_and_store_of_two_runs_are_an_error(tmp_path: Path, url: str) -> 
 
 def test_a_server_that_was_replaced_stays_fenced_until_the_run_is_taken_back(tmp_path: Path, url: str) -> None:
     folder = stored(tmp_path, url)
-    write_lineage(folder, FIRST.replaced("127.0.0.1:6", epoch=FIRST.taken_over(draw=1).epoch))
+    write_lineage(folder, FIRST.replaced("127.0.0.1:6", epoch=FIRST.promoted(draw=1).epoch))
     with pytest.raises(Fenced):
         started(folder, url, "--resume", str(folder), "--checkpoint-dir", url)
     taken = started(folder, url, "--resume", str(folder), "--checkpoint-dir", url, "--take-back")
-    assert taken.epoch > FIRST.taken_over(draw=1).epoch
+    assert taken.epoch > FIRST.promoted(draw=1).epoch
 
 
 def test_of_two_servers_that_resume_at_once_the_slower_one_does_not_serve(

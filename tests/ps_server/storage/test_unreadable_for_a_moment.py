@@ -14,9 +14,9 @@ import torch
 
 from ps_common.errors import CheckpointError, DamagedCheckpoint
 from ps_common.run_folder import checkpoint_file, trained
-from ps_common.run_folder.checkpoint_file import read_newest, write_checkpoint
+from ps_common.run_folder.checkpoint_file import write_checkpoint
 from ps_common.run_folder.paths import BEST, CHECKPOINTS, checkpoint_name
-from ps_common.run_folder.stored_run import fetch_sound
+from ps_common.run_folder.places import read_newest
 from ps_common.run_folder.trained import trained_in
 from ps_server.storage.checkpoint_store import CheckpointStore
 from ps_server.storage.earlier_life import newest_checkpoint
@@ -37,10 +37,8 @@ def steps_after_fetching_newest(folder: Path) -> int:
     return newest_checkpoint(folder)[2].progress.global_steps
 
 
-def steps_of_fetched(folder: Path) -> int:
-    (folder / "fetched").mkdir(exist_ok=True)
-    path = fetch_sound(a_store(folder), folder / "fetched", flag="--checkpoint")
-    return checkpoint_file.read_checkpoint(path)[1].progress.global_steps
+def steps_of_trained_in_store(folder: Path) -> int:
+    return trained_in(a_store(folder)).global_steps
 
 
 WAYS: dict[str, Callable[[Path], int]] = {
@@ -48,7 +46,7 @@ WAYS: dict[str, Callable[[Path], int]] = {
     "shards are put together": lambda folder: read_newest([folder], print)[0][1].progress.global_steps,
     "weights are loaded": steps_of_trained,
     "a server resumes from a store": steps_after_fetching_newest,
-    "weights are loaded from a store": steps_of_fetched,
+    "weights are loaded from a store": steps_of_trained_in_store,
 }
 
 

@@ -175,18 +175,6 @@ def test_a_policy_that_is_certain_has_a_finite_loss() -> None:
     assert torch.isfinite(network.logits.grad).all()
 
 
-def test_the_meters_are_means_over_the_batch() -> None:
-    learner = algorithm()
-    trajectory = unroll_of(GOES_ON)
-    (batch,) = learner.batches(trajectory)
-    meters = learner.loss(batch).meters
-    assert float(meters["entropy"]) == pytest.approx(entropy_of(learner, trajectory))
-    assert float(meters["value_loss"]) == pytest.approx(float(0.5 * batch.advantages.square().mean()))
-    assert float(meters["value"]) == pytest.approx(float((batch.value_targets - batch.advantages).mean()))
-    expected = -(batch.log_probabilities * batch.advantages).mean()
-    assert float(meters["policy_loss"]) == pytest.approx(float(expected))
-
-
 class FixedPolicy(nn.Module):
     """The same logits for whatever is seen; values count the observations."""
 
@@ -212,22 +200,6 @@ def test_sampled_actions_are_as_frequent_as_they_are_probable() -> None:
     torch.testing.assert_close(decision.recorded["log_probabilities"], probabilities.log()[decision.actions])
     assert decision.recorded["values"].tolist() == list(range(20_000))
     assert not decision.recorded["values"].requires_grad
-
-
-def test_greedy_actions_are_the_most_probable_ones() -> None:
-    decision = decided(algorithm(FixedPolicy([0.0, 0.1, 0.3, 0.2])), 100, greedy=True)
-    assert decision.actions.tolist() == [2] * 100
-    expected = torch.tensor([0.0, 0.1, 0.3, 0.2]).log_softmax(0)[[2] * 100]
-    torch.testing.assert_close(decision.recorded["log_probabilities"], expected)
-
-
-def test_the_seed_decides_what_is_sampled() -> None:
-    def sampled(seed: int) -> list[int]:
-        actions: list[int] = decided(algorithm(FixedPolicy([0.0] * 4), seed=seed), 50).actions.tolist()
-        return actions
-
-    assert sampled(1) == sampled(1)
-    assert sampled(1) != sampled(2)
 
 
 @pytest.mark.parametrize("surrogate", ["none", "clip"])

@@ -37,16 +37,6 @@ def test_all_begin_with_chance_alone_and_anneal_in_a_straight_line_on_the_steps_
     assert torch.equal(epsilons.at(10**12), finals)
 
 
-def test_a_worker_that_joins_late_does_not_start_from_chance() -> None:
-    assert set(schedule(50).at(5000).tolist()) <= set(torch.tensor(FINALS).tolist())
-
-
-def test_without_annealing_the_final_ones_hold_from_the_start() -> None:
-    epsilons = schedule(50, anneal_steps=0)
-    assert torch.equal(epsilons.at(0), epsilons.at(1000))
-    assert float(epsilons.at(0).max()) == 0.5
-
-
 def test_what_is_drawn_stays_unless_it_is_to_be_redrawn() -> None:
     epsilons = schedule(50)
     assert torch.equal(epsilons.at(1000), epsilons.at(10**9))
@@ -59,11 +49,6 @@ def test_a_redraw_comes_once_with_each_period_however_often_and_unevenly_one_ask
     assert seen[2] == seen[3] == seen[4]
     assert seen[5] == seen[6]
     assert len({tuple(drawn) for drawn in seen}) == 3
-
-
-def test_the_seed_decides_what_is_drawn() -> None:
-    assert torch.equal(schedule(50, seed=1).at(1000), schedule(50, seed=1).at(1000))
-    assert not torch.equal(schedule(50, seed=1).at(1000), schedule(50, seed=2).at(1000))
 
 
 def test_each_environment_plays_with_its_own_epsilon() -> None:

@@ -42,11 +42,8 @@ OF_Q = {"final_epsilons": [0.5], "epsilon_probabilities": [1.0], "epsilon_anneal
 CASES = [
     pytest.param("one_step_q", 1, OF_Q, 0, id="one_step_q"),
     pytest.param("one_step_sarsa", 3, OF_Q, 0, id="one_step_sarsa"),
-    pytest.param("one_step_sarsa", 1, OF_Q, 0, id="one_step_sarsa of one environment"),
-    pytest.param("n_step_q", 1, OF_Q, 0, id="n_step_q"),
     pytest.param("n_step_q", 3, {**OF_Q, "q_lambda": 0.65, "target_interval": 0}, 0, id="n_step_q with lambda"),
     pytest.param("a3c", 1, {}, 0, id="a3c of one environment"),
-    pytest.param("a3c", 3, {"gae_lambda": 0.9}, 0, id="a3c with GAE"),
     pytest.param("a3c", 3, {"off_policy": "vtrace"}, 0, id="a3c with V-trace"),
     pytest.param("a3c", 2, {"value_weight": 1.0, "reward_scale": 0.1}, 4, id="a3c with an LSTM"),
 ]
@@ -65,8 +62,8 @@ def test_a_state_under_a_time_limit_is_worth_what_it_is_worth_without(
     assert value_of_the_state(agent) == pytest.approx([worth] * 5, rel=0.04)
 
 
-@pytest.mark.parametrize("codec", CODECS)
-def test_it_is_learned_through_every_codec(codec: str) -> None:
+@pytest.mark.parametrize("codec", ["int8", "topk"])
+def test_it_is_learned_through_a_codec_that_loses_much(codec: str) -> None:
     games = OneState(*[[Game((1.0,) * 5, "truncated")]] * 3)
     algorithm = {"name": "a3c", "unroll_length": 5, "discount": DISCOUNT, "loss": "mean", "gradient_clip": 0}
     wire = {"gradient_codec": codec, "weight_codec": codec if CODECS[codec].for_weights else "bfloat16"}

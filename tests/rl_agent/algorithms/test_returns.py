@@ -102,12 +102,6 @@ def test_with_lambda_1_advantage_and_value_add_up_to_the_n_step_return() -> None
         assert returns[t, 0] == pytest.approx(n_step_return(experience, t, 5 - t, 0))
 
 
-def test_with_lambda_0_the_advantage_is_the_one_step_error() -> None:
-    experience = Experience.random(1, end=0.0)
-    errors = experience.rewards + DISCOUNT * experience.next_values - experience.values
-    np.testing.assert_allclose(experience.advantages(0.0), errors)
-
-
 def two_steps(*, terminated: bool, truncated: bool) -> Experience:
     """The first of two steps ends its episode, or does not. Numbers small enough to be added up by hand."""
     return Experience(
@@ -134,11 +128,6 @@ def test_the_end_of_an_episode_by_hand(terminated: bool, truncated: bool, first:
     np.testing.assert_allclose(advantages, [[first], [8.0]])
 
 
-def test_the_last_step_of_an_unroll_is_bootstrapped_like_any_other() -> None:
-    advantages = two_steps(terminated=False, truncated=False).advantages(1.0)
-    assert advantages[1, 0] == pytest.approx(2 + 0.9 * 40 - 30)
-
-
 def test_environments_do_not_mix() -> None:
     together = Experience.random(2)
     changed = Experience.random(2)
@@ -146,14 +135,6 @@ def test_environments_do_not_mix() -> None:
     difference = together.advantages(0.9) != changed.advantages(0.9)
     assert difference[:, 0].all()
     assert not difference[:, 1:].any()
-
-
-def test_an_unroll_of_float32_stays_float32() -> None:
-    column = torch.ones(4, 2)
-    steps = Steps(column, column, column)
-    for computed in (lambda_returns(steps, column, 0.9), *vtrace(steps, column, column, column, 0.9)):
-        assert computed.dtype == torch.float32
-        assert computed.shape == (4, 2)
 
 
 # -- V-trace ----------------------------------------------------------------------------------------------------------

@@ -75,15 +75,6 @@ def test_a_return_is_the_discounted_sum_of_the_rewards_until_its_end_also_across
     assert run.remembered() == pytest.approx({0: g, 1: 1.0, 2: 0.5 + 2 * g**3, 3: 2 * g**2, 4: 2 * g, 5: 2.0})
 
 
-def test_the_observations_and_actions_are_those_of_the_steps() -> None:
-    run = played()
-    run.unroll((1.0, ""), (1.0, "terminated"), (1.0, ""))
-    (drawn, expected) = run.memory.draw(2), experience(0, "", "terminated", "").observations
-    assert drawn is not None
-    for observation, action in zip(drawn[1].observations, drawn[1].actions, strict=True):
-        np.testing.assert_array_equal(observation, expected[int(action)])
-
-
 @pytest.mark.parametrize(
     ("reward", "value", "kept"), [(1.0, 0.5, True), (1.0, 1.5, False), (-1.0, -3.0, False), (0.0, -1.0, False)]
 )
@@ -141,12 +132,6 @@ def test_environments_share_the_capacity() -> None:
     run = played(capacity=6)
     run.unroll(*[(0.0, "")] * 5, (1.0, "terminated"), environments=2)
     assert set(run.remembered()) == {3, 4, 5}
-
-
-def test_before_there_are_as_many_steps_none_are_drawn() -> None:
-    run = played()
-    run.unroll((1.0, "terminated"))
-    assert run.memory.draw(2) is None
 
 
 def test_steps_are_drawn_as_often_as_their_priorities_say() -> None:

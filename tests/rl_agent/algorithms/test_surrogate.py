@@ -135,11 +135,6 @@ def test_the_parts_of_a_transition_stay_together() -> None:
             assert torch.equal(getattr(batch, field), getattr(whole, field)[:, columns]), field
 
 
-def test_each_epoch_is_shuffled_anew() -> None:
-    first, _, second, _ = algorithm(epochs=2, minibatches=2).batches(unroll(steps=10, environments=2))
-    assert first.observations.tolist() != second.observations.tolist()
-
-
 def test_what_minibatches_learn_from_does_not_change_with_the_weights() -> None:
     """An unroll is judged once, by the weights that learning begins with."""
     learner = algorithm(epochs=2)
@@ -164,9 +159,3 @@ def test_normalised_advantages_of_an_unroll_have_mean_0_and_deviation_1(minibatc
     np.testing.assert_allclose(np.sort(normalised), np.sort(by_hand[0]), rtol=1e-6)
     targets = torch.cat([batch.value_targets[0] for batch in batches])
     assert sorted(targets.tolist()) == sorted(plain.value_targets[0].tolist()), "the value is drawn to true returns"
-
-
-def test_a_minibatch_of_one_transition_has_a_gradient() -> None:
-    learner = algorithm(normalize_advantages=True, minibatches=4)
-    for batch in learner.batches(unroll(steps=4, environments=1)):
-        assert torch.isfinite(gradient_of(learner, batch)).all()

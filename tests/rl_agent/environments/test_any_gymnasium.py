@@ -133,22 +133,6 @@ def test_random_actions_are_within_their_bounds_and_finite() -> None:
     assert (actions.std(0) > 0.1).all()
 
 
-def test_an_inverted_pendulum_falls() -> None:
-    pytest.importorskip("mujoco", reason="needs the extra mujoco")
-    ends = {}
-    for limit in (2, 1000):
-        environments = make_environments(Environment(id="InvertedPendulum-v5", max_episode_steps=limit), count=2)
-        assert (environments.observations.shape, environments.observations.dtype) == ((4,), np.float32)
-        environments.reset(0)
-        played = [environments.step(np.array([[3.0], [-3.0]], dtype=np.float32)) for _ in range(60)]
-        environments.close()
-        ends[limit] = [
-            (any(stepped.terminated[row] for stepped in played), any(stepped.truncated[row] for stepped in played))
-            for row in range(2)
-        ]
-    assert ends == {2: [(False, True)] * 2, 1000: [(True, False)] * 2}
-
-
 @pytest.mark.filterwarnings("ignore:.*WARN")  # of its rendering, by Gymnasium's checker
 def test_minatar_is_seen_channel_by_channel() -> None:
     pytest.importorskip("minatar", reason="needs the extra minatar")
@@ -164,14 +148,6 @@ def test_minatar_is_seen_channel_by_channel() -> None:
     environments.close()
     assert (screen.shape, screen.dtype) == ((200, 200, 3), np.uint8), "ten by ten, enlarged"
     assert screen.max() > 100
-
-
-def test_the_screen_of_pendulum_is_a_picture() -> None:
-    environments = make_environments(PENDULUM, count=1, with_screen=True)
-    environments.reset(0)
-    screen = environments.screen()
-    environments.close()
-    assert (screen.ndim, screen.shape[2], screen.dtype) == (3, 3, np.uint8)
 
 
 def test_a_module_before_the_id_is_imported_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

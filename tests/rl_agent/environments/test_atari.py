@@ -74,29 +74,6 @@ def test_a_reward_is_marked_where_it_happens_and_the_game_goes_on() -> None:
     assert not marks[-1], "the end of the game ends its return already"
 
 
-def test_a_lost_life_and_a_reward_both_end_the_return() -> None:
-    settings = {"id": "ALE/Breakout-v5", "noop_max": 0}
-    lives = marks_of_play(Environment(**settings, life_loss_ends_episode=True))
-    rewards = marks_of_play(Environment(**settings, reward_ends_episode=True))
-    both = marks_of_play(Environment(**settings, life_loss_ends_episode=True, reward_ends_episode=True))
-    assert lives.any()
-    assert rewards.any()
-    np.testing.assert_array_equal(both, lives | rewards)
-
-
-def marks_of_play(settings: Environment) -> NDArray[np.bool_]:
-    """Where returns end in 300 steps of two games of random play."""
-    environments = make_environments(settings, count=2)
-    environments.reset(0)
-    chance, marks = np.random.default_rng(0), []
-    for _ in range(300):
-        mark = environments.step(chance.integers(4, size=2)).return_ended
-        assert mark is not None
-        marks.append(mark)
-    environments.close()
-    return np.array(marks)
-
-
 @pytest.mark.parametrize(("noop_max", "alike"), [(0, True), (30, False)])
 def test_no_ops_make_games_start_apart(noop_max: int, alike: bool) -> None:
     """The cars move from the first frame on, so a start shows how long it waited."""

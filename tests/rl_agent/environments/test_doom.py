@@ -14,7 +14,6 @@ from ps_common.errors import SettingsError
 from ps_common.settings.run_spec import Environment
 from rl_agent.environments.interface import Environments
 from rl_agent.environments.make import make_environments
-from rl_agent.environments.spaces import DiscreteActions, Observations
 
 pytest.importorskip("vizdoom", reason="needs the extra doom")
 # The wrapper numbers its buttons' combinations: none, attack, right, left.
@@ -32,16 +31,6 @@ def basic() -> Iterator[Environments]:
     environments = make_environments(BASIC, count=2)
     yield environments
     environments.close()
-
-
-def test_it_is_seen_in_gray_and_played_with_the_named_buttons(basic: Environments) -> None:
-    first = basic.reset(0)
-    assert (basic.observations.shape, basic.observations.dtype) == ((2, 84, 84), np.uint8)
-    assert (first.shape, first.dtype) == ((2, 2, 84, 84), np.uint8)
-    assert first.std() > 5
-    assert basic.actions == DiscreteActions(3)
-    assert basic.description["actions"] == "MOVE_LEFT, MOVE_RIGHT, ATTACK"
-    assert (basic.description["frame skip"], basic.description["time limit"]) == ("4 tics", 75)
 
 
 def test_it_is_played_where_nothing_can_be_written_and_leaves_nothing_behind(
@@ -63,11 +52,6 @@ def test_it_is_played_where_nothing_can_be_written_and_leaves_nothing_behind(
     finally:
         environments.close()
     assert not list(temporary.iterdir())
-
-
-def test_a_game_leaves_nothing_in_the_working_folder(basic: Environments, tmp_path: Path) -> None:
-    basic.reset(0)
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_time_out_truncates_with_the_real_last_frame(basic: Environments) -> None:
@@ -129,17 +113,6 @@ def test_the_same_seed_plays_the_same_games_and_environment_k_has_the_seed_plus_
     assert (both[:, 0] != both[:, 1]).any()
 
 
-def test_the_screen_shows_the_game_in_colour() -> None:
-    environments = make_environments(BASIC, count=1, with_screen=True)
-    environments.reset(0)
-    for step in range(80):  # also beyond the end of a game, where the twin must begin the same next one
-        environments.step(np.array([step % 3]))
-    screen = environments.screen()
-    environments.close()
-    assert (screen.shape, screen.dtype) == ((240, 320, 3), np.uint8)
-    assert (screen[..., 0] != screen[..., 2]).any()
-
-
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
@@ -159,22 +132,6 @@ def test_the_screen_shows_the_game_in_colour() -> None:
 def test_what_cannot_be_played_is_refused(settings: Environment, sentence: str) -> None:
     with pytest.raises(SettingsError, match=f"^{sentence}"):
         make_environments(settings, count=1)
-
-
-def test_a_shot_without_particles_looks_different() -> None:
-    """A bullet makes smoke of particles where it hits the wall."""
-
-    def shot(settings: Environment) -> Observations:
-        environments = make_environments(settings, count=1)
-        try:
-            environments.reset(0)
-            return np.stack([environments.step(np.array([ATTACK])).observations for _ in range(6)])
-        finally:
-            environments.close()
-
-    with_particles = shot(BASIC)
-    assert np.array_equal(shot(BASIC), with_particles), "so that nothing else differs"
-    assert not np.array_equal(shot(msgspec.structs.replace(BASIC, decals_and_particles=False)), with_particles)
 
 
 @pytest.mark.parametrize(("changes", "first_tic"), [({}, 14), ({"start_tic": 10, "decals_and_particles": False}, 10)])

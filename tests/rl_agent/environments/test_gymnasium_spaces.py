@@ -193,11 +193,6 @@ def test_a_masked_number_is_zero_or_the_bound_nearest_to_it_or_squashed_the_midd
     assert [game.unwrapped.taken[0].tolist() for game, _ in environments._loop.games] == [[expected]] * 2
 
 
-def test_actions_without_bounds_cannot_be_squashed(made: Any) -> None:
-    with pytest.raises(SettingsError, match=r"^--box-actions squashed: Shows-v0 has unbounded actions"):
-        made(NUMBER, Box(-np.inf, np.inf, (1,)), box_actions="squashed")
-
-
 # -- masks ------------------------------------------------------------------------------------------------------------
 
 
@@ -240,18 +235,6 @@ def test_a_choice_without_any_allowed_option_has_all_of_them(
 ) -> None:
     environments = made(NUMBER, space, mask if isinstance(mask, tuple) else np.array(mask))
     assert mask_of(environments, environments.reset(0)) == [usable] * 2
-
-
-def test_a_mask_can_be_left_unused(made: Any) -> None:
-    environments = made(NUMBER, Discrete(3), np.array([1, 0, 1]), action_mask="none")
-    assert environments.observations.mask is None
-    assert environments.actions == DiscreteActions(3)
-
-
-def test_a_mask_of_another_size_is_an_error_that_says_both(made: Any) -> None:
-    environments = made(NUMBER, Discrete(3), np.array([1, 0]))
-    with pytest.raises(SettingsError, match=r"^--environment Shows-v0: its action mask has 2 elements, .* actions 3"):
-        environments.reset(0)
 
 
 def test_random_play_takes_allowed_actions_only() -> None:

@@ -1,18 +1,13 @@
 """Which modules are imported for a run that a peer or a file specifies: those that the own command line names."""
 
 import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 
 from ps_common.errors import SettingsError
 from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import Environment
-from rl_agent.environments import imports
-from rl_agent.environments.imports import import_modules, import_named, tried
+from rl_agent.environments.imports import import_modules
 from tests.rows import row
 
 
@@ -76,43 +71,3 @@ def test_no_part_of_any_kind_is_imported_unless_its_module_was_named() -> None:
                 import_modules(["xml"], run, source="the run of x")
             import_modules(["xml", "json"], run, source="the run of x")
             import_modules([], run, source="the run of x", is_trusted=True)
-
-
-def test_a_working_folder_that_a_module_changes_to_is_not_that_of_the_program(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "moves_away.py").write_text(f"import os; os.chdir({str(Path.home())!r})")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(imports, "_theirs", [])
-    import_named("moves_away", flag="--import moves_away")
-    assert Path.cwd() == tmp_path
-    with imports.in_users_folder(may_change=False):
-        assert Path.cwd() == Path.home()
-    monkeypatch.delitem(sys.modules, "moves_away")
-
-
-@pytest.fixture
-def defaults_of_torch() -> Iterator[None]:
-    yield
-    torch.set_default_dtype(torch.float32)
-    torch.set_default_device(None)
-    vars(torch._GLOBAL_DEVICE_CONTEXT).pop("device_context", None)  # torch 2.6 finds no default after None
-    torch.set_grad_enabled(True)
-
-
-@pytest.mark.usefixtures("defaults_of_torch")
-def test_a_part_that_changes_how_torch_computes_in_its_whole_process_is_refused_by_its_flag() -> None:
-    """The network of the worker would fail, with an error of torch that names nobody."""
-    changes: dict[str, Callable[[], Any]] = {
-        "set_default_dtype(torch.float64)": lambda: torch.set_default_dtype(torch.float64),
-        "set_default_device('meta')": lambda: torch.set_default_device("meta"),
-        "set_grad_enabled(False)": lambda: torch.set_grad_enabled(False),
-    }
-    for call, change in changes.items():
-        with row(call):
-            with pytest.raises(SettingsError) as refused, tried("--environment my_sim:Env"):
-                change()
-            assert str(refused.value).startswith(f"--environment my_sim:Env: leaves torch.{call} behind")
-            with tried("--environment another:Env"):  # which has not changed it
-                torch.zeros(1)

@@ -3,7 +3,6 @@
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
 from ps_common.errors import SettingsError
@@ -48,32 +47,6 @@ def play(environments: Environments, actions: list[int], *, seed: int = 0) -> li
 def some_actions(length: int, actions: int) -> list[int]:
     chosen: list[int] = np.random.default_rng(0).integers(actions, size=length).tolist()
     return chosen
-
-
-def test_shapes_and_types() -> None:
-    for settings, shape, dtype, actions in [
-        (CARTPOLE, (4,), np.float32, 2),
-        (PONG, (4, 42, 42), np.uint8, 6),
-        (changed(PONG, preprocessing="auto", frame_stack=3), (3, 84, 84), np.uint8, 6),
-        (changed(PONG, preprocessing="atari84", actions=(2, 3)), (4, 84, 84), np.uint8, 2),
-        (Environment(id="ALE/Breakout-v5"), (4, 84, 84), np.uint8, 4),
-    ]:
-        with row(settings, shape, dtype, actions):
-            environments = make_environments(settings, count=2)
-            first = environments.reset(0)
-            stepped = environments.step(np.array([0, 1]))
-            environments.close()
-            assert (environments.count, environments.actions) == (2, DiscreteActions(actions))
-            assert environments.observations.shape == shape
-            assert environments.observations.dtype == dtype
-            for observations in (first, stepped.observations):
-                assert observations.shape == (2, *shape)
-                assert observations.dtype == dtype
-            assert stepped.rewards.dtype == np.float32
-            assert stepped.terminated.dtype == stepped.truncated.dtype == bool
-            assert stepped.rewards.shape == stepped.terminated.shape == stepped.truncated.shape == (2,)
-            assert stepped.final_observations is None
-            assert stepped.return_ended is None
 
 
 @BOTH
@@ -143,14 +116,6 @@ def test_an_ale_game_that_ends_begins_anew_in_the_same_step() -> None:
     assert (stepped.final_observations != first).any()
 
 
-def test_an_ale_game_starts_with_one_frame_on_a_black_stack() -> None:
-    environments = make_environments(changed(PONG, noop_max=30), count=1)
-    first = environments.reset(0)[0]
-    environments.close()
-    assert not first[:-1].any()
-    assert first[-1].any()
-
-
 @pytest.mark.parametrize(
     ("settings", "subset"),
     [(CARTPOLE, (1, 0)), (CARTPOLE, (1,)), (PONG, (5, 0, 2))],
@@ -168,30 +133,6 @@ def test_actions_of_the_policy_are_those_of_the_subset(settings: Environment, su
     assert any((one.observations != other.observations).any() for one, other in zip(played, other_way, strict=True))
 
 
-class CountsFromFive(gymnasium.Env[NDArray[np.float64], np.int64]):
-    """Actions are 5, 6 and 7; the observation is the last one, in float64."""
-
-    observation_space = Box(0.0, 10.0, (1,), np.float64)
-    action_space = Discrete(3, start=5)
-
-    def reset(self, *, seed: int | None = None, options: object = None) -> tuple[NDArray[np.float64], dict[str, int]]:
-        return np.zeros(1), {}
-
-    def step(self, action: np.int64) -> tuple[NDArray[np.float64], float, bool, bool, dict[str, int]]:
-        return np.array([action], dtype=np.float64), 0.1, False, False, {}
-
-
-def test_any_registered_environment_will_do() -> None:
-    gymnasium.register("CountsFromFive-v0", CountsFromFive)  # type: ignore[arg-type]
-    try:
-        played = play(make_environments(Environment(id="CountsFromFive-v0", actions=(2, 0)), count=2), [0, 1])
-    finally:
-        del gymnasium.registry["CountsFromFive-v0"]
-    assert [stepped.observations[:, 0].tolist() for stepped in played] == [[7, 7], [5, 5]]
-    assert played[0].observations.dtype == np.float32
-    assert played[0].rewards.dtype == np.float32
-
-
 def observations_of(settings: Environment, *, count: int, seed: int) -> NDArray[np.generic]:
     """[step, environment, ...] of a short game with no-ops at its start."""
     environments = make_environments(changed(settings, noop_max=30), count=count)
@@ -206,14 +147,6 @@ def test_the_same_seed_plays_the_same_games(settings: Environment) -> None:
     one = observations_of(settings, count=1, seed=4)
     np.testing.assert_array_equal(one, observations_of(settings, count=1, seed=4))
     assert (one != observations_of(settings, count=1, seed=400)).any()
-
-
-@BOTH
-def test_environment_k_has_the_seed_plus_k(settings: Environment) -> None:
-    both = observations_of(settings, count=2, seed=4)
-    np.testing.assert_array_equal(both[:, 0], observations_of(settings, count=1, seed=4)[:, 0])
-    np.testing.assert_array_equal(both[:, 1], observations_of(settings, count=1, seed=5)[:, 0])
-    assert (both[:, 0] != both[:, 1]).any()
 
 
 def test_what_cannot_be_learned_is_refused_in_one_sentence_with_the_flag() -> None:

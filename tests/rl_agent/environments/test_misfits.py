@@ -7,7 +7,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Space
+from gymnasium.spaces import Box, Dict, Discrete, Space
 
 from ps_common.errors import SettingsError
 from rl_agent.environments import custom_environment
@@ -71,31 +71,10 @@ def test_what_is_not_of_the_space_is_refused_with_what_was_seen(
         steps(environments, 2)
 
 
-def test_an_observation_of_no_numbers_is_refused(made: Any) -> None:
-    with pytest.raises(SettingsError, match=r"Box\(.*\(0,\), .* has no numbers in it; show one at least"):
-        made(lambda number: Counts(Box(0, 1, (0,)), number))
-
-
-def test_a_part_that_shares_the_space_of_the_mask_is_seen(made: Any) -> None:
-    bits = MultiBinary(2)
-    environments = made(lambda number: Counts(Dict(action_mask=bits, lamps=bits), number))
-    assert [part.kind for part in environments.observations.parts] == ["vector", "mask"]
-
-
 @pytest.mark.parametrize(("top", "remedy"), [(1.0, r"as \(255 \* x\)\.astype"), (255.0, r"as x\.astype")])
 def test_floats_for_bytes_have_the_remedy_of_their_range(top: float, remedy: str) -> None:
     with pytest.raises(ValueError, match=remedy):
         fitted(np.array([0, top]), (2,), np.dtype(np.uint8))
-
-
-def test_floats_without_a_number_are_no_bytes() -> None:
-    with pytest.raises(ValueError, match="it is float64, and bytes"):
-        fitted(np.zeros((0,)), (0,), np.dtype(np.uint8))
-
-
-def test_a_part_without_numbers_is_left_out(made: Any) -> None:
-    environments = made(lambda number: Counts(Dict(a=Box(0, 1, (0,)), b=PICTURE), number))
-    assert environments.observations.shape == (3, 9, 8)
 
 
 class Masked(Counts):
@@ -138,11 +117,6 @@ def test_a_mask_that_is_missing_does_not_matter_where_masks_are_ignored(made: An
     environments = made(lambda number: Forgets(NUMBERS, number), action_mask="none")
     environments.reset(0)
     assert steps(environments, STEPS).truncated.all()
-
-
-def test_bounds_may_differ_between_environments(made: Any) -> None:
-    environments = made(lambda number: Counts(Box(-number, 200 + number, (3,), np.float32), number))
-    assert environments.reset(0)[:, 0].tolist() == [0, 50]
 
 
 @pytest.mark.parametrize(

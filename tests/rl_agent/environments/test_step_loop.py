@@ -1,8 +1,6 @@
 """Environments as people write them: `info` may hold anything, arrays are used again, observations are tensors."""
 
-import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +9,6 @@ import torch
 from gymnasium.spaces import Discrete, Space
 
 from ps_common.errors import SettingsError
-from rl_agent.environments import imports
 from rl_agent.rollouts import RolloutCollector
 from rl_eval.games import play
 from rl_eval.scores import RandomPlay
@@ -28,7 +25,6 @@ from tests.rl_agent.environments.counting_environments import (
     written,
 )
 from tests.rl_agent.scripted_environments import ScriptedActor
-from tests.rows import row
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*WARN")  # Gymnasium's checker warns of most of these environments
 
@@ -218,46 +214,3 @@ def test_games_are_evaluated_alike_whether_arrays_are_used_again_or_not(made: An
         return [one.trace for one in play(actor, environments, episodes=6, greedy=False, seed=0)]
 
     assert played(Game) == played(Counts)
-
-
-def test_a_working_folder_that_an_environment_changes_to_is_its_own(
-    made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Simulators change it to load their files, and the paths of a command line mean the folder of the user."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "maps").mkdir()
-    seen: list[str] = []
-
-    class Moves(Counts):
-        def __init__(self, space: Space[Any], number: int) -> None:
-            super().__init__(space, number)
-            os.chdir(tmp_path / "maps")
-
-        def step(self, action: Any) -> Any:
-            seen.append(os.getcwd())
-            return super().step(action)
-
-    class MovesAtReset(Reuses):
-        space = NUMBERS
-
-        def reset(self, **settings: Any) -> Any:
-            os.chdir(tmp_path / "maps")
-            return super().reset(**settings)
-
-        def step(self, actions: Any) -> Any:
-            seen.append(os.getcwd())
-            return super().step(actions)
-
-    for one in (lambda number: Moves(NUMBERS, number), MovesAtReset):
-        with row(one):
-            monkeypatch.setattr(imports, "_theirs", [])
-            environments = made(one)
-            assert Path.cwd() == tmp_path
-            environments.reset(0)
-            assert Path.cwd() == tmp_path
-            steps(environments, 2)
-            assert Path.cwd() == tmp_path
-            assert set(seen) == {str(tmp_path / "maps")}
-            environments.close()
-            assert Path.cwd() == tmp_path
-            seen.clear()

@@ -153,16 +153,3 @@ def test_too_many_failures_end_the_worker_with_the_reason(arm: Any, share: float
             return
         with pytest.raises(PsRlError, match=r"lost its USB link.*3 failures in .* games .* --most-failures 0.01"):
             played(environments, 100)
-
-
-def test_failures_of_environments_in_processes_are_told(arm: Any, caplog: pytest.LogCaptureFixture) -> None:
-    with closing(made(2, step_in="processes", most_failures=1.0, fails_at=[7])) as environments:
-        steps = played(environments, 40)
-    assert sum(int(step.failed.sum()) for step in steps if step.failed is not None) == 2  # each process counts alone
-    assert "step() raised RuntimeError" in caplog.text
-
-
-def test_without_forgiveness_an_exception_stays_an_exception(arm: Any) -> None:
-    settings = Environment(id="arm_to_step:Arm", kwargs={"fails_at": [3]})
-    with closing(make_environments(settings, count=1)) as environments, pytest.raises(RuntimeError, match="USB"):
-        played(environments, 10)

@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ps_common.errors import SettingsError
 from rl_agent.networks.flat_network import Block, FlatNetwork, flatten, move_towards
 
 
@@ -262,11 +261,6 @@ def test_a_gradient_moves_no_block_but_those_that_are_named() -> None:
     (first,) = (place for place, block in flat.schema.blocks if block.name == "first")
     assert float(gradient[first].norm()) == pytest.approx(min(0.5, float(expected[first].norm())), rel=1e-5)
     assert not gradient[first.stop :].any()
-
-
-def test_a_block_without_parameters_is_refused() -> None:
-    with pytest.raises(SettingsError, match="'nothing'"):
-        FlatNetwork(small_network(), blocks=(Block("nothing", ("policy.",)),))
 
 
 def test_the_way_from_nan_ends_where_the_whole_of_it_is_made() -> None:

@@ -15,7 +15,7 @@ from rl_agent.agent import build_agent
 from rl_agent.networks.networks import ActionValueNetwork, PolicyValueNetwork
 from rl_agent.networks.normalization import PixelsToUnit
 from tests.rl_agent.observation_spaces import numbers, pixels
-from tests.rl_agent.scripted_environments import Game, ScriptedEnvironments, Target
+from tests.rl_agent.scripted_environments import Game, ScriptedEnvironments
 from tests.rows import row
 
 
@@ -108,12 +108,6 @@ def test_a_network_for_other_observations_is_refused() -> None:
             network_for(shape, name=name)
 
 
-def test_pixels_are_scaled_to_the_unit_interval_and_left_as_they_were() -> None:
-    pixels = torch.tensor([0, 51, 255], dtype=torch.uint8)
-    torch.testing.assert_close(PixelsToUnit()(pixels), torch.tensor([0.0, 0.2, 1.0]))
-    assert pixels.tolist() == [0, 51, 255]
-
-
 def test_a_network_of_pixels_sees_them_scaled() -> None:
     torch.manual_seed(0)
     of_pixels = PolicyValueNetwork(NetworkSettings(hidden=(8,)), pixels(6), policy_parameters=5)
@@ -152,22 +146,6 @@ def test_a_fresh_policy_is_nearly_uniform() -> None:
     assert float((logits.detach().softmax(-1) - 0.2).abs().max()) < 0.03
 
 
-def first_weights(run_seed: int | None, *, worker_seed: int) -> Tensor:
-    environments = ScriptedEnvironments([Game((0.0,), "terminated")])
-    agent = build_agent(RunSpec(seed=run_seed), environments, device=torch.device("cpu"), seed=worker_seed)
-    return nn.utils.parameters_to_vector(agent.network.parameters()).detach()
-
-
-def test_all_workers_of_a_run_with_a_seed_begin_with_the_same_weights() -> None:
-    weights = first_weights(3, worker_seed=1)
-    assert torch.equal(weights, first_weights(3, worker_seed=2))
-    assert not torch.equal(weights, first_weights(4, worker_seed=1))
-
-
-def test_without_a_seed_the_first_weights_are_by_chance() -> None:
-    assert not torch.equal(first_weights(None, worker_seed=1), first_weights(None, worker_seed=1))
-
-
 def test_the_agent_fits_its_environment() -> None:
     environments = ScriptedEnvironments([Game((0.0,), "terminated")])
     agent = build_agent(RunSpec(seed=3), environments, device=torch.device("cpu"), seed=1)
@@ -196,13 +174,6 @@ def test_separate_torsos_share_nothing() -> None:
         reached = [name for name, p in network.named_parameters() if p.grad is not None and p.grad.any()]
         assert reached
         assert all(name.startswith(own) for name in reached)
-
-
-def test_a_separate_value_is_as_wide_as_the_policy_unless_told() -> None:
-    network = network_for((4,), hidden=(7,), separate=True)
-    assert sum(parameter.numel() for parameter in network.parameters()) == (
-        2 * linear(4, 7) + linear(7, 5) + linear(7, 1)
-    )
 
 
 @pytest.mark.parametrize("initialization", ["xavier", "normal", "normalized_columns"])
@@ -261,10 +232,3 @@ def test_action_values_have_no_memory_and_one_torso() -> None:
             environments = ScriptedEnvironments([Game((0.0,), "terminated")])
             with pytest.raises(SettingsError, match=f"^--algorithm {name}: .*{sentence}"):
                 build_agent(run, environments, device=torch.device("cpu"), seed=0)
-
-
-@pytest.mark.parametrize("name", ["one_step_q", "one_step_sarsa", "n_step_q"])
-def test_action_values_want_a_choice_of_actions(name: str) -> None:
-    run = run_from_dict({"algorithm": {"name": name}}, source="test")
-    with pytest.raises(SettingsError, match=f"^--algorithm {name}: needs one discrete action a step"):
-        build_agent(run, Target([0.3], count=1), device=torch.device("cpu"), seed=0)

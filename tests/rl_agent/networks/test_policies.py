@@ -9,8 +9,8 @@ from torch.distributions import Categorical as TorchCategorical
 from torch.distributions import Independent, Normal
 from torch.nn import functional
 
-from rl_agent.environments.spaces import BoxActions, DiscreteActions
-from rl_agent.networks.policies import SMALLEST_VARIANCE, Categorical, Gaussian, policy_for
+from rl_agent.environments.spaces import BoxActions
+from rl_agent.networks.policies import SMALLEST_VARIANCE, Categorical, Gaussian
 
 A = 3
 
@@ -32,11 +32,6 @@ def torch_gaussian(parameters: torch.Tensor) -> Independent:
     return Independent(Normal(mean, (functional.softplus(variance) + SMALLEST_VARIANCE).sqrt()), 1)  # type: ignore[no-untyped-call]
 
 
-def test_each_kind_of_actions_has_its_policy() -> None:
-    assert policy_for(DiscreteActions(5)).parameters == 5
-    assert policy_for(box(5)).parameters == 10, "a mean and a variance for each"
-
-
 def test_the_categorical_is_that_of_torch() -> None:
     logits = 3 * numbers(4, 5, A)
     expected, actions = TorchCategorical(logits=logits), torch.arange(20).view(4, 5) % A  # type: ignore[no-untyped-call]
@@ -52,16 +47,6 @@ def test_the_gaussian_is_that_of_torch() -> None:
     torch.testing.assert_close(policy.log_probability(parameters, actions), expected.log_prob(actions))  # type: ignore[no-untyped-call]
     torch.testing.assert_close(policy.entropy(parameters), expected.entropy())  # type: ignore[no-untyped-call]
     assert torch.equal(policy.mode(parameters), parameters[..., :A])
-
-
-def test_categorical_samples_are_as_frequent_as_they_are_probable_each_row_for_itself() -> None:
-    rows = 10_000
-    probabilities = torch.tensor([[0.7, 0.2, 0.1], [0.0, 0.5, 0.5]])
-    sampled = Categorical(A).sample(probabilities.log().clamp(min=-1e9).expand(rows, 2, A), chance())
-    assert sampled.shape == (rows, 2)
-    for row in range(2):
-        frequencies = sampled[:, row].bincount(minlength=A) / rows
-        torch.testing.assert_close(frequencies, probabilities[row], atol=0.02, rtol=0)
 
 
 def test_gaussian_samples_have_the_mean_and_the_variance() -> None:

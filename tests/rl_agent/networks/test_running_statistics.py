@@ -7,24 +7,20 @@ import pytest
 import torch
 from torch import Tensor
 
-from ps_common.errors import SettingsError
 from ps_common.settings.run_settings import run_from_dict
-from ps_common.settings.run_spec import NetworkSettings, SgdSettings
+from ps_common.settings.run_spec import SgdSettings
 from ps_server.state.optimizers import Optimizer
 from ps_server.state.weight_store import MOST_ROWS, WeightStore
 from rl_agent.agent import build_agent, collector_for
 from rl_agent.networks.flat_network import FlatNetwork
-from rl_agent.networks.networks import PolicyValueNetwork
 from rl_agent.networks.normalization import measure_normalization
 from rl_agent.networks.running_statistics import (
     CLIP,
     REWARD_CLIP,
-    ReturnNormalization,
     RunningNormalization,
     observe,
 )
 from rl_agent.rollouts import Trajectory
-from tests.rl_agent.observation_spaces import pixels
 from tests.rl_agent.scripted_environments import Game, ScriptedEnvironments
 
 SIZE = 3
@@ -172,11 +168,6 @@ def test_the_worker_that_seeds_measures_random_play() -> None:
     assert float(normalised[:, 2].abs().max()) < 0.1
 
 
-def test_frames_have_no_running_scale() -> None:
-    with pytest.raises(SettingsError, match="--normalization running: needs numbers"):
-        PolicyValueNetwork(NetworkSettings(normalization="running"), pixels(4, 42, 42), policy_parameters=2)
-
-
 @pytest.mark.parametrize("side", [8, 64, 128])
 def test_images_of_numbers_have_one_scale_for_each_channel(side: int) -> None:
     """Against numpy in float64 over the whole stream, from two workers in turn; means and scales differ by channel."""
@@ -278,13 +269,6 @@ def test_rewards_are_divided_by_the_deviation_of_the_returns_of_all_workers(clip
     given = torch.tensor([[0.25, -1.0]])
     torch.testing.assert_close(agents[0].network.returns(given), given / expected, rtol=1e-4, atol=0)
     assert float(agents[0].network.returns(torch.tensor(1e9))) == REWARD_CLIP
-
-
-def test_random_play_begins_the_returns_statistics() -> None:
-    network = torch.nn.Sequential(ReturnNormalization(discount=DISCOUNT, clip=0.0))
-    measure_normalization(network, ScriptedEnvironments([Game((2.0, 2.0), "terminated")]), seed=0)
-    half_the_gap = 0.9  # returns are 2 and 3.8, equally often
-    torch.testing.assert_close(network(torch.tensor([1.8])), torch.tensor([1.8 / half_the_gap]))
 
 
 @pytest.mark.parametrize("method", ["a3c", "n_step_q", "one_step_q", "one_step_sarsa"])

@@ -232,10 +232,6 @@ def test_a_target_network_that_is_the_network_itself_is_refused(target: str, fol
         check_method(folder, "Copied", target=target)
 
 
-def test_a_target_network_that_is_a_copy_passes(folder: Path) -> None:
-    check_method(folder, "Copied", target="copy.deepcopy(made.network)")
-
-
 def test_the_trial_changes_no_random_number_of_its_process(folder: Path) -> None:
     drawn = []
     for tries in (False, True):

@@ -12,7 +12,8 @@ from ps_common.protocol.messages import Episode
 from ps_common.settings.run_settings import with_settings
 from ps_common.settings.run_spec import RunSpec
 from rl_agent.trial.hooks import Hooks
-from rl_agent.trial.run_check import check_apart, check_run
+from rl_agent.trial.run_check import check_run
+from rl_cluster.trial import check_apart
 from tests.rl_agent.custom_environments import LINE
 
 PARTS = (

@@ -12,7 +12,9 @@ from ps_common.settings.run_files import load_preset, presets
 from ps_common.settings.run_settings import with_settings
 from ps_common.settings.run_spec import RunSpec
 from rl_agent.trial import run_check
-from rl_agent.trial.run_check import check_apart, check_device, check_listening, check_run
+from rl_agent.trial.run_check import check_device, check_run
+from rl_cluster.addresses import check_listening
+from rl_cluster.trial import check_apart
 from tests.extras import skip_without_package
 from tests.rl_agent.custom_environments import LINE, line_with
 

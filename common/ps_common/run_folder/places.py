@@ -1,0 +1,176 @@
+"""
+The checkpoints of a run by the place where they are kept: a run folder, or an object store. The shards of a run have
+each a place of its own, below that of the run; their checkpoints, which may be of different moments, are put together
+here.
+
+Nothing is changed in a place, and nothing is believed before it is verified.
+"""
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from ps_common.errors import CheckpointError
+from ps_common.protocol.record import Record
+from ps_common.protocol.tensors import Schema
+from ps_common.run_folder.checkpoint_file import Checkpoint, read_checkpoint
+from ps_common.run_folder.checkpoint_folder import best_first, checkpoints_of, first_verified, why_none
+from ps_common.run_folder.object_store import ObjectStore
+from ps_common.run_folder.paths import BEST, SHARD_FOLDERS, SHARD_NAME, numbers_in, shard_folder
+from ps_common.run_folder.stored_run import Stored, fetch, newest_first, steps_in, stored_in
+
+# Checkpoints of shards that are further apart than this many minutes, and this share of the run, make no policy.
+APART_MINUTES, APART_SHARE = 1.0, 0.1
+
+Place = Path | ObjectStore
+Warn = Callable[[CheckpointError], None]
+T = TypeVar("T")
+
+
+class NoCheckpoint(CheckpointError):
+    """A place without a checkpoint that is not damaged."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A checkpoint in a place that nobody has verified yet."""
+
+    place: Place
+    file: Path | Stored
+
+    @property
+    def steps(self) -> int | None:
+        """T as its name says; None of the best one."""
+        numbers = numbers_in(self.file.name if isinstance(self.file, Path) else self.file.file)
+        return numbers[0] if numbers else None
+
+    def read(self, read: Callable[[Path], T]) -> T:
+        """What `read` makes of the file; one in a store is downloaded, and verified, first. Raises CheckpointError."""
+        if isinstance(self.file, Path):
+            return read(self.file)
+        assert isinstance(self.place, ObjectStore)
+        with tempfile.TemporaryDirectory() as folder:
+            return read(fetch(self.place, self.file, Path(folder)))
+
+
+def candidates(place: Place, *, best: bool = False) -> list[Candidate]:
+    """The checkpoints of a run or of one shard, the newest first; `best`: before them the best, if there is one."""
+    if isinstance(place, Path):
+        return [Candidate(place, path) for path in (best_first if best else checkpoints_of)(place)]
+    objects = stored_in(place)
+    return [Candidate(place, one) for one in [*(newest_first(objects, BEST) if best else []), *newest_first(objects)]]
+
+
+def verified(found: Sequence[Candidate], read: Callable[[Path], T], place: Place, warn: Warn) -> T:
+    """What `read` makes of the first candidate that is not damaged. Raises CheckpointError, as `first_verified`."""
+    errors: list[str] = []
+
+    def passed_over(_: Candidate, error: CheckpointError) -> None:
+        errors.append(str(error))
+        warn(error)
+
+    first = first_verified(found, lambda one: one.read(read), passed_over)
+    if first is not None:
+        return first[1]
+    if isinstance(place, Path):
+        raise NoCheckpoint(f"{place}: {why_none(place)}")
+    reasons = "; ".join(errors) or "there are none"
+    raise NoCheckpoint(f"{place.url}: contains no sound checkpoints; {reasons}")
+
+
+# -- shards -----------------------------------------------------------------------------------------------------------
+
+
+def newest_set(place: Place) -> list[Place]:
+    """
+    The places whose checkpoints together hold the newest whole vector: those of all shards in order, or that of the run
+    itself; [] when nothing is whole.
+    """
+    if isinstance(place, Path):
+        return [place / name for name in newest_names(place)]
+    return [place.below(name) if name else place for name in newest_names(place)]
+
+
+def newest_names(place: Place) -> list[str]:
+    """The same as names of folders; "" is that of a run without shards."""
+    steps = newest_steps(place)
+    sizes = {1} | {int(match[2]) for match in map(SHARD_NAME.fullmatch, steps) if match}
+    sets = [[shard_folder(Path(), number, of).name for number in range(1, of + 1)] for of in sorted(sizes)]
+    oldest = [(min(steps.get(name, -1) for name in names), names) for names in sets]
+    return max((one for one in oldest if one[0] >= 0), key=lambda one: one[0], default=(-1, []))[1]
+
+
+def newest_steps(place: Place) -> dict[str, int]:
+    """T of the newest checkpoint of a run, under "", and of each of its shards, under the name of its folder."""
+    if not isinstance(place, Path):
+        return steps_in(place)
+    return {"": newest_step(place)} | {one.name: newest_step(one) for one in place.glob(SHARD_FOLDERS)}
+
+
+def newest_step(folder: Path) -> int:
+    """T of the newest checkpoint in a folder; -1 without one."""
+    return max((numbers_in(path.name)[0] for path in checkpoints_of(folder)), default=-1)
+
+
+def read_newest(places: Sequence[Place], warn: Warn) -> list[Checkpoint]:
+    """The newest verified checkpoint of each shard. Raises CheckpointError that names the first place without one."""
+    return [verified(candidates(place), read_checkpoint, place, warn) for place in places]
+
+
+def read_best(places: Sequence[Place], warn: Warn) -> list[Checkpoint]:
+    """
+    The best checkpoint of shard 1, and of each other shard the one that is nearest to it in T; the newest of each where
+    shard 1 has none, or the nearest are of another moment: a kill may have come between the best ones of two shards.
+    """
+    first = candidates(places[0], best=True)
+    if not first or first[0].steps is not None:
+        return read_newest(places, warn)
+    read = [verified(first, read_checkpoint, places[0], warn)]
+    for place in places[1:]:
+        nearest = _nearest_first(place, read[0][1].progress.global_steps, warn)
+        read.append(verified(nearest, read_checkpoint, place, warn))
+    return read if are_of_one_moment([record for _, record in read]) else read_newest(places, warn)
+
+
+def are_of_one_moment(records: Sequence[Record]) -> bool:
+    """Whether the checkpoints of shards, which each writes at its own time, are close enough to be one policy."""
+    minutes = [record.progress.minutes for record in records]
+    return max(minutes) - min(minutes) <= max(APART_MINUTES, APART_SHARE * max(minutes))
+
+
+def _nearest_first(place: Place, global_steps: int, warn: Warn) -> list[Candidate]:
+    """The checkpoints of a shard, those first whose T is nearest to this one."""
+    steps: dict[Candidate, int] = {}
+    for one in candidates(place, best=True):
+        if one.steps is not None:
+            steps[one] = one.steps
+        elif found := first_verified([one], lambda best: best.read(read_checkpoint), lambda _, error: warn(error)):
+            steps[one] = found[1][1].progress.global_steps
+    return sorted(steps, key=lambda one: abs(steps[one] - global_steps))
+
+
+def joined(checkpoints: Sequence[Checkpoint]) -> tuple[Schema, dict[str, Tensor]]:
+    """
+    The schema and the whole vectors. A single number, such as a count of steps, is the largest of any shard.
+
+    Raises CheckpointError when these are not all shards of one run, in order.
+    """
+    records = [record for _, record in checkpoints]
+    places = [(record.lineage.shard.number, record.lineage.shard.of) for record in records]
+    runs, schemas = {record.first_shard for record in records}, {Schema(record.schema) for record in records}
+    if places != [(number, len(checkpoints)) for number in range(1, len(checkpoints) + 1)]:
+        found = ", ".join(f"{number}/{of}" for number, of in places)
+        raise CheckpointError(f"expected the checkpoints of shards 1 to {len(checkpoints)} of one run, found {found}")
+    if len(runs) > 1 or len(schemas) > 1:
+        raise CheckpointError(f"the shards are of different runs or networks: {', '.join(sorted(runs))}")
+    parts = [vectors for vectors, _ in checkpoints]
+    return schemas.pop(), {name: _joined([part[name] for part in parts]) for name in parts[0]}
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
+    return torch.cat(parts) if parts[0].dim() else torch.stack(parts).max()

@@ -1,0 +1,276 @@
+"""
+Checkpoints: when one is due, what it holds, which pushes are durable once it is complete, and who gets a reply then.
+The shell writes one at a time, in the background.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from msgspec.structs import replace
+from torch import Tensor
+
+from ps_common.protocol.messages import CheckpointSaved, Refused
+from ps_common.protocol.names import LONGEST_SENTENCE, as_text
+from ps_common.protocol.record import Account, Record
+from ps_server.machine.refusals import Refusals
+from ps_server.replication.replication import Replication
+from ps_server.state.effects import Content, Effect, LogLine, PeerId, ReloadCheckpoint, SaveCheckpoint, Send
+from ps_server.state.guards import Denied
+from ps_server.state.ledger import Ledger
+from ps_server.state.soundness import Soundness
+from ps_server.state.training_run import TrainingRun
+
+# The shortest time between the beginnings of two checkpoints, however much workers need the second.
+EARLY_SECONDS = 0.25
+# A checkpoint is stalled after so long, or on a disk that is known to be slow after so many times the slowest so far.
+STALLED_SECONDS, SLOWER = 30.0, 4.0
+# After a failure the next is tried after so long, however long the interval is: workers keep pushes meanwhile.
+RETRY_SECONDS = 30.0
+# Another checkpoint follows at once only if the one in progress leaves more of a worker's resend buffer undurable.
+LITTLE_SHARE = 0.5
+# This share of the interval has to pass before the best mean return so far is worth a checkpoint.
+BEST_SHARE = 1 / 6
+
+NOT_FINITE = "the weights, or what the optimizer remembers, hold NaN or Inf"
+STALLED = "the disk, or the store, does not take it; training goes on, and it counts when it is written after all"
+
+
+class Checkpoints:
+    """The checkpoints of one server: when, and who waits for one. `now` is seconds of any monotonic clock."""
+
+    def __init__(
+        self,
+        every_seconds: float,
+        run: TrainingRun | None,
+        *,
+        replication: Replication,
+        refusals: Refusals,
+        soundness: Soundness,
+        now: float,
+    ) -> None:
+        """What a restored run has is in its newest checkpoint."""
+        self._replication, self._refusals, self._soundness = replication, refusals, soundness
+        self.failures = 0
+        self.failing = False  # the newest one could not be written, or is stalled
+        self.error = ""  # why
+        self.is_stalled = False  # writing takes too long
+        # What the newest completed checkpoint has: the version of the weights, 0 before the first; games, and the
+        # version of the settings.
+        self.saved_version = run.store.version if run and run.store else 0
+        self._saved_episodes, self._saved_settings = (run.progress.episodes, run.adjustments.version) if run else (0, 0)
+        self.saved_at: float | None = None  # the moment of its content; None: an earlier server has written it
+        self.has_saved_last = False  # whether that checkpoint is the last one
+        self.every_seconds, self._due = every_seconds, now + every_seconds
+        self._is_early = False  # a worker needs one before it is due
+        self._early_due = self._best_due = now
+        self._asked: dict[PeerId, int] = {}  # requests for a checkpoint that is not begun yet
+        self._waiting: dict[PeerId, int] = {}  # requests for the one that is being written
+        self._writing: Content | None = None
+        self._begun = now  # when the checkpoint in progress was begun
+        self._age_seconds = 0.0  # how long the checkpoint in progress had taken at the last tick
+        self._longest_seconds = 0.0  # the same of the slowest checkpoint so far
+        self._unreleased: list[Content] = []  # on disk, and not yet at the standby in sync
+        # The mean return of the best checkpoint, and the candidate with its T, before the newest was begun.
+        self._before: tuple[float | None, int, int] = (None, 0, 0)
+        self._not_finite = 0  # the newest version that could not be saved
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether a checkpoint has been started and is not yet complete."""
+        return self._writing is not None
+
+    @property
+    def waits_for_standby(self) -> bool:
+        """Whether a checkpoint is complete, and the standby lacks some of its pushes."""
+        return bool(self._unreleased)
+
+    def lacks(self, run: TrainingRun) -> bool:
+        """Whether the run has an update, a game or an adjustment that the newest checkpoint lacks."""
+        version, saved = run.store.version if run.store else 0, (self.saved_version, self._saved_episodes)
+        return (version, run.progress.episodes) != saved or run.adjustments.version != self._saved_settings
+
+    # -- when ---------------------------------------------------------------------------------------------------------
+
+    def checkpoint_early(self) -> None:
+        """The next checkpoint is needed before it is due."""
+        self._is_early = True
+
+    def early_for(self, worker_id: str, account: Account) -> None:
+        """
+        A worker's resend buffer fills up.
+
+        Its heartbeats repeat that while a checkpoint is being written. If that one holds most of its pushes, another
+        one would free little, and large runs would write twice as much.
+        """
+        kept = account.through - account.durable
+        if self._writing is not None and worker_id in self._writing.accounts:
+            kept_then = account.through - self._writing.accounts[worker_id].through
+            self._is_early = self._is_early or kept_then > kept * LITTLE_SHARE
+        else:
+            self._is_early = self._is_early or kept > 0
+
+    def change_interval(self, every_seconds: float, *, now: float) -> None:
+        """From now on, so many seconds are between two checkpoints."""
+        if every_seconds != self.every_seconds:
+            self.every_seconds, self._due = every_seconds, now + every_seconds
+
+    def is_due(self, version: int, *, best: bool = False, milestone: bool = False, now: float) -> bool:
+        """Whether to begin one now: on request, when it is due and there is something new, or early."""
+        if self.is_writing:
+            return False
+        # After a failure, perhaps of a full disk, the next is not begun early.
+        early = milestone or (self._is_early and now >= self._early_due) or (best and now >= self._best_due)
+        if early and not self.failing:
+            return True
+        return bool(self._asked) or (now >= self._due and (early or version != self.saved_version))
+
+    def is_milestone(self, episodes: int, *, every: int) -> bool:
+        """Whether one that is begun now is to be kept, because another `every` episodes have been played; 0: never."""
+        return not self.is_writing and every > 0 and episodes // every > self._saved_episodes // every
+
+    def tick(self, run: TrainingRun, *, now: float) -> list[Effect]:
+        """Begin one if it is due."""
+        if run.store is None:
+            return []
+        if self._writing is not None:
+            return self._look_at_age(now=now)
+        best = run.progress.is_better_than_saved
+        milestone = self._milestone(run) is not None or run.progress.is_candidate_due
+        is_due = self.is_due(run.store.version, best=best, milestone=milestone, now=now)
+        return self.begin(run, now=now) if is_due else []
+
+    def _look_at_age(self, *, now: float) -> list[Effect]:
+        """One that has become stalled counts as failed, and whoever waits for it, or for the next, is told."""
+        if self.is_stalled:
+            return []
+        self._age_seconds = now - self._begun
+        self.is_stalled = self._age_seconds > max(STALLED_SECONDS, SLOWER * self._longest_seconds)
+        if not self.is_stalled:
+            return []
+        waiting, self._waiting, self._asked = self._waiting | self._asked, {}, {}
+        return self._has_failed(STALLED, waiting)
+
+    # -- one checkpoint -----------------------------------------------------------------------------------------------
+
+    def ask(self, run: TrainingRun | None, peer: PeerId, request: int, *, now: float) -> list[Effect]:
+        """
+        A peer requests a checkpoint that begins now or later; one that is being written is older. A retry changes
+        nothing, and only the newest request of each peer is kept. Raises Denied.
+        """
+        if run is None or run.store is None:
+            raise Denied("no_weights", "there is nothing to save yet: no worker has seeded the run")
+        if self.is_stalled:
+            raise Denied("checkpoint_failed", STALLED)
+        if self._waiting.get(peer) != request:
+            self._asked[peer] = request
+        return self.begin(run, now=now)
+
+    def begin(self, run: TrainingRun, *, now: float, is_last: bool = False) -> list[Effect]:
+        """Begin one now, unless there are no weights, or one is being written. `is_last`: no worker joins after it."""
+        if run.store is None or self.is_writing:
+            return []
+        if not run.store.is_sound():  # useless checkpoints must not replace good ones
+            return self._not_begun(run.store.version)
+        progress, number = run.progress, self._replication.number
+        self._before = progress.best_saved, progress.candidate, progress.candidate_steps
+        best, milestone = progress.save_as_best(), self._milestone(run)
+        candidate = progress.save_as_candidate(run.store.version)
+        run.was_followed = bool(self._replication.address)
+        record = replace(run.record(now=now), is_last=is_last, is_followed=run.was_followed)
+        self._soundness.checkpoint_begun(run.store.version)
+        self.started(
+            Content(record.version, record.ledger, progress.episodes, record.adjustments.version, number, is_last),
+            now=now,
+        )
+        content = run.store.vectors(), record, progress.global_steps
+        keep = run.spec.records.keep_checkpoints
+        return [SaveCheckpoint(*content, best=best, keep=keep, milestone=milestone, candidate=candidate)]
+
+    def started(self, content: Content, *, now: float) -> None:
+        """A checkpoint is being written."""
+        self._writing = content
+        self._begun, self._age_seconds = now, 0.0
+        self._waiting, self._asked = self._asked, {}
+        self._due, self._is_early = now + self.every_seconds, False
+        self._early_due = now + EARLY_SECONDS
+        self._best_due = now + self.every_seconds * BEST_SHARE
+
+    def completed(self, run: TrainingRun, path: str) -> list[Effect]:
+        """It is on disk; its pushes are durable once it is released."""
+        saved, waiting = self._finished()
+        again = "checkpoints can be written again: " if self.failing else ""
+        self.saved_version, self._saved_episodes, self._saved_settings = saved.version, saved.episodes, saved.settings
+        self.saved_at, self.has_saved_last = self._begun, saved.is_last
+        self._unreleased.append(saved)
+        self.release(run.ledger)
+        self.failing, self.error = False, ""
+        self._longest_seconds = max(self._longest_seconds, self._age_seconds)
+        version, where = saved.version, as_text(path, LONGEST_SENTENCE)
+        replies = [
+            Send(peer, CheckpointSaved(request=one, path=where, version=version)) for peer, one in waiting.items()
+        ]
+        return [*replies, LogLine(f"{again}version {version} saved as {where}", kind="" if again else "checkpoint")]
+
+    def failed(self, run: TrainingRun, reason: str) -> list[Effect]:
+        """It could not be written. Training goes on; the next one is tried soon."""
+        progress = run.progress
+        progress.best_saved, progress.candidate, progress.candidate_steps = self._before
+        self._is_early = True  # it may have been begun for settings that no newer version will have
+        self._due = min(self._due, self._begun + self._age_seconds + RETRY_SECONDS)
+        return self._has_failed(reason, self._finished()[1])
+
+    def release(self, ledger: Ledger) -> None:
+        """The pushes of complete checkpoints are durable, as far as the standby in sync has them."""
+        waiting, self._unreleased = self._unreleased, []
+        followed = self._replication.followed
+        for content in waiting:
+            if followed is None or content.number <= followed:
+                ledger.mark_durable(content.accounts)
+            else:
+                self._unreleased.append(content)
+
+    def roll_back(self, run: TrainingRun, checkpoint: str, vectors: dict[str, Tensor], record: Record) -> list[Effect]:
+        """The weights are lost: the run goes on from this checkpoint. Raises CheckpointError if it cannot."""
+        if run.store is not None and run.store.is_sound():
+            return []  # one loss may cause two ReloadCheckpoint
+        sentence = self._soundness.roll_back(run, checkpoint, vectors, record)
+        self._is_early = True  # a server that is resumed from an older one would apply the ruinous pushes again
+        return [LogLine(sentence, warning=True), *self._replication.rolled_back()]
+
+    def violations(self, *, version: int) -> Iterator[str]:
+        """The violations of the checkpoints of a run at this version."""
+        begun, number = [*self._unreleased, *filter(None, [self._writing])], self._replication.number
+        if max([self.saved_version, *(one.version for one in begun)]) > version:
+            yield f"a checkpoint is of a later version than the weights, {version}"
+        if max((one.number for one in begun), default=0) > number:
+            yield f"a checkpoint has more updates of the standby than were sent, {number}"
+
+    def _not_begun(self, version: int) -> list[Effect]:
+        """The weights are not finite. The run rolls back, or ends if it cannot: then the weights stay as they are."""
+        refusals, self._asked = self._refuse(self._asked, NOT_FINITE), {}
+        if version == self._not_finite:
+            return refusals
+        self._not_finite = version
+        return [LogLine(f"no checkpoint is written: {NOT_FINITE}", warning=True), *refusals, ReloadCheckpoint()]
+
+    def _finished(self) -> tuple[Content, dict[PeerId, int]]:
+        """What is not being written any more, and the requests for it."""
+        assert self._writing is not None, "the shell finished a checkpoint that was not started"
+        finished, waiting = self._writing, self._waiting
+        self._writing, self.is_stalled, self._waiting = None, False, {}
+        return finished, waiting
+
+    def _has_failed(self, reason: str, waiting: Mapping[PeerId, int]) -> list[Effect]:
+        self.failures += 1
+        self.failing, self.error = True, as_text(reason, LONGEST_SENTENCE)
+        return [LogLine(f"checkpoint failed: {reason}", warning=True), *self._refuse(waiting, self.error)]
+
+    def _refuse(self, waiting: Mapping[PeerId, int], reason: str) -> list[Effect]:
+        self._refusals.counts.update({"checkpoint_failed": len(waiting)} if waiting else {})
+        refused = Refused(request=0, code="checkpoint_failed", reason=reason)
+        return [Send(peer, replace(refused, request=request)) for peer, request in waiting.items()]
+
+    def _milestone(self, run: TrainingRun) -> int | None:
+        """Episodes so far, if a checkpoint begun now would be that of a milestone."""
+        episodes, records = run.progress.episodes, run.spec.records
+        every = records.checkpoint_every_episodes or records.gif_every_episodes
+        return episodes if self.is_milestone(episodes, every=every) else None
