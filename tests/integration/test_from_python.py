@@ -114,12 +114,6 @@ def test_an_error_in_a_callback_ends_the_run_and_is_raised(tmp_path: Path) -> No
     assert run.status.failed
 
 
-class WithFactor(A3CSettings, frozen=True, kw_only=True):
-    """An import finds it: structs cannot be handed on."""
-
-    factor: float = 1.0
-
-
 def parts_of(size: int, games: Path) -> dict[str, Any]:
     """Objects that no import finds, over data of the program."""
     values = np.linspace(0, 1, size, dtype=np.float32)
@@ -156,10 +150,10 @@ def parts_of(size: int, games: Path) -> dict[str, Any]:
             return torch.tanh(self.layer(observations))
 
     class Method(A3C):
-        settings = WithFactor
+        settings = A3CSettings  # a struct of this program could not be handed on
 
         def loss(self, batch: Any) -> Loss:
-            assert self._settings.factor == 0.5  # type: ignore[attr-defined]
+            assert self._settings.entropy_weight == 0.5
             return super().loss(batch)
 
     class Hooks:
@@ -173,7 +167,7 @@ def parts_of(size: int, games: Path) -> dict[str, Any]:
         "network": Torso,
         "network_kwargs": {"width": 6},
         "algorithm": Method,
-        "factor": 0.5,
+        "entropy_weight": 0.5,
         "hooks": [Hooks],
     }
 
