@@ -53,9 +53,6 @@ format: $(READY)  ## have ruff mend what it can
 bench: $(READY)  ## the benchmark table, in less than ten minutes
 	$(BIN)/python -m benchmarks
 
-bench-full: $(READY)  ## the same with more rows
-	$(BIN)/python -m benchmarks --full
-
 nightly: $(READY)  ## what takes too long for every commit: further real runs, each preset for 5,000 steps, the pages' commands, zoo/
 	$(BIN)/pytest -n $$(env -u OMP_NUM_THREADS nproc) --dist worksteal --durations 25 -m nightly
 
@@ -92,7 +89,7 @@ mutants: $(READY)  ## one place of the code changed at a time, and which changes
 swarm: $(READY)  ## simulated worlds, each drawn from a seed, exact and live in the end: SEED=… (one, as a table) or MINUTES=… FIRST=…
 	$(BIN)/python -m tests.simulation.swarm
 
-chaos: $(READY)  ## pushes counted while server and workers are killed behind a bad network: SEED=… KILLS=… SWARM=… SHARDS=… GANG=…
+chaos: $(READY)  ## pushes and steps counted while server and workers are killed behind a bad network: SEED=… KILLS=… SWARM=… SHARDS=… GANG=…
 	$(BIN)/python -m benchmarks.trials.chaos
 
 fuzz: $(READY)  ## a real server among liars, for minutes: SEED=… MESSAGES=… RATE=…
@@ -104,16 +101,6 @@ soak: $(READY)  ## 200 workers come and go; memory and descriptors are watched: 
 torn: $(READY)  ## a million pulls under full load, each checked to be whole: PULLS=… SIZE=… KILLS=…
 	$(BIN)/python -m benchmarks.trials.torn
 
-learn-chaos: $(READY)  ## CartPole while workers and the server are killed: SEED=… WORKERS=… KILL_SECONDS=… SERVER_KILLS=…
-	$(BIN)/python -m benchmarks.trials.learning
-
-churn: $(READY)  ## workers come and go, every push counted, then CartPole: SEED=… WORKERS=… MINUTES=… EVERY=… RUNS=… LEARNERS=…
-	$(BIN)/python -m benchmarks.trials.churn
-	WORKERS=$(or $(LEARNERS),4) $(BIN)/python -m benchmarks.trials.learning_churn
-
-handover: $(READY)  ## a server with a standby gets SIGTERM under load, five times; seconds, and every push counted: TIMES=… WORKERS=…
-	$(BIN)/python -m benchmarks.trials.handover
-
 upgrade: $(READY)  ## servers and workers replaced by the next release under load, every push counted: WORKERS=… SHARDS=… KILLS=…
 	$(BIN)/python -m benchmarks.trials.upgrade
 
@@ -123,27 +110,11 @@ partition: $(READY)  ## virtual hosts cut off, made silent, gone; every push cou
 load: $(READY)  ## a thousand synthetic workers at one server: WORKERS=… PUSH_SECONDS=… PARAMETERS=…
 	$(BIN)/python -m benchmarks.trials.load
 
-far: $(READY)  ## learning over 10 Mbit/s and 100 ms, float32 against --link slow: SEEDS=… WORKERS=… MEGABITS=… MILLISECONDS=…
-	$(BIN)/python -m benchmarks.trials.far
-
-mixed: $(READY)  ## CartPole by six workers of speeds from 1 to 0.05, against six equal ones: SEEDS=…
-	$(BIN)/python -m benchmarks.trials.mixed_speeds
-
-defaults: $(READY)  ## `rl-cluster --environment ID` and no other flag must learn: SEEDS=… ENVIRONMENTS="…" MINUTES=… WORKERS=…
-	$(BIN)/python -m benchmarks.trials.defaults
-
-hosts: $(READY)  ## CartPole on six virtual hosts, two slow, one lossy, one cut off, against one host (as root): SEEDS=… GOAL=…
-	$(BIN)/python -m benchmarks.trials.hosts_learning
-
 seeds: $(READY)  ## how soon a preset comes to its score, seed by seed: PRESET=… SEEDS=… ARGS="--envs 16 …" (of the runs)
 	$(BIN)/python -m benchmarks.learning.seeds --preset $(PRESET) --seeds $(or $(SEEDS),10) -- $(ARGS)
 
 speedrun: $(READY)  ## minutes to the mark of a track of benchmarks/SPEEDRUN.md, seeds 0 to 4: TRACK=pong|pong-sticky|breakout-sticky|cartpole|doom
-	$(BIN)/python -m benchmarks.learning.speedrun --track $(or $(TRACK),pong)
-
-games: $(READY)  ## one recipe on eight Atari games, beside baselines and published scores: GAMES="Pong …" MINUTES=… SEEDS=…
-	$(BIN)/python -m benchmarks.learning.games $(if $(GAMES),--games $(GAMES)) --minutes $(or $(MINUTES),30) \
-		--seeds $(or $(SEEDS),1)
+	$(BIN)/python -m benchmarks.learning.seeds --track $(or $(TRACK),pong)
 
 zoo: $(READY)  ## train presets and keep their policies in zoo/: PRESETS="pong cartpole …" SEED=…
 	$(BIN)/python -m benchmarks.learning.zoo $(if $(PRESETS),--presets $(PRESETS)) --seed $(or $(SEED),0)
@@ -171,12 +142,6 @@ dear-goals: $(READY)  ## steps until ten games have the goal, for the presets wi
 
 dear-update: $(READY) $(PEERS)/ready  ## ms of an update of SAC, beside Stable-Baselines3's, and of its push and pull; two minutes
 	$(BIN)/python -m benchmarks.dear.update_cost --venvs $(PEERS) $(ARGS)
-
-scaling: $(READY)  ## scores against steps with 1 to 16 workers, MinAtar; goes on where it stopped: ARGS="--seeds 0 1 …"
-	$(BIN)/python -m benchmarks.learning.scaling $(ARGS)
-
-staleness: $(READY)  ## what late gradients cost; goes on where it stopped: ARGS="--seeds 5"
-	$(BIN)/python -m benchmarks.learning.staleness $(ARGS)
 
 engine-test: $(READY)  ## ps-rl on a real cluster engine of deploy/, started, scaled and hurt: ENGINE=docker|swarm|slurm|kubernetes|ray
 	deploy/engine_test.sh $(ENGINE)

@@ -1,11 +1,9 @@
 """
 `make bench`: one table, each row a ratio that was measured in one run; also written to benchmarks/latest.json.
 
-The short table takes less than ten minutes. --full (`make bench-full`) adds gRPC, Redis (if redis-server is installed),
-bare shared memory, and more sizes. With NAMES: only those rows of the full table whose names contain one of them.
+It takes less than ten minutes. With NAMES: only those rows whose names contain one of them.
 """
 
-import shutil
 import socket
 import subprocess
 import sys
@@ -22,20 +20,13 @@ import psutil
 from benchmarks.command_loop import Measured, figures_of, total
 from benchmarks.servers import serving
 from benchmarks.table import Row, in_turn, show
-from benchmarks.training import ENVIRONMENTS, run_of, steps_of_unroll
+from benchmarks.training import run_of, steps_of_unroll
 from ps_common.sockets.curve import write_pair
 from ps_common.sockets.request import status_of
 
 TURNS = 5
 WINDOW_SECONDS = 1.5
 TRAINING_WINDOW_SECONDS = 9.0
-MANY_SIZE = 20_000
-HOST_SIZES = [700_000, 1_700_000, 10_000_000]
-OTHERS = {
-    "grpc": "gRPC, bytes in and out, same update",
-    "redis": "Redis, and a process that applies the same update",
-    "memory": "shared memory and a byte as signal, same update: the ceiling",
-}
 SCRIPTS = Path(sys.executable).parent
 PONG = {  # by pixels per side of a frame
     42: ["--preset", "pong-a3c"],
@@ -43,25 +34,21 @@ PONG = {  # by pixels per side of a frame
 }
 
 
-def main(arguments: list[str]) -> None:
-    names = [argument for argument in arguments if argument != "--full"]
-    chosen = _short_rows() if not names and "--full" not in arguments else _short_rows() | _long_rows()
-    if names:
-        chosen = {name: row for name, row in chosen.items() if any(part in name for part in names)}
+def main(names: list[str]) -> None:
     measured: list[Row] = []
-    for name, row in chosen.items():
-        measured.append(row(name))
-        print(f"{name}: {measured[-1].ratio:.2f}", flush=True)
+    for name, row in _rows().items():
+        if not names or any(part in name for part in names):
+            measured.append(row(name))
+            print(f"{name}: {measured[-1].ratio:.2f}", flush=True)
     show(measured, Path(__file__).with_name("latest.json"))
 
 
-def _short_rows() -> dict[str, Callable[[str], Row]]:
+def _rows() -> dict[str, Callable[[str], Row]]:
     rows: dict[str, Callable[[str], Row]] = {}
-    for size, clients in product(HOST_SIZES, (1, 2)):
+    for size, clients in product((700_000, 1_700_000, 10_000_000), (1, 2)):
         rows[f"push-pull {_size(size)}, {_clients(clients)}, one host"] = partial(same_host, size, clients)
-    for size, clients in ((700_000, 1), (700_000, 2), (1_700_000, 1)):
+    for size, clients in ((150_000, 1), (700_000, 1), (700_000, 2), (1_700_000, 1)):
         rows[f"push-pull {_size(size)}, {_clients(clients)}, tcp"] = partial(over_tcp, size, clients)
-    rows[f"push-pull {_size(MANY_SIZE)}, 256 workers, tcp"] = partial(many, 256)
     for size in (150_000, 1_700_000):
         rows[f"push-pull {_size(size)}, pushes kept until durable"] = partial(kept, size)
     for size in (700_000, 1_700_000):
@@ -71,19 +58,6 @@ def _short_rows() -> dict[str, Callable[[str], Row]]:
     rows["pull, not modified, p50"] = partial(not_modified, "p50")
     for pixels, flags in PONG.items():
         rows[f"training pong-a3c {pixels}x{pixels}, 2 workers"] = partial(against_parts, flags)
-    return rows
-
-
-def _long_rows() -> dict[str, Callable[[str], Row]]:
-    rows: dict[str, Callable[[str], Row]] = {}
-    for size, clients in ((150_000, 1), (150_000, 2), (1_700_000, 2), (10_000_000, 1), (10_000_000, 2)):
-        rows[f"push-pull {_size(size)}, {_clients(clients)}, tcp"] = partial(over_tcp, size, clients)
-    for kind, size in product(OTHERS, HOST_SIZES):
-        if kind != "redis" or shutil.which("redis-server"):
-            rows[f"push-pull {_size(size)}, {kind}"] = partial(against_others, kind, size)
-    rows[f"push-pull {_size(MANY_SIZE)}, 64 workers, tcp"] = partial(many, 64)
-    rows["pull, not modified, p99"] = partial(not_modified, "p99")
-    rows["training pong-a3c 84x84, 2 workers, and stepping"] = partial(against_environment, PONG[84], 84)
     return rows
 
 
@@ -104,18 +78,15 @@ def same_host(size: int, clients: int, name: str) -> Row:
 
 def over_tcp(size: int, clients: int, name: str) -> Row:
     """The same over TCP, against raw pyzmq."""
-    return _against("raw", size, clients, name, ours="wire", against="raw pyzmq, same bytes and update")
-
-
-def against_others(kind: str, size: int, name: str) -> Row:
-    """The same on one host with default settings, against another transport with default settings."""
-    return _against(kind, size, 1, name, ours="ours", against=OTHERS[kind])
+    with _ps_server() as server, _raw_server(size) as raw_server:
+        ours, raw = _clients_of(server, "wire", size, clients), _raw_clients_of(raw_server, size, clients)
+        return _compared(name, ours, raw, against="raw pyzmq, same bytes and update")
 
 
 def over_curve(size: int, name: str) -> Row:
     """The same over TCP, both encrypted."""
-    with _keys() as keys, _ps_server(*_locked(keys)) as server, _other_server("raw", size, keys) as raw_server:
-        ours, raw = _clients_of(server, "wire", size, 1, keys), _others_of(raw_server, "raw", size, 1, keys)
+    with _keys() as keys, _ps_server(*_locked(keys)) as server, _raw_server(size, keys) as raw_server:
+        ours, raw = _clients_of(server, "wire", size, 1, keys), _raw_clients_of(raw_server, size, 1, keys)
         return _compared(name, ours, raw, against="raw pyzmq with CURVE, same bytes and update")
 
 
@@ -133,23 +104,10 @@ def kept(size: int, name: str) -> Row:
         return _compared(name, ours, without, against="the same, none kept")
 
 
-def many(count: int, name: str) -> Row:
-    """Pushes per second of `count` workers against those of eight; also prints how evenly they are served."""
-    with _ps_server() as server, _ps_server() as other_server:
-        ours, few = (
-            [Measured("benchmarks.many", where, str(MANY_SIZE), str(workers))]
-            for where, workers in ((server, count), (other_server, 8))
-        )
-        row = _compared(name, ours, few, unit="pushes/s", against="eight workers")
-        pushes = [worker.pushes for worker in status_of(server, timeout_seconds=30).status.workers]
-        print(f"{name}: fairness (Jain 1984) {sum(pushes) ** 2 / (len(pushes) * sum(n * n for n in pushes)):.3f}")
-        return row
-
-
 def not_modified(percentile: str, name: str) -> Row:
     """Microseconds of a pull that is answered with NOT_MODIFIED."""
-    with _ps_server() as server, _other_server("raw", 1) as raw_server:
-        ours, raw = _clients_of(server, "not-modified", 1, 1), _others_of(raw_server, "raw", 1, 1)
+    with _ps_server() as server, _raw_server(1) as raw_server:
+        ours, raw = _clients_of(server, "not-modified", 1, 1), _raw_clients_of(raw_server, 1, 1)
         figure = partial(_longest, percentile, WINDOW_SECONDS)
         return _compared(name, ours, raw, figure, unit="µs", against="raw pyzmq, 4 bytes each way")
 
@@ -162,45 +120,38 @@ def saving(size: int, name: str) -> Row:
         return _compared(name, ours, never, figure, unit="µs", against="the same, none written")
 
 
-def against_environment(flags: list[str], pixels: int, name: str) -> Row:
-    """Steps per second of training with two workers, against the same environment without a learner."""
-    alone = [Measured("benchmarks.training", "environment", str(pixels))]
-    return _training(flags, alone, ENVIRONMENTS, name, against="AtariVectorEnv(16, 2 threads) alone")
-
-
 def against_parts(flags: list[str], name: str) -> Row:
-    """The same, against two workers that act and learn without a server: the sum of the parts."""
-    alone = [Measured("benchmarks.training", "worker", *flags) for _ in range(2)]
-    return _training(flags, alone, steps_of_unroll(run_of(flags)), name, against="two workers without a server")
-
-
-def _training(flags: list[str], alone: list[Measured], steps: int, name: str, *, against: str) -> Row:
+    """
+    Steps per second of training with two workers, against two that act and learn without a server: the sum of the
+    parts.
+    """
+    alone = [Measured("benchmarks.training", *flags) for _ in range(2)]
+    steps = steps_of_unroll(run_of(flags))
     with _ps_server(*flags, "--max-steps", "100000000") as server:
         command = [str(SCRIPTS / "rl-worker"), "--server", server]
         workers = [subprocess.Popen(command, stderr=subprocess.DEVNULL) for _ in range(2)]
 
-        def train() -> float:
+        def done() -> int:
+            return status_of(server, timeout_seconds=30).status.global_steps
+
+        def together() -> float:
             for worker in workers:
                 psutil.Process(worker.pid).resume()
             _wait(TRAINING_WINDOW_SECONDS / 3)
-            before = status_of(server, timeout_seconds=30).status.global_steps
+            before = done()
             _wait(TRAINING_WINDOW_SECONDS)
-            rate = (status_of(server, timeout_seconds=30).status.global_steps - before) / TRAINING_WINDOW_SECONDS
+            rate = (done() - before) / TRAINING_WINDOW_SECONDS
             for worker in workers:
                 psutil.Process(worker.pid).suspend()
             return rate
 
+        def apart() -> float:
+            return steps * total(alone, TRAINING_WINDOW_SECONDS / 3)
+
         try:
-            while status_of(server, timeout_seconds=30).status.global_steps == 0:
+            while done() == 0:
                 _wait(0.5)
-            return in_turn(
-                name,
-                train,
-                lambda: steps * total(alone, TRAINING_WINDOW_SECONDS / 3),
-                turns=3,
-                unit="steps/s",
-                against=against,
-            )
+            return in_turn(name, together, apart, turns=3, unit="steps/s", against="two workers without a server")
         finally:
             for process in alone:
                 process.end()
@@ -213,14 +164,8 @@ def _clients_of(server: str, kind: str, size: int, count: int, keys: str = "") -
     return [Measured("benchmarks.push_pull", kind, server, str(size), keys) for _ in range(count)]
 
 
-def _others_of(server: str, kind: str, size: int, count: int, keys: str = "") -> list[Measured]:
-    return [Measured("benchmarks.alternatives", kind, server, str(size), keys) for _ in range(count)]
-
-
-def _against(kind: str, size: int, clients: int, name: str, *, ours: str, against: str) -> Row:
-    with _ps_server() as server, _other_server(kind, size) as other_server:
-        some, others = _clients_of(server, ours, size, clients), _others_of(other_server, kind, size, clients)
-        return _compared(name, some, others, against=against)
+def _raw_clients_of(server: str, size: int, count: int, keys: str = "") -> list[Measured]:
+    return [Measured("benchmarks.alternatives", "raw", server, str(size), keys) for _ in range(count)]
 
 
 def _rate(clients: list[Measured]) -> float:
@@ -270,14 +215,13 @@ def _ps_server(*flags: str) -> Iterator[str]:
 
 
 @contextmanager
-def _other_server(kind: str, size: int, keys: str = "") -> Iterator[str]:
+def _raw_server(size: int, keys: str = "") -> Iterator[str]:
     port = _free_port()
-    server = subprocess.Popen([sys.executable, "-m", "benchmarks.alternatives", kind, "serve", port, str(size), keys])
+    server = subprocess.Popen([sys.executable, "-m", "benchmarks.alternatives", "raw", "serve", port, str(size), keys])
     try:
         yield f"127.0.0.1:{port}"
     finally:
-        for process in [*psutil.Process(server.pid).children(), server]:
-            process.kill()
+        server.kill()
         server.wait()
 
 

@@ -12,9 +12,9 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
-from torch import Tensor
 
 from benchmarks.alternatives import keys_in
 from benchmarks.command_loop import serve_commands
@@ -31,32 +31,6 @@ from ps_common.sockets import shared_memory
 RESEND_BYTES = 2**28  # the default of rl-worker
 
 
-def our_parameters(server: str, size: int, *, resend_bytes: int, keys: str = "") -> tuple[ZmqClient, RemoteParameters]:
-    """A worker's connection to a server, with a vector of this size."""
-    machine = ParameterClient(
-        Identity(
-            worker_id=f"bench-{os.getpid()}",
-            secret=secrets.token_hex(16),
-            overrides={},
-            proposed_run={},
-            host="",
-            environments=0,
-        ),
-        patience_seconds=60,
-        resend_bytes=resend_bytes,
-        now=time.monotonic(),
-    )
-    client = ZmqClient(server, machine, keys=keys_in(keys))
-    client.welcome.result()
-    return client, RemoteParameters([client], Schema([TensorSpec("all", (size,))]), Wire())
-
-
-def gradients(client: ZmqClient, size: int) -> Callable[[], Tensor]:
-    """A source of gradients as in a trainer: each is filled anew, in memory that a server on this host can map."""
-    pool = BufferPool(size, kept=None, elsewhere=client.shared_array)
-    return lambda: torch.from_numpy(pool.take()).fill_(1e-3)
-
-
 def our_client(
     server: str,
     size: int,
@@ -69,15 +43,25 @@ def our_client(
     """Serve commands with one push and pull per call; without `push`, with a pull that is answered NOT_MODIFIED."""
     if not by_memory:
         shared_memory.FOLDER = "/nowhere"
-    client, parameters = our_parameters(server, size, resend_bytes=resend_bytes, keys=keys)
+    who: Any = {"worker_id": f"bench-{os.getpid()}", "secret": secrets.token_hex(16), "host": "", "environments": 0}
+    identity = Identity(overrides={}, proposed_run={}, **who)
+    machine = ParameterClient(identity, patience_seconds=60, resend_bytes=resend_bytes, now=time.monotonic())
+    client = ZmqClient(server, machine, keys=keys_in(keys))
+    client.welcome.result()
+    parameters = RemoteParameters([client], Schema([TensorSpec("all", (size,))]), Wire())
     weights = torch.zeros(size)
     parameters.seed(weights)
     newest = parameters.pull()
-    gradient = gradients(client, size)
+    # As in a trainer each gradient is filled anew, in memory that a server on this host can map.
+    pool = BufferPool(size, kept=None, elsewhere=client.shared_array)
 
     def once() -> None:
         nonlocal newest
-        newest = parameters.push_pull(gradient(), computed_on=newest, steps=1) if push else parameters.pull(newest)
+        if push:
+            gradient = torch.from_numpy(pool.take()).fill_(1e-3)
+            newest = parameters.push_pull(gradient, computed_on=newest, steps=1)
+        else:
+            newest = parameters.pull(newest)
         if newest.weights is not None:
             weights.copy_(newest.weights)
 

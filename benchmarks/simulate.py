@@ -3,7 +3,7 @@ Planning past these machines: `python -m benchmarks.simulate` predicts fleets of
 
     python -m benchmarks.simulate --measure     measure this machine, fit, check, and write service_times.json (minutes)
     python -m benchmarks.simulate --check       the simulator against the measured runs of 1 to 64 workers
-    python -m benchmarks.simulate --plan        the table and the pictures of docs/PLANNING.md
+    python -m benchmarks.simulate --plan        the tables of docs/PLANNING.md
 
 fleet_model.py is the simulator, measuring.py measures, service_times.py fits, planning.py asks what a fleet needs.
 """
@@ -15,22 +15,20 @@ import sys
 from pathlib import Path
 
 import msgspec
-from rich.console import Console
-from rich.table import Table
 
 from benchmarks.fleets.fleet_model import Fleet, Prediction, Visit, predicted
 from benchmarks.fleets.measuring import measured_turns
-from benchmarks.fleets.planning import Checked, write_plans
+from benchmarks.fleets.planning import Checked, check_table, write_plans
 from benchmarks.fleets.service_times import (
     FLOAT32,
     SHARING,
     Costs,
     Fit,
+    Gathering,
     Measured,
     ServiceTimes,
     Turn,
     fitted_costs,
-    fitted_gathering,
     medians,
     together,
 )
@@ -100,8 +98,7 @@ def fit_of(turns: list[Turn], *, cached: int) -> Fit:
     runs = medians([turn.fitted for turn in turns])
     costs = fitted_costs(runs, cached=cached)
     few = next(run for run in runs if run.codecs == FLOAT32)  # the fewest workers, the smallest vector
-    gathering = fitted_gathering([turn.gathered for turn in turns])
-    return Fit(costs=costs, wake_seconds=fitted_wake(costs, few), gathering=gathering)
+    return Fit(costs=costs, wake_seconds=fitted_wake(costs, few), gathering=Gathering())
 
 
 def check(times: ServiceTimes) -> list[Checked]:
@@ -113,12 +110,7 @@ def check(times: ServiceTimes) -> list[Checked]:
             rate = of_local_run(fit, run.workers, run.parameters).pushes_per_second
             found.setdefault((run.parameters, run.workers), []).append((run.pushes_per_second, rate))
     checked = [Checked(size, workers, tuple(rates)) for (size, workers), rates in found.items()]
-    table = Table("parameters", "workers", "measured, pushes/s", "predicted", "error", "in each turn")
-    for one in checked:
-        errors = " ".join(f"{error:+.1%}" for error in one.errors)
-        figures = (f"{one.measured:,.0f}", f"{one.predicted:,.0f}", f"{one.error:+.1%}", errors)
-        table.add_row(f"{one.parameters:,}", str(one.workers), *figures)
-    Console(width=110).print(table)
+    print(*check_table(checked), sep="\n")
     print(f"largest error at {BAR_WORKERS} workers: {bar_error(checked):.1%} (limit {MOST_ERROR:.0%})")
     print(f"measured on {times.machine}, load average {times.load_average:.1f} before")
     return checked
@@ -158,7 +150,7 @@ def main() -> int:
     everything = not (flags.measure or flags.check or flags.plan)
     checked = check(times)
     if flags.plan or everything:
-        write_plans(times, checked, lambda workers, parameters: of_local_run(times.fit, workers, parameters))
+        write_plans(times, checked)
     return 1 if bar_error(checked) > MOST_ERROR else 0
 
 

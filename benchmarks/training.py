@@ -1,17 +1,13 @@
 """
-The baselines of training: a worker without a server, and ALE's vector environment alone on two threads.
-
-As a program: `training.py worker FLAGS…` acts and learns with the settings of a run but without a server, so its speed
-is the upper bound for a worker with one. `training.py environment PIXELS` steps 16 games without a learner.
+The baseline of training: `training.py FLAGS…` is a worker that acts and learns with the settings of a run but without a
+server, so its speed is the upper bound for a worker with one.
 """
 
 import contextlib
 import sys
 from collections.abc import Sequence
 
-import numpy as np
 import torch
-from ale_py.vector_env import AtariVectorEnv
 from torch import Tensor
 
 from benchmarks.command_loop import serve_commands
@@ -24,8 +20,6 @@ from rl_agent.environments.make import make_environments
 from rl_agent.networks.flat_network import FlatNetwork
 from rl_worker.settings import WorkerSettings
 from rl_worker.training import train
-
-ENVIRONMENTS = 16
 
 
 class UnrollEnded(Exception):
@@ -73,25 +67,6 @@ def worker_alone(flags: Sequence[str]) -> None:
     serve_commands(once)
 
 
-def environment_alone(pixels: int) -> None:
-    """Random actions in 16 environments on two threads, with frames of the worker's size."""
-    env = AtariVectorEnv(
-        "pong",
-        num_envs=ENVIRONMENTS,
-        num_threads=2,
-        img_height=pixels,
-        img_width=pixels,
-        reward_clipping=False,
-    )
-    env.reset(seed=0)
-    random = np.random.default_rng(0)
-    serve_commands(lambda: env.step(random.integers(0, 6, ENVIRONMENTS)) and None)
-
-
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    match sys.argv[1:]:
-        case ["worker", *flags]:
-            worker_alone(flags)
-        case ["environment", pixels]:
-            environment_alone(int(pixels))
+    worker_alone(sys.argv[1:])

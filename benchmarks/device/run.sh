@@ -25,7 +25,7 @@ part() { # NAME SECONDS COMMAND…: its output goes to a log of its own, and its
 LINES_SHOWN=60 part cuda 75 python3 -m benchmarks.device.cuda
 part unit-tests 70 python3 -m pytest -q -n "$cores" -p no:cacheprovider -p no:benchmark -m 'not nightly' \
     tests/ps_common tests/ps_server tests/rl_agent tests/simulation
-LINES_SHOWN=30 part scale 120 python3 -m benchmarks.scale --minutes 1.6 --no-train --folder "$out/scale"
+LINES_SHOWN=30 part scale 120 python3 -m benchmarks.scale --minutes 1.6 --folder "$out/scale"
 cluster="python3 -m rl_cluster --no-web"
 # Few games at once: a mean of 100 games waits for one of each. And few pushes of an unroll, since so many workers push.
 recipe=${RECIPE:---envs 4 --minibatches 4}

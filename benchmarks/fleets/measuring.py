@@ -2,27 +2,19 @@
 Runs of synthetic workers against a server on this machine, in turn: pushes a second, and what each thread costs.
 
 The server has one core and all workers another, so that no run depends on where the scheduler puts their threads. The
-kernel counts the processor time of each thread, and how often it waited for work. Where the system allows it, the two
-cores do nothing else during a run: server and workers have real-time priority, and a core that waits for them spins, so
-that no other program takes their place in its caches.
+kernel counts the processor time of each thread, and how often it waited for work. Other programs disturb both.
 """
 
 import os
-import resource
-import signal
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import msgspec
-
-from benchmarks.fleets.service_times import CODECS, FLOAT32, THREADS, Gathered, Measured, Turn
+from benchmarks.fleets.service_times import CODECS, FLOAT32, THREADS, Measured, Turn
 from benchmarks.servers import serving
 from ps_bench.processes import LoadProcesses, Workload
 from ps_bench.settings import PRESET
-from ps_common.program.reasons import die_with_parent
 from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_common.settings.run_spec import RunSpec
 from ps_common.sockets.request import status_of
@@ -36,8 +28,6 @@ CODEC_SIZE, CODEC_WORKERS = 700_000, (2, 32)
 MANY_SIZE, MANY_WORKERS = 30_000, (256, 1000)  # does a push cost more where there are many?
 CHECKED_SIZES = (1_000, 150_000)  # none of those that are fitted
 CHECKED_WORKERS = (1, 4, 8, 16, 64)
-MEASURED_PRIORITY = 3  # real-time; that of what spins is lower
-MOST_SPIN_SECONDS = 10  # however this process ends
 IO_THREAD = "ZMQbg/IO"
 
 Setting = tuple[int, int, str]  # parameters, workers, codecs
@@ -61,65 +51,17 @@ def measured_turns() -> list[Turn]:
                 for setting in (one for one in fitted + checked if one[0] == size):
                     found[setting] = _measured(server, pid, setting)
                     print(f"turn {turn + 1}: {_line(found[setting])}", flush=True)
-        gathered = _gathered()
-        print(*(f"{run.members} gather {run.parameters:,}: {1e6 * run.seconds:,.0f} µs" for run in gathered), sep="\n")
-        turns.append(
-            Turn(fitted=[found[one] for one in fitted], checked=[found[one] for one in checked], gathered=gathered)
-        )
+        turns.append(Turn(fitted=[found[one] for one in fitted], checked=[found[one] for one in checked]))
     return turns
 
 
-def _gathered() -> list[Gathered]:
-    command = [sys.executable, "-m", "benchmarks.fleets.gathering"]
-    return msgspec.json.decode(subprocess.run(command, check=True, capture_output=True).stdout, type=list[Gathered])
-
-
-@contextmanager
-def _cores_for(pids: Sequence[int]) -> Iterator[None]:
-    """
-    Each of these processes has a core in this block. The cores work for nothing else, where that is allowed (to root).
-    """
+def _keep_apart(pids: Sequence[int]) -> None:
+    """Each of these processes has a core of its own."""
     cores = sorted(os.sched_getaffinity(0))[: len(pids)]
     assert len(cores) == len(pids), f"{len(pids)} cores are needed"
     for pid, core in zip(pids, cores, strict=True):
-        for thread in _threads(pid):
-            os.sched_setaffinity(thread, {core})
-    policy, priority = os.sched_getscheduler(0), os.sched_getparam(0)
-    try:
-        _set_priority(0, MEASURED_PRIORITY)
-    except PermissionError:
-        yield
-        return
-    for thread in (thread for pid in pids for thread in _threads(pid)):
-        _set_priority(thread, MEASURED_PRIORITY)
-    spinning = [_spinning(core) for core in cores]
-    try:
-        yield
-    finally:
-        for pid in spinning:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-        os.sched_setscheduler(0, policy, priority)
-
-
-def _threads(pid: int) -> list[int]:
-    return [int(thread.name) for thread in Path(f"/proc/{pid}/task").iterdir()]
-
-
-def _set_priority(thread: int, priority: int) -> None:
-    os.sched_setscheduler(thread, os.SCHED_RR, os.sched_param(priority))
-
-
-def _spinning(core: int) -> int:
-    """The id of a process that keeps this core busy while nothing of a higher priority runs there."""
-    if pid := os.fork():
-        return pid
-    die_with_parent()
-    resource.setrlimit(resource.RLIMIT_CPU, (MOST_SPIN_SECONDS, MOST_SPIN_SECONDS))
-    os.sched_setaffinity(0, {core})
-    _set_priority(0, MEASURED_PRIORITY - 1)
-    while True:
-        pass
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            os.sched_setaffinity(int(thread.name), {core})
 
 
 @contextmanager
@@ -136,11 +78,11 @@ def _measured(server: str, server_pid: int, setting: Setting) -> Measured:
         joined = sum(sum(one.counts.ready_seconds.values()) for one in running.join())
         assert joined == workers, f"{workers - joined} of {workers} workers could not join"
         pids = {"server": server_pid, "worker": running.pids[0]}
-        with _cores_for(list(pids.values())):
-            running.push(WARM_SECONDS)
-            before, pushes_before = _counts(pids), _updates(server)
-            pushed = running.push(SECONDS)[0]
-            after, pushes = _counts(pids), _updates(server) - pushes_before
+        _keep_apart(list(pids.values()))
+        running.push(WARM_SECONDS)
+        before, pushes_before = _counts(pids), _updates(server)
+        pushed = running.push(SECONDS)[0]
+        after, pushes = _counts(pids), _updates(server) - pushes_before
         running.leave()
     return Measured(
         workers=workers,

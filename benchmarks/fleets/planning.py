@@ -1,7 +1,6 @@
 """
 The needs of a fleet, by the simulator: for so many cores on so many hosts with so large a network, workers of one core
-or gangs, which codec, how many shards, and how much work between two pushes. Writes the table of docs/PLANNING.md and
-its pictures.
+or gangs, which codec, how many shards, and how much work between two pushes. Writes the tables of docs/PLANNING.md.
 
 The servers are like the one that was measured, with a core for each of their threads. Workers, and members of gangs,
 have a core each. Those of a host share a link as fast as a shard's.
@@ -9,27 +8,20 @@ have a core each. Those of a host share a link as fast as a shard's.
 
 import re
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-
-from matplotlib import pyplot
-from matplotlib.figure import Figure
-from rich.console import Console
-from rich.table import Table
 
 from benchmarks.fleets.fleet_model import Fleet, Prediction, Visit, predicted
 from benchmarks.fleets.service_times import CODECS, FLOAT32, SHARING, ServiceTimes, together
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "PLANNING.md"
-IMAGES = ROOT / "docs" / "images"
 BYTES = {"float32": 4.0, "bfloat16": 2.0, "int8": 1 + 4 / 256, "topk": 1 / 8 + (1 + 4 / 256) / 4}  # of an element
 SIZES = {"0.15 M": 150_000, "1.7 M": 1_700_000, "10 M": 10_000_000}
 # Between two pushes of a worker with one core, or of a gang; that of pong-a3c is measured, larger networks take longer.
 USUAL_SECONDS = {150_000: 0.1, 1_700_000: 0.25, 10_000_000: 1.0}
-FLEETS = (16, 64, 256, 1_000, 4_000, 15_000)  # workers of the pictures
 HOSTS = ((1, 16), (1, 64), (4, 64), (16, 64), (64, 64), (240, 64))  # hosts, and cores of each
 SPLITS = (1, 2, 4, 8)  # gangs of a host, of which each has its part of the cores
 SHARDS = (1, 2, 4, 8, 16)
@@ -40,7 +32,6 @@ MOST_BUSY = 0.85  # of the time of a station: beyond it queues grow
 WORTH = 1.25  # more shards are taken where they are this much better than fewer
 PUSHES_EACH, LEAST_PUSHES = 3, 5000  # of a simulated worker; of a simulated fleet
 SIMULATED_SHARDS = 1  # all shards see the same pushes at the same times, and do the same
-COMPUTE_SECONDS = (0.1, 0.5, 2.0, 10.0)  # of the pictures
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,13 +178,8 @@ def _least_compute(fleet: Fleet) -> float:
     return max(waits, alone * WORKER_SHARE / (1 - WORKER_SHARE))
 
 
-def write_plans(
-    times: ServiceTimes, checked: Sequence[Checked], of_local_run: Callable[[int, int], Prediction]
-) -> None:
+def write_plans(times: ServiceTimes, checked: Sequence[Checked]) -> None:
     """Simulate, print and write everything."""
-    pyplot.rcParams["svg.hashsalt"] = "ps-rl"  # the same picture has the same bytes
-    _plot_check(checked, of_local_run)
-    _plot_fleets(times)
     plans = [
         (
             hosts,
@@ -206,13 +192,27 @@ def write_plans(
         for hosts, cores in HOSTS
     ]
     lines = list(_table_of(plans))
-    table = Table(*(cell.strip() for cell in lines[0].strip("|").split("|")))
-    for line in lines[2:]:
-        table.add_row(*(cell.strip() for cell in line.strip("|").split("|")))
-    Console(width=140).print(table)
+    print(*lines, sep="\n")
     _replace("plan", lines)
-    _replace("check", _check_table(times, checked))
+    errors = [abs(one.error) for one in checked]
+    measured = f"Measured on\n{times.machine}, at a load average of {times.load_average:.1f} from other programs."
+    words = f"The largest error is {max(errors):.0%}, the median {statistics.median(errors):.0%}. {measured}"
+    _replace("check", [*check_table(checked), "", words])
     _replace("costs", _cost_table(times))
+
+
+def check_table(checked: Sequence[Checked]) -> Iterable[str]:
+    """Lines of Markdown: measured and predicted pushes a second."""
+    yield (
+        "| parameters | workers | measured, pushes/s (least to most) | predicted | error, median of the turns "
+        "| in each turn |"
+    )
+    yield "|---|---|---|---|---|---|"
+    for one in checked:
+        rates = [measured for measured, _ in one.rates]
+        measured = f"{one.measured:,.0f} ({min(rates):,.0f} to {max(rates):,.0f})"
+        turns = ", ".join(f"{error:+.1%}" for error in one.errors)
+        yield f"| {one.parameters:,} | {one.workers} | {measured} | {one.predicted:,.0f} | {one.error:+.1%} | {turns} |"
 
 
 def _table_of(plans: Iterable[tuple[int, int, Plan, Plan]]) -> Iterable[str]:
@@ -246,23 +246,6 @@ def _interval(plan: Plan) -> float:
     return plan.deployment.workers / plan.prediction.pushes_per_second
 
 
-def _check_table(times: ServiceTimes, checked: Sequence[Checked]) -> Iterable[str]:
-    yield (
-        "| parameters | workers | measured, pushes/s (least to most) | predicted | error, median of the turns "
-        "| in each turn |"
-    )
-    yield "|---|---|---|---|---|---|"
-    for one in checked:
-        rates = [measured for measured, _ in one.rates]
-        measured = f"{one.measured:,.0f} ({min(rates):,.0f} to {max(rates):,.0f})"
-        turns = ", ".join(f"{error:+.1%}" for error in one.errors)
-        yield f"| {one.parameters:,} | {one.workers} | {measured} | {one.predicted:,.0f} | {one.error:+.1%} | {turns} |"
-    yield ""
-    errors = [abs(one.error) for one in checked]
-    yield f"The largest error is {max(errors):.0%}, the median {statistics.median(errors):.0%}. Measured on"
-    yield f"{times.machine}, at a load average of {times.load_average:.1f} from other programs."
-
-
 def _cost_table(times: ServiceTimes) -> Iterable[str]:
     millions = " | ".join(CODECS)
     yield (
@@ -279,14 +262,6 @@ def _cost_table(times: ServiceTimes) -> Iterable[str]:
         shares = [1e6 * cost.shared_of(parameters) for parameters in (0, 1e6)]
         shared = f"{shares[0]:,.0f}, with a million parameters {shares[1]:,.0f}" if any(shares) else "0"
         yield f"| {thread} | {1e6 * each:,.0f} | {shared} | {more} | {elements} |"
-    yield ""
-    gathering = times.fit.gathering
-    yield f"The speaker of a gang works {1e6 * gathering.each:,.0f} µs for the gradient of each other member, and"
-    yield f"{1e9 * gathering.element:.2f} ns more for each of its parameters; {1e9 * gathering.once:.2f} ns for each"
-    yield "parameter of the weights that it gives them. A gang of 16 with 0.15 M parameters gathers in"
-    yield f"{1e3 * gathering.of(members=16, parameters=150_000):.1f} ms, one of 64 in"
-    yield f"{1e3 * gathering.of(members=64, parameters=150_000):.1f} ms, and with 1.7 M parameters one of 64 in"
-    yield f"{1e3 * gathering.of(members=64, parameters=1_700_000):.0f} ms."
 
 
 def _replace(name: str, lines: Iterable[str]) -> None:
@@ -297,58 +272,6 @@ def _replace(name: str, lines: Iterable[str]) -> None:
     found, count = re.subn(re.escape(begin) + ".*?" + re.escape(end), lambda _: table, text, flags=re.DOTALL)
     assert count == 1, f"{PAGE} has no place for {name}"
     PAGE.write_text(found)
-
-
-def _plot_check(checked: Sequence[Checked], of_local_run: Callable[[int, int], Prediction]) -> None:
-    figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
-    for size in sorted({one.parameters for one in checked}):
-        counts = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-        rates = [of_local_run(count, size).pushes_per_second for count in counts]
-        (line,) = axes.plot(counts, rates, label=f"{size:,} parameters, predicted")
-        runs = [one for one in checked if one.parameters == size]
-        axes.plot(
-            [one.workers for one in runs],
-            [one.measured for one in runs],
-            "o",
-            color=line.get_color(),
-            label="measured",
-        )
-    axes.set(xscale="log", xlabel="workers", ylabel="pushes a second", ylim=(0, None))
-    axes.set_title("A server on one core and its workers on another, float32 over TCP")
-    axes.legend()
-    _save(figure, "planning-check")
-
-
-def _plot_fleets(times: ServiceTimes) -> None:
-    figure, rows = pyplot.subplots(1, 2, figsize=(11, 4), layout="constrained", sharey=True)
-    for axes, (shards, codecs) in zip(rows, ((1, FLOAT32), (8, FLOAT32)), strict=True):
-        for compute in COMPUTE_SECONDS:
-            shares = []
-            for workers in FLEETS:
-                fleet = Deployment(
-                    workers=workers,
-                    parameters=SIZES["1.7 M"],
-                    link=10e9,
-                    codecs=codecs,
-                    shards=shards,
-                    compute_seconds=compute,
-                )
-                shares.append(_predicted(times, fleet).worker_share)
-            axes.plot(FLEETS, shares, marker="o", label=f"a push each {compute:g} s")
-        axes.set(
-            xscale="log",
-            xlabel="workers",
-            title=f"{'1 server' if shards == 1 else f'{shards} shards'}, 1.7 M parameters, {codecs}",
-        )
-        axes.axhline(WORKER_SHARE, color="gray", linestyle=":")
-    rows[0].set_ylabel("share of a worker's time in which it computes")
-    rows[0].legend()
-    _save(figure, "planning-fleets")
-
-
-def _save(figure: Figure, name: str) -> None:
-    figure.savefig(IMAGES / f"{name}.svg", metadata={"Date": None})
-    pyplot.close(figure)
 
 
 def _seconds(seconds: float) -> str:

@@ -1,11 +1,12 @@
 """
 `make scale`: steps/s of a preset with 1, 2, 4, … workers up to all cores, as a gang, with several numbers of
-environments, and with a GPU where there is one; then the preset is trained as was best, and the command printed.
-
-It takes MINUTES: the trials at most three fifths of them, or all with --no-train. Flags after `--` go to the run.
+environments, and with a GPU where there is one; and the command for what was best. It takes MINUTES at most. Flags
+after `--` go to the run.
 """
 
 import json
+import os
+import platform
 import shlex
 import sys
 import time
@@ -17,19 +18,18 @@ from pathlib import Path
 import torch
 import tyro
 
-from benchmarks.learning.programs import new_folder, train
-from benchmarks.scale.measuring import NotMeasured, Start, Workers, start_worker
-from benchmarks.scale.report import picture, table
+from benchmarks.learning.programs import new_folder
+from benchmarks.scale.measuring import NotMeasured, Workers
 from benchmarks.scale.trials import Row, Trial, as_gangs, best_of, by_environments, by_workers, on_gpu
 from benchmarks.servers import serving
 from ps_common.errors import PsRlError
 from ps_common.program.resources import usable_cores
 from ps_common.settings.run_files import load_preset
 
-TRIALS_SHARE = 0.6  # of the minutes, where the preset is trained in the rest
 MOST_TRIALS = 16  # which the seconds of a trial are reckoned by
 MOST_SECONDS = 15.0  # of a trial
-START_MINUTES = 0.5  # left for the programs of the run to start and to end
+HEAD = ("way", "workers", "environments of each", "steps/s", "updates/s", "staleness", "server's share of a core",
+        "seconds to start")  # fmt: skip
 ENDLESS = ("--max-steps", "0", "--max-episodes", "0", "--max-minutes", "0", "--until-return", "None")
 
 
@@ -45,12 +45,10 @@ class Flags:
     """time of a trial after its workers have started; by the minutes when not given"""
     cores: int = usable_cores()
     """most workers on CPUs"""
-    train: bool = True
-    """train the preset to its score in the end, as was best"""
     gpu: bool = torch.cuda.is_available()
     """try a worker on the GPU, too"""
     folder: Path | None = None
-    """new folder for table.md, picture.png, rows.json, logs and the run; runs/PRESET-scale-DATE when not given"""
+    """new folder for table.md, rows.json and logs; runs/PRESET-scale-DATE when not given"""
 
 
 class Scale:
@@ -61,16 +59,15 @@ class Scale:
         self._of_the_run = ["--preset", flags.preset, *of_the_run]
         self._envs = load_preset(flags.preset).environment.envs
         self._began = time.monotonic()
-        share = (TRIALS_SHARE if flags.train else 1.0) * 60 * flags.minutes
-        self._until = self._began + share
-        self._seconds = flags.seconds or min(share / 2 / MOST_TRIALS, MOST_SECONDS)
+        self._until = self._began + 60 * flags.minutes
+        self._seconds = flags.seconds or min(30 * flags.minutes / MOST_TRIALS, MOST_SECONDS)
         self.rows: list[Row] = []
 
-    def run_trials(self, start: Start) -> None:
+    def run_trials(self) -> None:
         """Raises PsRlError when not even the first trial could be measured."""
         options = [*self._of_the_run, *ENDLESS, "--host", "127.0.0.1", "--port", "0"]
         with serving([sys.executable, "-m", "ps_server", *options]) as server:
-            workers = Workers(server, self._folder, start=start)
+            workers = Workers(server, self._folder)
             try:
                 self._measure(workers, by_workers(self._flags.cores, self._envs))
                 self._measure(workers, as_gangs(self._flags.cores, self._envs))
@@ -98,19 +95,6 @@ class Scale:
     def _write(self) -> None:
         (self._folder / "rows.json").write_text(json.dumps([asdict(row) for row in self.rows], indent=1) + "\n")
         (self._folder / "table.md").write_text(table(self.rows, title=f"`{shlex.join(self._of_the_run)}`"))
-        picture(self.rows, self._folder / "picture.png", envs=self._envs)
-
-    def train_best(self) -> str:
-        """How the run of the best trial went, as a sentence."""
-        minutes = self._flags.minutes - (time.monotonic() - self._began) / 60 - START_MINUTES
-        if minutes <= 0:
-            return "no time was left to train"
-        run = train(self._folder / "run", [*self.command, "--max-minutes", f"{minutes:.2f}"])
-        if run.minutes_to_target is not None:
-            return f"it came to its score after {run.minutes_to_target:.2f} minutes and {run.steps:,} steps"
-        return (
-            f"it did not come to its score in {run.minutes:.2f} minutes and {run.steps:,} steps: {run.mean_return_100}"
-        )
 
     @property
     def command(self) -> list[str]:
@@ -121,18 +105,26 @@ class Scale:
         print(f"{(time.monotonic() - self._began) / 60:4.1f} of {self._flags.minutes:g} minutes  {line}", flush=True)
 
 
-def main(flags: Flags, of_the_run: Sequence[str], *, start: Start = start_worker) -> int:
+def table(rows: Sequence[Row], *, title: str) -> str:
+    """Markdown: a row for each trial; the best is bold."""
+    best = best_of(rows)
+    machine = f"{platform.machine()}, {os.cpu_count()} CPUs, Python {platform.python_version()}"
+    lines = [title, "", f"*{time.strftime('%Y-%m-%d')} · {machine}*", ""]
+    lines += [f"| {' | '.join(HEAD)} |", f"|{'---|' * len(HEAD)}"]
+    for row in rows:
+        cells = [row.trial.way, str(row.trial.workers), str(row.trial.envs), f"{row.steps_per_second:,.0f}"]
+        cells += [f"{row.updates_per_second:,.0f}", f"{row.staleness:.1f}", f"{row.server_share:.2f}"]
+        cells += [f"{row.start_seconds:.1f}"]
+        lines.append(f"| {' | '.join(f'**{cell}**' if row is best else cell for cell in cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def main(flags: Flags, of_the_run: Sequence[str]) -> int:
     folder = new_folder(flags.folder, f"{flags.preset}-scale")
     folder.mkdir(parents=True)
     scale = Scale(flags, folder, of_the_run)
-    scale.run_trials(start)
+    scale.run_trials()
     print((folder / "table.md").read_text(), flush=True)
-    if flags.train:
-        print(f"training with {best_of(scale.rows).trial} …", flush=True)
-        outcome = scale.train_best()
-        with (folder / "table.md").open("a") as file:
-            file.write(f"\nTrained with the best: {outcome}.\n")
-        print(outcome)
     print(f"on this machine: rl-cluster {shlex.join(scale.command)}")
     return 0
 

@@ -9,10 +9,9 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from benchmarks.scale.trials import Row, Trial
 from ps_common.errors import PsRlError
@@ -29,20 +28,8 @@ class NotMeasured(PsRlError):
     """A trial had no time, or one of its workers died."""
 
 
-class Process(Protocol):
-    """The part of a process that is used here."""
-
-    def poll(self) -> int | None: ...
-
-    def terminate(self) -> None: ...
-
-    def wait(self, timeout: float | None = None) -> int: ...
-
-
-Start = Callable[[Sequence[str], Path], Process]  # rl-worker with these flags, and a file for its output
-
-
-def start_worker(flags: Sequence[str], log: Path) -> Process:
+def start_worker(flags: Sequence[str], log: Path) -> "subprocess.Popen[bytes]":
+    """rl-worker with these flags, and a file for its output."""
     with log.open("ab") as output:
         return subprocess.Popen([sys.executable, "-m", "rl_worker", *flags], stdout=output, stderr=output)
 
@@ -59,11 +46,10 @@ class Moment:
 class Workers:
     """The workers that run now, at the server whose address and process are given."""
 
-    def __init__(self, server: tuple[str, int], folder: Path, *, start: Start = start_worker) -> None:
+    def __init__(self, server: tuple[str, int], folder: Path) -> None:
         self._address, self._pid = server
         self._folder = folder
-        self._start = start
-        self._running: dict[str, Process] = {}
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     def measure(self, trial: Trial, *, seconds: float, until: float) -> Row:
         """The trial over at least so many seconds. Raises NotMeasured, at time `until` (monotonic) at the latest."""
@@ -86,7 +72,7 @@ class Workers:
         self._leave([name for name in self._running if name not in flags])
         for name in flags.keys() - self._running.keys():
             given = ["--server", self._address, "--name", name, *flags[name]]
-            self._running[name] = self._start(given, self._log(name))
+            self._running[name] = start_worker(given, self._log(name))
 
     def _leave(self, names: Sequence[str]) -> None:
         leaving = [self._running.pop(name) for name in names]

@@ -4,26 +4,23 @@ Fuzzing of a real server: malformed messages and connections, while two honest w
 Run it as a module, with sizes in the environment: SEED=, MESSAGES=, RATE= (messages per second; 0: unlimited). At the
 end the server is alive, its weights are the sum of the honest pushes, it has no more descriptors than before and little
 more memory. The latency of the honest workers is bounded only at a rate that leaves the cores idle most of the time.
-For comparison it is also measured while the same messages are sent to a socket that discards them (sink.py).
 """
 
 import random
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import psutil
 import zmq
 
-from benchmarks.trials import figures
+from benchmarks.trials.frame import programs_of_a_trial, report, sizes
 from benchmarks.trials.honest import times_of
 from benchmarks.trials.junk import Junk
 from benchmarks.trials.mutations import Mutations
 from tests.integration.integer_worker import SCHEMA, told
-from tests.integration.processes import Programs, programs_in, status_of, wait_for, weights_of
+from tests.integration.processes import Programs, status_of, wait_for, weights_of
 
 CONNECTIONS = 32  # at a time
 MESSAGES_EACH = 60  # of a connection; then it is closed
@@ -74,12 +71,8 @@ class FuzzClients:
         self._mutations = Mutations(SCHEMA, seed)
         self._context = zmq.Context()
         self._sockets: list[tuple[zmq.Socket[bytes], int]] = []  # and how many messages each may still send
-        self._junk = Junk(endpoint, seed)
+        self.junk = Junk(endpoint, seed)
         self.sent = self.connections = 0
-
-    @property
-    def malformed_connections(self) -> int:
-        return self._junk.connections
 
     def send(self, messages: int, *, rate: int) -> None:
         began = time.monotonic()
@@ -87,14 +80,14 @@ class FuzzClients:
             if rate and (ahead := number / rate - (time.monotonic() - began)) > 0.01:
                 time.sleep(ahead)
             if number % MESSAGES_TO_JUNK == 0:
-                self._junk.one_more()
+                self.junk.one_more()
             frames = self._mutations.next()
             if number % OVERSIZED == OVERSIZED - 1:
                 frames.append(bytes(17 * 2**20))
             self._send(frames)
 
     def close(self) -> None:
-        self._junk.close()
+        self.junk.close()
         self._context.destroy(linger=1000)
 
     def _send(self, frames: list[bytes]) -> None:
@@ -122,7 +115,7 @@ class FuzzClients:
 
 def trial(*, seed: int, messages: int, rate: int) -> dict[str, float]:
     """Figures by name; `crashes`, `lost` and `leaked` must be 0."""
-    with tempfile.TemporaryDirectory() as folder, programs_in(Path(folder)) as programs:
+    with programs_of_a_trial() as programs:
         server, endpoint = programs.start_server("--checkpoint-seconds", "2")
         honest = Honest(programs, endpoint, seed)
         honest.wait_until_served(100)
@@ -130,8 +123,6 @@ def trial(*, seed: int, messages: int, rate: int) -> dict[str, float]:
         honest.wait_until_served(100 + QUIET_PUSHES)
         process = psutil.Process(server.process.pid)
         rss, descriptors = process.memory_info().rss, process.num_fds()
-        beside = time.monotonic()
-        _fuzz_sink(programs, seed, messages // STRETCHES, rate=rate)
         loud = time.monotonic()
         clients, resident = FuzzClients(endpoint, seed), []
         for _ in range(STRETCHES):
@@ -146,7 +137,7 @@ def trial(*, seed: int, messages: int, rate: int) -> dict[str, float]:
             "messages": clients.sent,
             "seconds": over - loud,
             "connections": clients.connections,
-            "malformed_connections": clients.malformed_connections,
+            "malformed_connections": clients.junk.connections,
             "refused": sum(status.refused.values()),
             "updates": status.updates,
             "crashes": int(server.process.poll() is not None),
@@ -154,22 +145,10 @@ def trial(*, seed: int, messages: int, rate: int) -> dict[str, float]:
             "leaked": _leaked(process, descriptors),
             "rss_growth_mib": max(resident),
             "rss_late_growth_mib": _late_growth(resident),
-            "p99_ms_before": 1000 * honest.p99_seconds(quiet, beside),
-            "p99_ms_beside": 1000 * honest.p99_seconds(beside, loud),
+            "p99_ms_before": 1000 * honest.p99_seconds(quiet, loud),
             "p99_ms": 1000 * honest.p99_seconds(loud, over),
-            "p99_ratio": honest.p99_seconds(loud, over) / honest.p99_seconds(quiet, beside),
+            "p99_ratio": honest.p99_seconds(loud, over) / honest.p99_seconds(quiet, loud),
         }
-
-
-def _fuzz_sink(programs: Programs, seed: int, messages: int, *, rate: int) -> None:
-    """The load of the clients on the machine, without the load on the server."""
-    endpoint = programs.folder / "sink"
-    sink = programs.start("benchmarks.trials.sink", str(endpoint))
-    wait_for(lambda: endpoint.exists() and endpoint.read_text(), program=sink)
-    clients = FuzzClients(endpoint.read_text(), seed)
-    clients.send(messages, rate=rate)
-    clients.close()
-    sink.kill()
 
 
 def _lost(pushed: np.ndarray, endpoint: str) -> int:
@@ -192,8 +171,8 @@ def _leaked(process: psutil.Process, before: int) -> int:
 
 
 def main() -> int:
-    found = trial(**figures.sizes(seed=0, messages=1_000_000, rate=2000))
-    return figures.report(
+    found = trial(**sizes(seed=0, messages=1_000_000, rate=2000))
+    return report(
         found,
         {
             "the server lives": found["crashes"] > 0,

@@ -11,6 +11,7 @@ import threading
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -87,20 +88,8 @@ def speak(server: str, first: int, count: int, weights: int, counters: Path, sto
 
 def _begin(first: int, member: int, memory: str, size: int) -> Begin:
     """What a member is told; it has no run."""
-    return Begin(
-        run={},
-        modules=(),
-        hooks=(),
-        name=f"gang-{first}+{member}",
-        worker=first,
-        member=member,
-        environments=1,
-        threads=1,
-        device="cpu",
-        seed=0,
-        memory=memory,
-        size=size,
-    )
+    nothing: Any = {"run": {}, "modules": (), "hooks": (), "environments": 1, "threads": 1, "device": "cpu", "seed": 0}
+    return Begin(name=f"gang-{first}+{member}", worker=first, member=member, memory=memory, size=size, **nothing)
 
 
 def be_a_member() -> int:

@@ -12,23 +12,20 @@ import random
 import re
 import signal
 import sys
-import tempfile
 import time
-from pathlib import Path
 
-from benchmarks.trials import figures
-from benchmarks.trials.counting import Swarm, Swarms, broken, rest
+from benchmarks.trials.counted_run import CountedRun, Servers
+from benchmarks.trials.counting import Swarm, broken, rest
+from benchmarks.trials.frame import programs_of_a_trial, report, sizes
 from benchmarks.trials.hosts import Host, Hosts, inside
-from ps_common.protocol import messages
-from ps_common.sockets.request import ask
-from tests.integration.processes import Program, Programs, programs_in, status_of, wait_for
+from tests.integration.processes import Program, Programs, status_of, wait_for
 
 LEASE_SECONDS = 2.0
 MOST_LEASE_SECONDS = 3.0  # from a worker's death to the expiry of its lease
 LONGEST_SECONDS = 4.0  # of a cut or a pause: some last longer than the lease, some do not
 WORKER_HOSTS = 3
 SILENT = re.compile(r"worker-(\d+) has been silent")
-FLAGS = ("--checkpoint-seconds", "2", "--lease-seconds", str(LEASE_SECONDS))
+FLAGS = ("--lease-seconds", str(LEASE_SECONDS))
 
 
 class Partitions:
@@ -39,15 +36,24 @@ class Partitions:
         self._links = links
         self._head, self._second, *self._hosts = links.hosts[1:]  # the first is ours; the second has a standby at times
         self._random = random.Random(seed)
-        self._server, self._endpoint = self._start_server()
-        self._swarms = Swarms(programs, size=swarm, weights=weights)
-        self._on: dict[str, Swarm] = {host.name: self._started_on(host) for host in self._hosts}
+        # A standby that a split has left in its newest checkpoint was ended by this trial: nobody else has the run.
+        resume = ("--take-back", "--resume")
+        servers = Servers(programs, *FLAGS, resume=resume, host=self._head.address, prefix=self._head.prefix)
+        self._run = CountedRun(programs, servers, size=swarm, weights=weights)
+        self._endpoint = servers.endpoint
+        self._on: dict[str, Swarm] = {
+            host.name: self._run.swarms.start(self._endpoint, prefix=host.prefix) for host in self._hosts
+        }
         self.events: dict[str, int] = {}
         self.longest_lease_seconds = 0.0
         self.ended_alive = 0  # expired leases of undisturbed workers
         self.promoted = 0  # standbys, though the server lived
         self._touched: set[int] = set()  # workers that the last event disturbed
         self._wait_for_all_workers()
+
+    @property
+    def _server(self) -> Program:
+        return self._run.servers.programs[0]
 
     def event(self) -> None:
         """One failure of a host or of the server, and its recovery."""
@@ -57,18 +63,24 @@ class Partitions:
         name = happens.__name__.strip("_")
         self.events[name] = self.events.get(name, 0) + 1
         swarm = self._on[host.name]
-        numbers = range(swarm.first, swarm.first + self._swarms.size) if happens in of_hosts else range(0)
+        numbers = range(swarm.first, swarm.first + self._run.swarms.size) if happens in of_hosts else range(0)
         # TCP may still be recovering from the event before: after a cut it retransmits at intervals of seconds.
         touched, self._touched = {*numbers, *self._touched}, {*numbers}
         server, logged = self._server, len(self._server.output)
         happens(host)
         self._wait_for_all_workers()
-        self._swarms.wait_until_resent(self._endpoint)
+        self._run.wait_until_resent()
         log = self._server.output[logged if self._server is server else 0 :]
         self.ended_alive += sum(int(number) not in touched for number in SILENT.findall(log))
 
-    def finish(self) -> dict[str, int]:
-        return self._swarms.finish(self._endpoint)
+    def figures(self) -> dict[str, float]:
+        return {
+            **self.events,
+            "lease_seconds": self.longest_lease_seconds,
+            "ended_alive": self.ended_alive,
+            "promoted": self.promoted,
+            **self._run.figures(),
+        }
 
     # -- events -------------------------------------------------------------------------------------------------------
 
@@ -125,28 +137,24 @@ class Partitions:
         self._server.signal(signal.SIGCONT)
 
     def _kill_server(self, _: Host) -> None:
-        port = int(self._endpoint.rpartition(":")[2])
-        self._server.kill()
-        rest(self._random.uniform(0, 1.5))
-        # A standby that a split has left in its newest checkpoint was ended by this trial: nobody else has the run.
-        flags = ("--resume", str(self._programs.folder / "run"), "--take-back")
-        self._server, self._endpoint = self._start_server(*flags, port=port)
+        self._run.restart_server(0, after_seconds=self._random.uniform(0, 1.5))
 
     # -- helpers of the events ----------------------------------------------------------------------------------------
 
     def _kill_swarm(self, host: Host) -> None:
         """Its memory is lost."""
-        others = self._swarms.size * (len(self._hosts) - 1)
-        self._swarms.kill(self._on[host.name])
+        others = self._run.swarms.size * (len(self._hosts) - 1)
+        self._run.swarms.kill(self._on[host.name])
         began = time.monotonic()
         wait_for(lambda: self._alive() <= others, program=self._server)
         self.longest_lease_seconds = max(self.longest_lease_seconds, time.monotonic() - began)
         # Its acknowledged pushes must be durable before the server may be killed.
-        ask(self._endpoint, messages.CheckpointRequest(request=1), timeout_seconds=60)
+        self._run.swarms.note_steps(self._on[host.name], self._run.servers.save())
 
     def _replace_swarm(self, host: Host, servers: str) -> None:
-        first = self._on[host.name].first if self._swarms.is_full or self._random.random() < 0.3 else None
-        self._on[host.name] = self._swarms.start(servers, first, prefix=host.prefix)
+        swarms = self._run.swarms
+        first = self._on[host.name].first if swarms.is_full or self._random.random() < 0.3 else None
+        self._on[host.name] = swarms.start(servers, first, prefix=host.prefix)
 
     def _start_standby(self) -> tuple[Program, str]:
         """A standby in sync, on its own host."""
@@ -162,12 +170,6 @@ class Partitions:
         standby = status_of(self._endpoint).standby
         return "" if standby is None else standby.phase
 
-    def _start_server(self, *flags: str, port: int = 0) -> tuple[Program, str]:
-        return self._programs.start_server(*flags, *FLAGS, host=self._head.address, port=port, prefix=self._head.prefix)
-
-    def _started_on(self, host: Host) -> Swarm:
-        return self._swarms.start(self._endpoint, prefix=host.prefix)
-
     def _a_while(self) -> None:
         rest(self._random.uniform(0.3, LONGEST_SECONDS))
 
@@ -175,7 +177,7 @@ class Partitions:
         return status_of(self._endpoint).workers_alive
 
     def _wait_for_all_workers(self) -> None:
-        everybody = self._swarms.size * len(self._hosts)
+        everybody = self._run.swarms.size * len(self._hosts)
         wait_for(lambda: self._alive() == everybody, within_seconds=120, program=self._server)
 
 
@@ -183,31 +185,18 @@ def trial(*, seed: int, events: int, swarm: int) -> dict[str, float]:
     """Figures by name; `lost` and `doubled` must be 0."""
     links = Hosts(3 + WORKER_HOSTS)
     try:
-        with (
-            tempfile.TemporaryDirectory() as folder,
-            programs_in(Path(folder)) as programs,
-            inside(links.hosts[0]),
-        ):
+        with programs_of_a_trial() as programs, inside(links.hosts[0]):
             partitions = Partitions(programs, links, seed=seed, swarm=swarm, weights=swarm * (WORKER_HOSTS + events))
             for _ in range(events):
                 partitions.event()
-            counts = partitions.finish()
-            return {
-                "seed": seed,
-                "events": events,
-                **partitions.events,
-                "lease_seconds": partitions.longest_lease_seconds,
-                "ended_alive": partitions.ended_alive,
-                "promoted": partitions.promoted,
-                **counts,
-            }
+            return {"seed": seed, "events": events, **partitions.figures()}
     finally:
         links.remove()
 
 
 def main() -> int:
-    found = trial(**figures.sizes(seed=0, events=200, swarm=5))
-    return figures.report(
+    found = trial(**sizes(seed=0, events=200, swarm=5))
+    return report(
         found,
         {
             **broken(found),

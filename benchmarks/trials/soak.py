@@ -12,16 +12,14 @@ On a busy machine messages queue up; a queue longer than ever before shows as gr
 import os
 import random
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import psutil
 
-from benchmarks.trials import figures
-from tests.integration.processes import Program, Programs, programs_in, status_of, wait_for
+from benchmarks.trials.frame import programs_of_a_trial, report, sizes
+from tests.integration.processes import Program, Programs, status_of, wait_for
 
 HERDS = 4  # processes that the workers live in
 KILL_SECONDS = 10.0  # from one killed process to the next
@@ -64,7 +62,7 @@ class Herds:
 def trial(*, seed: int, minutes: float, workers: int, names: int) -> dict[str, float]:
     """Figures by name; `leaked` descriptors must be 0. Children inherit GIVE_BACK."""
     os.environ.update(GIVE_BACK)
-    with tempfile.TemporaryDirectory() as folder, programs_in(Path(folder)) as programs:
+    with programs_of_a_trial() as programs:
         server, endpoint = programs.start_server("--checkpoint-seconds", "5", "--lease-seconds", "2")
         process = psutil.Process(server.process.pid)
         herds = Herds(programs, endpoint, seed=seed, workers=workers, names=names)
@@ -119,8 +117,8 @@ def slope(samples: Sequence[tuple[float, float, int]]) -> float:
 
 
 def main() -> int:
-    found = trial(**figures.sizes(seed=0, minutes=60, workers=200, names=2000))
-    return figures.report(
+    found = trial(**sizes(seed=0, minutes=60, workers=200, names=2000))
+    return report(
         found,
         {
             f"memory grows by less than {MOST_GROWTH_MIB} MiB an hour": found["rss_mib_per_hour"] >= MOST_GROWTH_MIB,

@@ -9,12 +9,10 @@ Run it as a module, with sizes in the environment: PULLS= (in all), SIZE= (of th
 """
 
 import sys
-import tempfile
 import time
-from pathlib import Path
 
-from benchmarks.trials import figures
-from tests.integration.processes import Program, programs_in, status_of, wait_for
+from benchmarks.trials.frame import programs_of_a_trial, report, sizes
+from tests.integration.processes import Program, status_of, wait_for
 
 PUSHERS, PULLERS = 2, 3
 # pyzmq copies vectors shorter than 64 KiB into the message; such a snapshot could not be torn.
@@ -24,7 +22,7 @@ HOURS = 3 * 3600.0
 
 def trial(*, pulls: int, size: int, kills: int) -> dict[str, float]:
     """Figures by name; `torn` and `backwards` must be 0."""
-    with tempfile.TemporaryDirectory() as folder, programs_in(Path(folder)) as programs:
+    with programs_of_a_trial() as programs:
         server, endpoint = programs.start_server("--checkpoint-seconds", "1")
         for number in range(PUSHERS):
             programs.start("benchmarks.trials.constant_worker", "push", endpoint, f"pusher-{number}", str(size))
@@ -50,8 +48,8 @@ def _found(puller: Program) -> dict[str, int]:
 
 
 def main() -> int:
-    found = trial(**figures.sizes(pulls=1_000_000, size=SIZE, kills=5))
-    return figures.report(
+    found = trial(**sizes(pulls=1_000_000, size=SIZE, kills=5))
+    return report(
         found,
         {"no pull is torn": found["torn"] > 0, "versions never decrease": found["backwards"] > 0},
     )

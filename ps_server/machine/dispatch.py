@@ -13,9 +13,8 @@ from typing import Any
 from ps_common.protocol import messages
 from ps_common.protocol.messages import ToServer
 from ps_server.machine import admission, operator_requests, worker_requests
-from ps_server.machine.ending import is_fenced_by
-from ps_server.machine.parts import Parts, Request
-from ps_server.machine.phases import Phase, Sender
+from ps_server.machine.ending import Phase, is_fenced_by
+from ps_server.machine.parts import Parts, Request, Sender
 from ps_server.state.effects import Effect
 from ps_server.state.guards import Denied
 

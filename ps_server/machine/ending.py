@@ -9,6 +9,7 @@ A worker or a standby of another run fences no run that has weights. A server wi
 of the server that was here before it.
 """
 
+import enum
 import shlex
 from typing import TypeGuard
 
@@ -16,7 +17,6 @@ from ps_common.protocol.lineage import Lineage
 from ps_common.protocol.messages import Fence, HandedOver, Hello, Refused, RunRequest, Stop, ToServer
 from ps_common.protocol.names import LONGEST_SENTENCE, as_text
 from ps_server.machine.membership import Membership
-from ps_server.machine.phases import Phase
 from ps_server.machine.push_pipeline import PushPipeline
 from ps_server.replication.first_shard import run_reply
 from ps_server.replication.replication import Replication
@@ -29,6 +29,14 @@ HANDOVER_SECONDS = 1.5  # how long the standby has to take over when this server
 # How long a fenced server stays: ZeroMQ drops what a worker has not read yet when the connection ends. A worker that
 # misses the refusal notices only by its link timeout that the run is elsewhere.
 FAREWELL_SECONDS = 0.2
+
+
+class Phase(enum.Enum):
+    EMPTY = "empty"  # no weights yet: waiting for a worker to seed them
+    SERVING = "serving"  # weights are being trained
+    DRAINING = "draining"  # the run is over: weights may be read, not changed
+    HANDING_OVER = "handing over"  # asked to leave: the standby is to take over, and nothing is settled any more
+    FENCED = "fenced"  # another server has taken over the run: this one neither changes nor saves it
 
 
 class Ending:

@@ -15,8 +15,8 @@ from ps_common.protocol.names import check_address
 from ps_common.protocol.status import Adjustment
 from ps_common.settings.kinds import text_of
 from ps_server.machine.allowances import LIMITS
+from ps_server.machine.ending import Phase
 from ps_server.machine.parts import Parts, Request
-from ps_server.machine.phases import Phase
 from ps_server.machine.status_report import status_reply
 from ps_server.replication.first_shard import run_reply
 from ps_server.replication.replication import leading

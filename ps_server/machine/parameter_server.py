@@ -15,10 +15,10 @@ from ps_common.protocol.names import LONGEST_SENTENCE, as_text
 from ps_common.protocol.record import Record
 from ps_common.protocol.wire import Buffer
 from ps_server.machine.dispatch import reply
+from ps_server.machine.ending import Phase
 from ps_server.machine.membership import ALONE
 from ps_server.machine.operator_requests import adopt_settings
-from ps_server.machine.parts import Parts, Request
-from ps_server.machine.phases import ANYBODY, Phase, Sender
+from ps_server.machine.parts import ANYBODY, Parts, Request, Sender
 from ps_server.state.effects import Effect, LogLine, PeerId, ReloadCheckpoint
 from ps_server.state.guards import Denied
 from ps_server.state.soundness import NOTHING_TO_GO_BACK_TO

@@ -1,10 +1,12 @@
 """
-The parts of one server in one epoch, which the handlers of requests work on; and a request as its handler gets it.
+The parts of one server in one epoch, which the handlers of requests work on; and a request as its handler gets it,
+with its sender.
 
 A handler is a function of both that returns effects. dispatch.py has which handler a request has.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -14,10 +16,9 @@ from ps_common.protocol.messages import ToServer
 from ps_common.protocol.status import Status
 from ps_common.protocol.wire import Buffer
 from ps_server.machine.checkpoints import Checkpoints
-from ps_server.machine.ending import Ending
+from ps_server.machine.ending import Ending, Phase
 from ps_server.machine.flow_control import Limits
 from ps_server.machine.membership import Member, Membership
-from ps_server.machine.phases import Phase
 from ps_server.machine.push_pipeline import PushPipeline
 from ps_server.machine.refusals import Refusals
 from ps_server.machine.status_report import FRESH_SECONDS, status_of
@@ -30,6 +31,17 @@ from ps_server.state.starting_weights import StartingWeights
 from ps_server.state.training_run import TrainingRun
 
 M = TypeVar("M", bound=ToServer)
+
+
+@dataclass(frozen=True)
+class Sender:
+    """The sender of a message as far as access control knows it; the default is a sender that needs no key."""
+
+    key: str = ""  # the public key that was shown, in ZeroMQ's notation; "" where no keys are asked for
+    is_admin: bool = True
+
+
+ANYBODY = Sender()
 
 
 class Request(

@@ -25,7 +25,7 @@ from ps_common.sockets.zmq_sockets import bind, receive_frames
 from ps_server.machine.dispatch import takes_an_admin
 from ps_server.machine.flow_control import RECEIVE_BYTES
 from ps_server.machine.parameter_server import ParameterServer
-from ps_server.machine.phases import ANYBODY, Sender
+from ps_server.machine.parts import ANYBODY, Sender
 from ps_server.shell.access_control import AccessControl
 from ps_server.shell.connections import Connections
 from ps_server.shell.log_lines import LogLines
@@ -65,8 +65,7 @@ class ZmqServer:
         """
         Binds at once, port 0 to a free one, or raises SettingsError. Without `access_control` all may connect.
 
-        `checks`: the machine looks at its own state at each tick and before each checkpoint, and the server ends where
-        that cannot be.
+        With `checks` the server ends where the machine's state cannot be.
         """
         self._server = server
         self._clock = clock or RunningClock()  # by which the machine was made
@@ -79,14 +78,7 @@ class ZmqServer:
         self._access_control = access_control
         if access_control is not None:
             access_control.install(self._context, self._socket)
-        self._connections = Connections(  # before the socket is bound
-            self._context,
-            self._socket,
-            vector_bytes=self._most_vector_bytes,
-            run_bytes=lambda: self._most_vector_bytes() if self.served is not None and self.served.version else 0,
-            budget_bytes=receive_bytes,
-            is_locked=access_control is not None,
-        )
+        self._connections = self._counted(receive_bytes)  # before the socket is bound
         self._segments, self._lines = MappedSegments(), LogLines()
         self._replies = SendQueue(self._socket, place=self._segments.write_reply, renewed=self._renewed)
         self._exit, self._checks, self.broken = False, checks, ""  # `broken`: what is wrong with the machine's state
@@ -159,6 +151,16 @@ class ZmqServer:
             log.warning("the disk does not accept the last checkpoint; the server exits without it")
         self._shut(linger=LINGER_MILLISECONDS)
         return is_written
+
+    def _counted(self, receive_bytes: int) -> Connections:
+        return Connections(
+            self._context,
+            self._socket,
+            vector_bytes=self._most_vector_bytes,
+            run_bytes=lambda: self._most_vector_bytes() if self.served is not None and self.served.version else 0,
+            budget_bytes=receive_bytes,
+            is_locked=self._access_control is not None,
+        )
 
     def _bind(self, host: str, port: int) -> tuple[str, int]:
         try:

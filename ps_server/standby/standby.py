@@ -18,7 +18,7 @@ from ps_common.protocol.status import STANDBY_PHASE, Status
 from ps_common.protocol.wire import Buffer
 from ps_server.machine.flow_control import Limits
 from ps_server.machine.parameter_server import ParameterServer
-from ps_server.machine.phases import ANYBODY, Sender
+from ps_server.machine.parts import ANYBODY, Sender
 from ps_server.machine.status_report import status_of, status_reply
 from ps_server.replication.pair_states import AtStandby, OfPrimary
 from ps_server.replication.standby_copy import fence_of, is_proven, promote
@@ -113,9 +113,8 @@ class Standby:
         event = OfPrimary.WITNESS if said.is_witness else OfPrimary.ANY_WORKER
         if self._has_arbiter or copy.sees(event) is not AtStandby.PROMOTED:
             return self._unconvinced(peer, hello, now=now)
-        server, effects = self._serve(
-            run, f"{self.primary} has not served the run for {now - copy.heard:.1f} s", now=now
-        )
+        silent = f"{self.primary} has not served the run for {now - copy.heard:.1f} s"
+        server, effects = self._serve(run, silent, now=now)
         return effects + server.receive(peer, hello, vector, now=now, sender=sender)
 
     def _unconvinced(self, peer: PeerId, hello: messages.Hello, *, now: float) -> list[Effect]:

@@ -15,13 +15,11 @@ from benchmarks.fleets.service_times import (
     THREADS,
     Cost,
     Fit,
-    Gathered,
     Gathering,
     Measured,
     ServiceTimes,
     Turn,
     fitted_costs,
-    fitted_gathering,
     medians,
     together,
 )
@@ -79,16 +77,8 @@ def runs(wrong: float = 0.0) -> list[Measured]:
     return [run(*one, wrong=1 + drawn.uniform(-wrong, wrong)) for one in asked]
 
 
-def gathered() -> list[Gathered]:
-    asked = [(members, size) for members in (2, 4, 8) for size in (1_000, 150_000)]
-    return [
-        Gathered(members=members, parameters=size, seconds=GATHERING.of(members=members, parameters=size))
-        for members, size in asked
-    ]
-
-
 def turn(checked: list[Measured]) -> Turn:
-    return Turn(fitted=runs(), checked=checked, gathered=gathered())
+    return Turn(fitted=runs(), checked=checked)
 
 
 def times_of(turns: list[Turn]) -> ServiceTimes:
@@ -104,15 +94,6 @@ def test_costs_are_found_again_with_and_without_noise(wrong: float, within: floa
             asked = {"parameters": size, "codecs": codecs}
             assert found[thread].of(**asked) == pytest.approx(cost.of(**asked), rel=within)
         assert found[thread].wakings_of(150_000) == pytest.approx(cost.wakings_of(150_000))
-
-
-def test_the_time_of_gathering_is_found_again_from_the_medians_of_turns() -> None:
-    late = [msgspec.structs.replace(run, seconds=9.0) for run in gathered()]
-    found = fitted_gathering([gathered(), late, gathered()])
-    for members, size in ((2, 1_000), (64, 1_700_000)):
-        asked = {"members": members, "parameters": size}
-        assert found.of(**asked) == pytest.approx(GATHERING.of(**asked))
-    assert GATHERING.of(members=1, parameters=1_700_000) == 0
 
 
 def test_replies_leave_together_among_sixteen_workers_or_more() -> None:

@@ -26,7 +26,7 @@ def test_a_standby_on_a_slow_link_is_dropped_and_training_goes_on(programs: Prog
         assert in_sync is not None
         assert (in_sync.address, in_sync.phase) == (second, "in sync")
 
-        link.bytes_per_second = SLOW
+        link.down.bytes_per_second = SLOW
         worker = programs.start("tests.integration.integer_worker", first, "pushes", str(UPDATES), "2", str(PARAMETERS))
         wait_for(lambda: status_of(first).updates >= 1 + UPDATES, program=worker)
         wait_for(lambda: "cannot keep up and is dropped" in primary.output, program=primary)
@@ -35,6 +35,6 @@ def test_a_standby_on_a_slow_link_is_dropped_and_training_goes_on(programs: Prog
         assert dropped.drops >= 1
         wait_for(lambda: "not in sync with" in standby.output, program=standby)
 
-        link.bytes_per_second = None
+        link.down.bytes_per_second = None
         wait_for(lambda: getattr(status_of(first).standby, "phase", "") == "in sync", program=primary)
         assert status_of(second).version == status_of(first).version == 2 + UPDATES

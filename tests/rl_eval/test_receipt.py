@@ -206,5 +206,5 @@ def test_a_receipt_names_its_release_and_no_setting_that_a_release_has_added_and
     path = receipt_in(tmp_path, episodes=1)
     content = json.loads(path.read_text())
     assert content["versions"]["ps-rl"] == release()
-    assert "kwargs" not in content["environment"]
+    assert "step_in" not in content["environment"]
     verified(path)

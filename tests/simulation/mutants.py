@@ -165,6 +165,6 @@ MUTANTS = {
     "a promise never ends": Mutant(_instead(Promise, "holds", lambda *_, at: True), 100),
     "a newcomer promotes a standby": Mutant(_instead(Standby, "_unconvinced", _at_the_word_of_anybody), 50),
     "a worker that was served just now promotes a standby": Mutant(
-        _instead(standby, "testimony", _at_the_word_of_a_served_worker), 50
+        _instead(standby, "testimony", _at_the_word_of_a_served_worker), 80
     ),
 }

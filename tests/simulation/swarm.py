@@ -33,7 +33,7 @@ from ps_common.protocol.lineage import WHOLE, Shard
 from ps_common.protocol.messages import Adjust, Push
 from ps_common.release import release
 from ps_server.machine.consistency import ConsistencyGate
-from ps_server.machine.phases import Phase
+from ps_server.machine.ending import Phase
 from ps_server.state.training_run import TrainingRun
 from tests.simulation.cluster import Faults, ones
 from tests.simulation.liars import LIES, Liar

@@ -28,9 +28,9 @@ from ps_common.run_folder.checkpoint_file import read_checkpoint, write_checkpoi
 from ps_common.run_folder.checkpoint_folder import newest_first
 from ps_common.run_folder.paths import WRITING, checkpoint_name
 from ps_server.machine.consistency import ConsistencyGate, WaitingPush
+from ps_server.machine.ending import Phase
 from ps_server.machine.membership import Membership
 from ps_server.machine.parameter_server import ParameterServer
-from ps_server.machine.phases import Phase
 from ps_server.state.effects import SaveCheckpoint
 from ps_server.state.training_run import TrainingRun
 from ps_server.storage.earlier_life import newest_checkpoint

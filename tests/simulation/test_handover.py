@@ -8,8 +8,7 @@ import random
 import numpy as np
 import pytest
 
-from ps_server.machine.ending import HANDOVER_SECONDS
-from ps_server.machine.phases import Phase
+from ps_server.machine.ending import HANDOVER_SECONDS, Phase
 from tests.simulation.cluster import Faults
 from tests.simulation.pair import SimulatedPair
 from tests.simulation.test_standby import EXACT, NETWORKS, a_pair, nothing_is_lost_or_doubled, run_to_chance

@@ -12,7 +12,7 @@ import torch
 
 from ps_common.errors import RunEnded
 from ps_common.protocol.messages import Opened
-from ps_server.machine.phases import Phase
+from ps_server.machine.ending import Phase
 from ps_server.replication import replication
 from ps_server.state.training_run import TrainingRun
 from tests.simulation.cluster import SCHEMA, Faults, integers, towards_goal

@@ -93,8 +93,8 @@ QUICK = {
     "a ledger forgets one sequence": 1,
     "a standby acknowledges what it has not applied": 5,
     "a delta leads away from another base": 1,
-    "a newcomer promotes a standby": 2,
-    "a worker that was served just now promotes a standby": 2,
+    "a newcomer promotes a standby": 4,
+    "a worker that was served just now promotes a standby": 62,
 }
 
 

@@ -17,7 +17,16 @@ from torch import Tensor
 
 from ps_common.errors import CheckpointError, DamagedCheckpoint, OtherFormat, PsRlError
 from ps_common.protocol.messages import State
-from ps_common.protocol.record import FORMAT, KIND, MIGRATIONS, Record, check_vectors, record_from_json, record_to_json
+from ps_common.protocol.record import (
+    FORMAT,
+    KIND,
+    MIGRATIONS,
+    OLDEST,
+    Record,
+    check_vectors,
+    record_from_json,
+    record_to_json,
+)
 from ps_common.protocol.tensors import TensorSpec
 from ps_common.run_folder.checkpoint_file import _digest, read_checkpoint, read_weights, write_checkpoint
 from ps_common.run_folder.checkpoint_folder import first_verified
@@ -72,7 +81,7 @@ def check_restored_or_refused(text: str) -> None:
         assert 1 <= record.target_version <= record.version
 
 
-@given(st.sampled_from(PLACES), values, st.integers(2, FORMAT))
+@given(st.sampled_from(PLACES), values, st.integers(OLDEST, FORMAT))
 def test_a_record_with_any_field_replaced_is_restored_or_refused(at: Place, value: Any, number: int) -> None:
     changed = with_value(PLAIN, at, value)
     if isinstance(changed, dict) and at[:1] != ("format",):
@@ -80,7 +89,7 @@ def test_a_record_with_any_field_replaced_is_restored_or_refused(at: Place, valu
     check_restored_or_refused(json.dumps(changed))
 
 
-@pytest.mark.parametrize("number", range(2, FORMAT + 1))
+@pytest.mark.parametrize("number", range(OLDEST, FORMAT + 1))
 def test_a_record_that_lacks_any_field_is_restored_or_refused(number: int) -> None:
     for at in PLACES[1:]:
         if at != ("format",):
@@ -119,7 +128,7 @@ def test_what_a_record_cannot_hold_is_named(tmp_path_factory: pytest.TempPathFac
 
 def test_a_record_that_is_none_is_damage(tmp_path_factory: pytest.TempPathFactory) -> None:
     for text, number in product(
-        ["", "null", "[]", "5", "{", '{"x":' * DEEP, '{"x":' + "[" * DEEP + "]" * DEEP + "}"], [2, FORMAT]
+        ["", "null", "[]", "5", "{", '{"x":' * DEEP, '{"x":' + "[" * DEEP + "]" * DEEP + "}"], [OLDEST, FORMAT]
     ):
         with row(text, number):
             tmp_path = tmp_path_factory.mktemp("row")
@@ -167,7 +176,7 @@ def test_a_checkpoint_without_a_slot_of_its_optimizer_is_not_resumed(slot: Tenso
 def test_a_checkpoint_of_a_later_format_is_named_and_nobody_goes_back_behind_it(tmp_path: Path) -> None:
     older = write(tmp_path / "older.safetensors", json.dumps(PLAIN))
     later = write(tmp_path / "later.safetensors", json.dumps({"format": 5, "all": "is different"}), number=5)
-    said = r"later\.safetensors: is a checkpoint of format 5, of a later version of ps-rl; this one reads 2 to 4$"
+    said = r"later\.safetensors: is a checkpoint of format 5, of a later version of ps-rl; this one reads 3 to 4$"
     with pytest.raises(OtherFormat, match=said):
         first_verified([later, older], read_checkpoint, lambda *_: None)
 
@@ -203,7 +212,7 @@ def test_each_older_format_has_a_sample_and_a_way_to_the_next() -> None:
     for sample in SAMPLES.glob("checkpoint-*"):
         with safe_open(sample, framework="pt") as file:
             found.add(int(file.metadata()["format"].rpartition(" ")[2]))
-    assert found == MIGRATIONS.keys() == set(range(2, FORMAT))
+    assert found == MIGRATIONS.keys() == set(range(OLDEST, FORMAT))
 
 
 def test_a_record_does_not_change_with_its_run() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 from ps_common.protocol import messages
 from ps_common.protocol.messages import Adjusted
-from ps_server.machine.phases import Sender
+from ps_server.machine.parts import Sender
 from ps_server.state.effects import SaveCheckpoint
 from tests.ps_server.transcripts import EPOCH, Transcript, notes, only, restored_run, sends
 

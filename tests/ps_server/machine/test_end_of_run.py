@@ -10,8 +10,7 @@ from ps_common.protocol import messages
 from ps_common.protocol.messages import CheckpointSaved, Stop, Weights
 from ps_common.settings.run_settings import run_for_peers
 from ps_server.machine.dispatch import REQUESTS
-from ps_server.machine.ending import DRAIN_SECONDS
-from ps_server.machine.phases import Phase
+from ps_server.machine.ending import DRAIN_SECONDS, Phase
 from ps_server.state.effects import Exit, LogLine, SaveCheckpoint, Send
 from tests.ps_server.machine.test_hostile_peers import sendable
 from tests.ps_server.transcripts import CHECKPOINT_SECONDS, Transcript, encoded, exits, notes, only, received, sends

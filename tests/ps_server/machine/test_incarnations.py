@@ -14,7 +14,7 @@ from ps_common.protocol.record import record_from_json, record_to_json
 from ps_common.release import release
 from ps_server.machine.admission import FURTHEST
 from ps_server.machine.membership import SILENT_SECONDS
-from ps_server.machine.phases import Sender
+from ps_server.machine.parts import Sender
 from tests.ps_server.transcripts import (
     LEASE_SECONDS,
     Transcript,

@@ -9,8 +9,9 @@ from ps_common.protocol import messages
 from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_server.machine import admission
 from ps_server.machine.allowances import LIMITS
+from ps_server.machine.ending import Phase
 from ps_server.machine.membership import SILENT_SECONDS
-from ps_server.machine.phases import ANYBODY, Phase, Sender
+from ps_server.machine.parts import ANYBODY, Sender
 from ps_server.replication.standby_copy import Replay
 from ps_server.state import ledger
 from ps_server.state.training_run import TrainingRun

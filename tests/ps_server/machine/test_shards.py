@@ -10,7 +10,7 @@ from ps_common.protocol.messages import Adjust, RunReply, StopRequest
 from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_common.release import release
 from ps_common.settings.run_settings import run_for_peers
-from ps_server.machine.phases import Sender
+from ps_server.machine.parts import Sender
 from ps_server.replication.first_shard import END_SECONDS
 from ps_server.replication.standby_copy import Replay
 from ps_server.state.effects import Effect, SendToServer

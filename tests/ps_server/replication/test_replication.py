@@ -7,8 +7,8 @@ import pytest
 
 from ps_common.protocol import messages
 from ps_common.release import release
-from ps_server.machine.ending import FAREWELL_SECONDS
-from ps_server.machine.phases import ANYBODY, Phase, Sender
+from ps_server.machine.ending import FAREWELL_SECONDS, Phase
+from ps_server.machine.parts import ANYBODY, Sender
 from ps_server.replication.replication import LEASE_SECONDS
 from ps_server.replication.standby_copy import RESEND_SECONDS, SMALL_WINDOW
 from ps_server.state.effects import SaveCheckpoint

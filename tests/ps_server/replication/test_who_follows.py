@@ -6,7 +6,7 @@ import pytest
 
 from ps_common.protocol import messages
 from ps_common.release import release
-from ps_server.machine.phases import Phase
+from ps_server.machine.ending import Phase
 from ps_server.replication.replication import LEASE_SECONDS
 from ps_server.replication.standby_copy import state_of
 from ps_server.state.effects import LogLine, Send, SendToServer

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from ps_common.protocol import messages
-from ps_server.machine.phases import Sender
+from ps_server.machine.parts import Sender
 from ps_server.replication.replication import LEASE_SECONDS
 from ps_server.standby.promotion import Claim, Promise
 from ps_server.state.effects import ClaimRun, DropClaim, Send

@@ -9,8 +9,8 @@ import torch
 
 from ps_common.protocol import messages
 from ps_common.protocol.record import Record
-from ps_server.machine.ending import FAREWELL_SECONDS
-from ps_server.machine.phases import Phase, Sender
+from ps_server.machine.ending import FAREWELL_SECONDS, Phase
+from ps_server.machine.parts import Sender
 from ps_server.replication.replication import LEASE_SECONDS
 from ps_server.state.effects import Exit, SaveCheckpoint, Send
 from ps_server.state.training_run import TrainingRun

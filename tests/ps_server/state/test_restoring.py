@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ps_common.run_folder.checkpoint_file import read_checkpoint, write_checkpoint
-from ps_server.machine.phases import Phase
+from ps_server.machine.ending import Phase
 from ps_server.state.effects import SaveCheckpoint
 from tests.ps_server.transcripts import EPOCH, LEASE_SECONDS, START, Transcript, restored_run
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ps_common.protocol import messages
-from ps_server.machine.phases import Phase
+from ps_server.machine.ending import Phase
 from ps_server.state.effects import LogLine, ReloadCheckpoint, SaveCheckpoint, Send
 from ps_server.state.soundness import MOST_RETURNS
 from tests.ps_server.standby_transcripts import WithStandby

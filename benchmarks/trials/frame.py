@@ -1,12 +1,24 @@
-"""The beginning and the end of every trial: sizes from the environment; a last line of figures, and an exit status."""
+"""What every trial begins and ends with: sizes from the environment, programs; a line of figures, an exit status."""
 
 import os
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.integration.processes import Programs, programs_in
 
 
 def sizes(**defaults: int) -> dict[str, int]:
     """Integers by name from the environment: `kills` is KILLS."""
     return {name: int(os.environ.get(name.upper(), default)) for name, default in defaults.items()}
+
+
+@contextmanager
+def programs_of_a_trial() -> Iterator[Programs]:
+    """Programs in a folder that lasts as long as they do."""
+    with tempfile.TemporaryDirectory() as folder, programs_in(Path(folder)) as programs:
+        yield programs
 
 
 def report(figures: Mapping[str, float], broken: Mapping[str, bool]) -> int:
