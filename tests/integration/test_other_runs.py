@@ -33,8 +33,8 @@ def test_a_run_that_has_lost_its_checkpoints_is_over_and_its_workers_say_what_to
     said = f"w is of run {lost}: start the worker anew"
     wait_for(lambda: said in worker.output and said in again.output, program=worker)
     assert f"the checkpoints of run {lost} are gone: a new run begins" in again.output
-    status = status_of(endpoint)
-    assert (status.run_id == lost, status.version, status.refused["other_run"] > 0) == (False, 0, True)
+    status = wait_for(lambda: (found := status_of(endpoint)).refused.get("other_run") and found, program=again)
+    assert (status.run_id == lost, status.version) == (False, 0)
     fresh = programs.start("rl-worker", "--server", endpoint, "--name", "w")
     wait_for(lambda: status_of(endpoint).updates > 10, program=fresh)
 
