@@ -46,6 +46,8 @@ ELSEWHERE = {
     "(while": "tests/integration/test_faults.py",
     "python -m examples.digits": "tests/integration/test_digits.py",
     "python -m examples.population": "tests/examples/test_population.py",
+    "python -m examples.slow_simulators": "tests/examples/test_slow_simulators.py",
+    "pip install pettingzoo": "tests/examples/test_self_play.py",
     "pip install optuna": "tests/examples/test_sweep.py",
     "node": "tests/examples/test_remote_simulator.py",
     "rl-cluster --preset cartpole --evaluate-every": "tests/integration/test_evaluation.py",
