@@ -9,7 +9,7 @@ from msgspec import structs
 
 from benchmarks.dear import goals
 from benchmarks.dear.curves import GAMES, Game, Point, crossing, curve, means
-from benchmarks.dear.mujoco_page import OURS, THEIRS, Row, page_of
+from benchmarks.dear.mujoco_page import OURS, RULE, THEIRS, Row, page_of
 from ps_common.settings.run_files import load_preset
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 50), st.integers(-300, 300)), max_size=40)
@@ -57,7 +57,7 @@ def test_a_side_is_ahead_where_its_worst_run_is_better_than_the_others_best() ->
         ([1.0, 2.0], [3.0, 4.0], f"{THEIRS} is ahead"),
         ([1.0, 3.0], [2.0, 4.0], "no difference"),
     ]:
-        page = page_of(runs(OURS, ours) + runs(THEIRS, theirs))
+        page = page_of(runs(OURS, ours) + runs(THEIRS, theirs)).removeprefix(RULE)
         assert page.count(verdict) == 2, "at equal steps and at equal minutes"
         assert "At 100,000 steps: " in page
         assert "At 10 minutes: " in page
