@@ -357,6 +357,7 @@ class DqnSettings(ActionValuesSettings, frozen=True, kw_only=True, tag="dqn"):
         "network.hidden": (256, 256),
         "replay.batch_size": 64,
         "replay.replay_ratio": 0.5,
+        "replay.n_step": 3,
         "schedule.learning_rate": 1e-3,
         "schedule.anneal_steps": 0,
     }
