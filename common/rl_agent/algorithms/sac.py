@@ -93,8 +93,7 @@ class Sac:
             network.to(device), others.policy, others.critics, actions, settings, run.replay,
             frames=spaces.observations.frames, device=device, seed=seed,
         )  # fmt: skip
-        if run.start_from:
-            built.begin_evaluation()
+        built._warms_up = not run.start_from  # a trained policy plays better than chance
         return built
 
     @property
@@ -114,7 +113,7 @@ class Sac:
         self._settings = settings
 
     def begin_evaluation(self) -> None:
-        """Sample the policy from now on, also before learning starts: a trained policy plays better than chance."""
+        """Sample the policy from now on, also before learning starts: what is evaluated is not the warm-up."""
         self._warms_up = False
 
     def begin_unroll(self, global_steps: int) -> None:

@@ -236,3 +236,18 @@ def test_actions_are_random_until_learning_starts_and_within_the_bounds_always()
         taken = trained.act(seen, (), starts).actions.numpy()
         assert (taken >= BOUNDS.low).all()
         assert (taken <= BOUNDS.high).all()
+
+
+def test_a_run_that_starts_from_weights_plays_with_its_policy_from_the_first_step() -> None:
+    def first_actions(start_from: str, *, evaluates: bool) -> Tensor:
+        torch.manual_seed(0)
+        run = RunSpec(network=NetworkSettings(hidden=(5,)), replay=Replay(learning_starts=1000), start_from=start_from)
+        made = Sac.build(SacSettings(), run, PolicySpaces(numbers(FEATURES), BOUNDS), device=CPU, seed=0)
+        if evaluates:
+            made.begin_evaluation()
+        made.begin_unroll(0)
+        return made.act(batch().observations, (), torch.zeros(BATCH, dtype=torch.bool)).actions
+
+    of_policy = first_actions("", evaluates=True)
+    assert torch.equal(first_actions("a-policy", evaluates=False), of_policy)
+    assert not torch.equal(first_actions("", evaluates=False), of_policy)
