@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -18,10 +17,10 @@ import msgspec
 import psutil
 import tyro
 
+from benchmarks.dear.curves import GAMES, Game, crossing
 from ps_common.run_folder.run_rows import EpisodeRow, RowsTail
 
 GOAL = -200.0
-GAMES = 10
 UPDATES = 2  # for each step, on both sides: the processors have nothing else to do
 HERE = Path(__file__).parent
 PAGE = Path("benchmarks/results/dear.md")
@@ -61,17 +60,15 @@ def ours(seed: int, simulators: int, most_minutes: float) -> Reached:
         ]  # fmt: skip
         began = time.time()
         with subprocess.Popen([*map(str, command)], stdout=subprocess.DEVNULL) as child:
-            reached, steps, newest = False, 0, deque[float](maxlen=GAMES)
+            reached, played = False, list[Game]()
             games = RowsTail(run / "episodes.jsonl", EpisodeRow)
             while child.poll() is None and not reached:
                 time.sleep(0.1)
-                for game in games.read()[0]:
-                    newest.append(game.episode_return)
-                    steps = game.global_steps
-                    reached = reached or (len(newest) == GAMES and sum(newest) / GAMES >= GOAL)
+                played += [Game(row.global_steps, row.minutes, row.episode_return) for row in games.read()[0]]
+                reached = crossing(played, GOAL) is not None
             minutes = (time.time() - began) / 60
             child.terminate()
-    return Reached(reached, minutes, steps)
+    return Reached(reached, minutes, played[-1].steps if played else 0)
 
 
 def theirs(seed: int, simulators: int, flags: Flags) -> Reached:

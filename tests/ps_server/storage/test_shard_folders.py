@@ -39,20 +39,36 @@ def place_of(number: int, of: int) -> Shard:
     return Shard(number=number, addresses=tuple(f"127.0.0.1:{5000 + one}" for one in range(of)))
 
 
+def a_checkpoint(
+    folder: Path,
+    number: int,
+    of: int,
+    *,
+    steps: int,
+    weight: float,
+    minutes: float = 0.0,
+    best_saved: float | None = None,
+) -> None:
+    """The first life of a shard has this checkpoint, whose weights are all `weight`."""
+    lineage = Lineage.begun(f"{number:016x}", secret="s", draw=1, shard=place_of(number, of))
+    run = TrainingRun(a_run(), lineage)
+    run.first_shard = f"{1:016x}"
+    schema = WHOLE.of_shard(number, of)
+    run.seed(schema, torch.full((schema.size,), weight))
+    run.progress.global_steps = run.progress.updates = steps
+    run.progress.best_mean = run.progress.best_saved = best_saved
+    record = run.record(now=0.0)
+    record = msgspec.structs.replace(record, progress=msgspec.structs.replace(record.progress, minutes=minutes))
+    path = shard_folder(folder, number, of) / CHECKPOINTS / checkpoint_name(steps, 1)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_checkpoint(path, run.weights.vectors(), record)
+    write_lineage(path.parent.parent, lineage)
+
+
 def a_sharded_run(folder: Path, of: int, *, steps: int = 0, best_saved: float | None = None) -> Path:
     """A run with a checkpoint of each of its shards."""
     for number in range(1, of + 1):
-        lineage = Lineage.begun(f"{number:016x}", secret="s", draw=1, shard=place_of(number, of))
-        run = TrainingRun(a_run(), lineage)
-        run.first_shard = f"{1:016x}"
-        schema = WHOLE.of_shard(number, of)
-        run.seed(schema, torch.full((schema.size,), float(number)))
-        run.progress.global_steps = run.progress.updates = steps
-        run.progress.best_mean = run.progress.best_saved = best_saved
-        path = shard_folder(folder, number, of) / CHECKPOINTS / checkpoint_name(steps, 1)
-        path.parent.mkdir(parents=True)
-        write_checkpoint(path, run.weights.vectors(), run.record(now=0.0))
-        write_lineage(path.parent.parent, lineage)
+        a_checkpoint(folder, number, of, steps=steps, weight=float(number), best_saved=best_saved)
     return folder
 
 
@@ -84,28 +100,13 @@ def moments_of_shards(folder: Path, best: Sequence[int | None]) -> Path:
     """A run whose weights are the T of their moments, with these best checkpoints (None: none, 0: a torn one)."""
     for number, steps in enumerate(best, 1):
         for moment in MOMENTS:
-            a_run_of_a_shard(folder, number, len(best), moment)
+            a_checkpoint(folder, number, len(best), steps=moment, weight=float(moment), minutes=moment / 100)
         checkpoints = shard_folder(folder, number, len(best)) / CHECKPOINTS
         if steps:
             shutil.copy(checkpoints / checkpoint_name(steps, 1), checkpoints / BEST)
         elif steps == 0:
             (checkpoints / BEST).write_bytes(b"torn")
     return folder
-
-
-def a_run_of_a_shard(folder: Path, number: int, of: int, moment: int) -> None:
-    lineage = Lineage.begun(f"{number:016x}", secret="s", draw=1, shard=place_of(number, of))
-    run = TrainingRun(a_run(), lineage)
-    run.first_shard = f"{1:016x}"
-    schema = WHOLE.of_shard(number, of)
-    run.seed(schema, torch.full((schema.size,), float(moment)))
-    run.progress.global_steps = run.progress.updates = moment
-    record = run.record(now=0.0)
-    record = msgspec.structs.replace(record, progress=msgspec.structs.replace(record.progress, minutes=moment / 100))
-    path = shard_folder(folder, number, of) / CHECKPOINTS / checkpoint_name(moment, 1)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_checkpoint(path, run.weights.vectors(), record)
-    write_lineage(path.parent.parent, lineage)
 
 
 @pytest.mark.parametrize("is_stored", [False, True], ids=["folder", "store"])
