@@ -191,8 +191,9 @@ class Checkpoints:
         self._soundness.checkpoint_begun(run.store.version)
         content = Content(run.log.position, record.ledger, record.version, progress.episodes, is_last)
         self.started(content, now=now)
-        kept = {"best": best, "keep": run.spec.records.keep_checkpoints, "milestone": milestone, "candidate": candidate}
-        return [SaveCheckpoint(run.store.vectors(), record, progress.global_steps, **kept)]
+        vectors, keep = run.store.vectors(), run.spec.records.keep_checkpoints
+        checkpoint = SaveCheckpoint(vectors, record, progress.global_steps, best, keep, milestone, candidate)
+        return [checkpoint]
 
     def started(self, content: Content, *, now: float) -> None:
         """A checkpoint is being written."""
