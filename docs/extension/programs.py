@@ -9,7 +9,6 @@ from typing import Any
 from unittest import mock
 
 from docs.extension.attributes import Attribute, attributes_of, default_in_words, in_words, plain, table
-from ps_bench.settings import LoadSettings
 from ps_common.program.flags import StartingPoint
 from ps_ctl import cli as control
 from ps_server.settings import ServerSettings
@@ -22,7 +21,7 @@ from rl_worker.settings import WorkerSettings
 WITH_RUN: Mapping[str, type] = {"ps-server": ServerSettings, "rl-worker": WorkerSettings, "rl-cluster": ClusterSettings}
 WITHOUT_RUN: Mapping[str, type] = {
     "rl-cluster --server": WorkersElsewhere, "rl-eval": EvaluationSettings,
-    "ps-web": WebSettings, "ps-bench load": LoadSettings, "ps-track": TrackSettings
+    "ps-web": WebSettings, "ps-track": TrackSettings
 }  # fmt: skip
 HEAD = ("flag", "values", "default", "what it does")
 
