@@ -149,6 +149,9 @@ engine-test: $(READY)  ## ps-rl on a real cluster engine of deploy/, started, sc
 docs-test: $(READY)  ## every command and snippet of the pages, checked, and run with short budgets; minutes
 	$(BIN)/pytest -m "nightly or not nightly" tests/documents
 
+reference: $(READY)  ## write the tables of docs/reference from the code
+	$(BIN)/python -m docs.extension.generated_pages
+
 docs: $(READY)  ## the documentation site, into build/docs; a warning is an error
 	$(BIN)/sphinx-build -c docs -b html -q -E -a -W --keep-going . build/docs
 	@echo "open build/docs/index.html"
