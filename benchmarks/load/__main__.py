@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Literal
 
 import numpy as np
@@ -82,19 +83,26 @@ def _loaded(flags: Flags, *, is_own: bool) -> tuple[dict[str, float], dict[str, 
         raise SettingsError(f"--server {flags.server}: trains {found.status.preset}; start one without a run")
     prefix = as_name(f"load-{os.getpid()}-{socket.gethostname()}"[:LONGEST_PREFIX])
     names = [f"{prefix}-{number}" for number in range(flags.workers)]
-    codecs = {"gradient_codec": flags.gradient_codec, "weight_codec": flags.weight_codec}
+    workers_named = partial(
+        SyntheticWorkers,
+        flags.server,
+        schema=schema,
+        gradient_codec=flags.gradient_codec,
+        weight_codec=flags.weight_codec,
+        compute_seconds=flags.compute_seconds,
+        keys=keys,
+    )
     if not found.schema:  # each of the first workers would bring weights
-        with SyntheticWorkers(flags.server, names[:1], schema, keys=keys, **codecs) as first:
+        with workers_named(names[:1]) as first:
             first.join(within_seconds=JOIN_SECONDS)
             first.leave()
     before = status_of(flags.server, timeout_seconds=REPLY_SECONDS, keys=keys).status.memory_bytes
-    pause = flags.compute_seconds
-    with SyntheticWorkers(flags.server, names, schema, compute_seconds=pause, keys=keys, **codecs) as workers:
+    with workers_named(names) as workers:
         workers.join(within_seconds=JOIN_SECONDS)
         pushes, lost = workers.push(flags.seconds), workers.lost()
         growth = status_of(flags.server, timeout_seconds=REPLY_SECONDS, keys=keys).status.memory_bytes - before
         workers.leave()
-    size = sum(_vector_bytes(schema, codec) for codec in codecs.values())
+    size = sum(_vector_bytes(schema, codec) for codec in (flags.gradient_codec, flags.weight_codec))
     most_growth = FIRST_BYTES + flags.workers * (WORKER_BYTES + size)
     figures = _figures(workers.counts, pushes, flags.seconds, size)
     figures |= {"growth_mib": growth / 2**20, "of_mib": most_growth / 2**20}
