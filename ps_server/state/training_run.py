@@ -82,7 +82,6 @@ class TrainingRun:
         return run
 
     def record(self, *, now: float) -> Record:
-        """The content of a checkpoint beside the vectors. It does not change any more."""
         return Record(
             release=release(),
             lineage=self.lineage,
@@ -102,12 +101,10 @@ class TrainingRun:
 
     @property
     def epoch(self) -> int:
-        """The epoch in which the run is served."""
         return self.lineage.epoch
 
     @property
     def shard(self) -> Shard:
-        """Which range of the flat vector this server holds."""
         return self.lineage.shard
 
     @property
@@ -118,7 +115,6 @@ class TrainingRun:
 
     @property
     def learning_rate(self) -> float:
-        """The learning rate of the next update."""
         return self.spec.schedule.learning_rate_at(self.progress.global_steps)
 
     def seed(self, schema: Schema, weights: Tensor) -> None:
@@ -131,7 +127,6 @@ class TrainingRun:
         self.store = WeightStore(schema, weights, optimizer, has_target=self._target_interval > 0)
 
     def join(self, worker_id: str, opened: Opened) -> Account:
-        """The account of a process that was admitted as this worker."""
         modules = {module_of(part) for part in self.spec.parts}
         self.code = {module: code for module, code in opened.code.items() if module in modules} | self.code
         account = self.ledger.open(worker_id, opened)
@@ -148,7 +143,6 @@ class TrainingRun:
         return standing == "new"
 
     def settled_before(self, worker_id: str, push: Push) -> Settlement:
-        """The settlement of a duplicate, which changes nothing."""
         self.duplicates += 1
         return self._settlement(worker_id, push, None)
 
@@ -281,10 +275,10 @@ class TrainingRun:
             kept = self.store
             self._begin_with(kept.schema, kept.flat)
             self.weights.restore(kept.vectors(), version=kept.version, target_version=kept.target_version)
-        is_changed = (self.first_shard, self.spec, self.adjustments) != before
-        if is_changed:
-            self.log.append(reply)
-        return is_changed
+        if (self.first_shard, self.spec, self.adjustments) == before:
+            return False
+        self.log.append(reply)
+        return True
 
     def end_reason(self, *, now: float) -> str:
         """Why the run is over by the counts of this server; "" while it is not. Minutes are those of shard 1 alone."""
