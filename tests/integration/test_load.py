@@ -31,10 +31,3 @@ def test_many_workers_join_a_server_without_a_run_and_are_served_equally(program
     assert (status.preset, status.workers_alive, status.parameters) == ("ps-bench", 0, 2000)
     assert status.updates >= result["pushes"]
     assert "is gone" not in server.output, "all have sent GOODBYE"
-
-
-@pytest.mark.parametrize("flags", [["--workers", "0"], ["--processes", "0"], ["--server", "nowhere"]])
-def test_flags_that_make_no_sense_are_named(flags: list[str]) -> None:
-    refused = bench("--server", "127.0.0.1:9", *flags)
-    assert refused.returncode == 2
-    assert flags[0] in refused.stderr
