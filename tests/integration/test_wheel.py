@@ -19,7 +19,7 @@ from tests.rows import row
 ROOT = Path(__file__).parent.parent.parent
 SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
 LIBRARIES = ("ps_common", "ps_client", "rl_agent")
-PROGRAMS = ("ps_server", "ps_ctl", "ps_web", "ps_track", "rl_worker", "rl_eval", "rl_cluster", "ps_bench", "ps_rl")
+PROGRAMS = ("ps_server", "ps_ctl", "ps_web", "ps_track", "rl_worker", "rl_eval", "rl_cluster", "ps_rl")
 FOLDERS = {name: ROOT / "common" / name for name in LIBRARIES} | {name: ROOT / name for name in PROGRAMS}
 NOT_SOURCE = (".*", "build", "dist", "runs", "*.egg-info", "__pycache__", "*.pyc")
 BUILD_SDIST = "from setuptools import build_meta; build_meta.build_sdist('dist')"
