@@ -573,11 +573,8 @@ class Records(Section, frozen=True, kw_only=True):
 
     summaries: Literal["none", "perf"] = "perf"
     """numbers for TensorBoard, named Perf/Reward, Losses/Value Loss, ...; none: no event files"""
-    gif_every_episodes: NotNegative = 0
-    """rl-cluster records a GIF of a game after so many episodes of all workers, with a checkpoint that is kept apart;
-    0: never"""
     checkpoint_every_episodes: NotNegative = 0
-    """keep a checkpoint apart after so many episodes of all workers; 0: never, or as often as there is a GIF"""
+    """keep a checkpoint apart after so many episodes of all workers; 0: never"""
     keep_checkpoints: Positive = 5
     """number of newest checkpoints that are kept, and of those that are kept apart"""
     evaluate_every: Annotated[NotNegative, ADDED_IN_0_3] = 0

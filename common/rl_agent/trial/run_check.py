@@ -33,16 +33,16 @@ NVIDIA_LIBRARY = "libcuda.so.1"
 AMD_DEVICE = Path("/dev/kfd")
 
 
-def check_run(run: RunSpec, *, imports: Sequence[str], with_screen: bool = False, resumed: str = "") -> list[str]:
+def check_run(run: RunSpec, *, imports: Sequence[str], resumed: str = "") -> list[str]:
     """
     The lines of the start card, and of warnings. `resumed` is the folder of the run whose weights it goes on with.
 
-    Raises SettingsError when a worker could not make, step or show the run's environment, or learn in it.
+    Raises SettingsError when a worker could not make or step the run's environment, or learn in it.
     """
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         with tried(f"--environment {run.environment.id}"):
-            card = _try(run, imports, with_screen, resumed)
+            card = _try(run, imports, resumed)
     secrets = [f"{name}: {SECRET}" for name in secrets_in(run)]
     return [*card, *(card_line("warning", text) for text in [*secrets, *gymnasium_warnings(warned)])]
 
@@ -61,7 +61,7 @@ def check_device(device: str) -> None:
     raise SettingsError("--device cuda: torch sees no GPU here; use --device cpu, or install a CUDA build of torch")
 
 
-def _try(run: RunSpec, imports: Sequence[str], with_screen: bool, resumed: str) -> list[str]:
+def _try(run: RunSpec, imports: Sequence[str], resumed: str) -> list[str]:
     # These load Gymnasium and torch, which take a second each.
     from rl_agent.agent import planned_schema
     from rl_agent.environments.interface import close_logged
@@ -79,13 +79,11 @@ def _try(run: RunSpec, imports: Sequence[str], with_screen: bool, resumed: str) 
         hint = "two were made in this process, as --envs 2 or more does; --envs 1 makes one" if count > 1 else ""
     with ExitStack() as opened:
         with tried(f"--environment {run.environment.id}", hint=hint):
-            environments = make_environments(run.environment, count=count, with_screen=with_screen)
+            environments = make_environments(run.environment, count=count)
             opened.callback(close_logged, environments)
             check_agent(run, environments)
             schema = None if run.agent_parts else planned_schema(run, environments)
             play(environments, most_steps=steps)
-        if with_screen:
-            environments.screen()
         schema = schema or _try_agent(run, environments)
         check_weights(run, environments, schema, resumed=resumed)
         return [*start_card(run, environments), card_line("parameters", f"{schema.size:,}")]
