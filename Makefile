@@ -107,8 +107,8 @@ upgrade: $(READY)  ## servers and workers replaced by the next release under loa
 partition: $(READY)  ## virtual hosts cut off, made silent, gone; every push counted (as root): SEED=… EVENTS=… SWARM=…
 	$(BIN)/python -m benchmarks.trials.partition
 
-load: $(READY)  ## a thousand synthetic workers at one server: WORKERS=… PUSH_SECONDS=… PARAMETERS=…
-	$(BIN)/python -m benchmarks.trials.load
+load: $(READY)  ## a thousand synthetic workers at one server, of its own or another: ARGS="--workers … --server …"
+	$(BIN)/python -m benchmarks.load $(ARGS)
 
 seeds: $(READY)  ## how soon a preset comes to its score, seed by seed: PRESET=… SEEDS=… ARGS="--envs 16 …" (of the runs)
 	$(BIN)/python -m benchmarks.learning.seeds --preset $(PRESET) --seeds $(or $(SEEDS),10) -- $(ARGS)
@@ -148,6 +148,9 @@ engine-test: $(READY)  ## ps-rl on a real cluster engine of deploy/, started, sc
 
 docs-test: $(READY)  ## every command and snippet of the pages, checked, and run with short budgets; minutes
 	$(BIN)/pytest -m "nightly or not nightly" tests/documents
+
+reference: $(READY)  ## write the tables of docs/reference from the code
+	$(BIN)/python -m docs.extension.generated_pages
 
 docs: $(READY)  ## the documentation site, into build/docs; a warning is an error
 	$(BIN)/sphinx-build -c docs -b html -q -E -a -W --keep-going . build/docs

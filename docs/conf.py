@@ -19,7 +19,6 @@ extensions = [
     "myst_parser",
     "docs.extension.notebooks",
     "docs.extension.source_pages",
-    "docs.extension.generated_pages",
     "docs.extension.accessibility",
 ]
 root_doc = "docs/index"

@@ -19,7 +19,7 @@ from ps_common.program.child_processes import OUTPUT_SECONDS, PipedChild, kill_a
 from ps_common.program.flags import Parsed, parse_with_run, typed_flags
 from ps_common.program.number_flags import NUMBERS
 from ps_common.program.objects import forget_objects, objects_here
-from ps_common.program.output import log_as, never_wait_for_output
+from ps_common.program.output import log_as
 from ps_common.program.progress_display import ProgressDisplay
 from ps_common.program.stop_signals import StopSignal
 from ps_common.protocol.names import as_name, is_loopback, split_address
@@ -64,7 +64,6 @@ NO_RUN_NAMED = f"this is --preset {DEFAULT_PRESET}, since none is named; {PROGRA
 
 def train_here(argv: Sequence[str] | None = None) -> int:
     """Run the program. Raises PsRlError for what the user can mend."""
-    never_wait_for_output()
     arguments = list(sys.argv[1:] if argv is None else argv)
     if "--server" in typed_flags(arguments):
         return _train_elsewhere(arguments)

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from docs.extension import generated_pages
 from tests.rows import row
 
 ROOT = Path(__file__).parent.parent
@@ -46,6 +47,12 @@ def test_the_first_page_counts_what_there_is() -> None:
     policies = len(list((ROOT / "zoo").glob("*/")))
     assert f"another of {presets} [presets]" in page
     assert f"[zoo/](zoo) has {['no', 'one', 'two', 'three', 'four', 'five', 'six'][policies]} trained policies" in page
+
+
+def test_the_reference_is_what_the_code_says() -> None:
+    for page in sorted(generated_pages.FOLDER.glob("*.md")):
+        with row(page):
+            assert page.read_text() == generated_pages.page_of(page.read_text()), "make reference writes it again"
 
 
 WHO = ["stranger", "worker's key", "another key", "admin's key", "same user", "hostile server", "visitor"]

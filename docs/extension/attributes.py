@@ -30,11 +30,14 @@ class Attribute:
 
 
 def attributes_of(kind: type) -> Iterator[Attribute]:
-    """The attributes of a class and of its bases, those of the class itself first."""
+    """The attributes of a class and of its bases, those of the class itself first; each once."""
     types = get_type_hints(kind, include_extras=True)
+    seen: set[str] = set()
     for owner in kind.__mro__:
         if owner.__module__.startswith(("ps_", "rl_")):
-            yield from _own_attributes(owner, types)
+            found = [one for one in _own_attributes(owner, types) if one.name not in seen]
+            seen |= {one.name for one in found}
+            yield from found
 
 
 def _own_attributes(kind: type, types: dict[str, Any]) -> Iterator[Attribute]:
@@ -69,13 +72,13 @@ def _comment(lines: list[str], node: ast.stmt) -> str:
 
 
 ALIASES = [
-    (messages.Count, "count"), (messages.Sequence, "count from 1"), (messages.Settings, "map of settings"),
-    (messages.Run, "run: map of sections"), (Name, "name"), (Text, "text"), (Sentence, "sentence"),
+    (messages.Count, "count"), (Name, "name"), (Text, "text"), (Sentence, "sentence")
 ]  # fmt: skip
+BOUNDLESS = 1e9  # a bound beyond this one is against nonsense, and left out here
 
 
 def in_words(kind: Any) -> str:
-    """A type for people: "whole number, 1 to 4,096"."""
+    """A type for people: "integer 1 to 4,096"."""
     if known := [words for alias, words in ALIASES if alias == kind]:
         return known[0]
     origin, arguments = get_origin(kind), get_args(kind)
@@ -90,33 +93,37 @@ def in_words(kind: Any) -> str:
         return f"list: {in_words(arguments[0])}"
     if origin is dict:
         return f"map: {in_words(arguments[0])} → {in_words(arguments[1])}"
-    names = {bool: "true or false", int: "whole number", float: "number", str: "text", bytes: "bytes", Any: "any"}
+    names = {bool: "true, false", int: "integer", float: "number", str: "text", bytes: "bytes", Any: "any"}
     return names.get(kind) or f"`{getattr(kind, '__name__', kind)}`".replace("`Path`", "path")
+
+
+def values_of(found: Attribute) -> str:
+    """The type of an attribute for people; "or none" goes without saying where that is the default."""
+    words = in_words(found.type)
+    return words.removesuffix(" or none") if found.default == "None" else words
 
 
 def _bounds(metadata: tuple[Any, ...]) -> str:
     ends = [meta for meta in metadata if isinstance(meta, msgspec.Meta)]
     for meta in ends:
-        least = _number(meta.ge) if meta.ge is not None else f"above {_number(meta.gt)}" if meta.gt is not None else ""
-        most = _number(meta.le) if meta.le is not None else f"below {_number(meta.lt)}" if meta.lt is not None else ""
-        if least and most:
-            return f", {least} to {most}"
-        if meta.max_length is not None:
-            return f", at most {meta.max_length:,} long"
+        bounds = [
+            f"{sign}{value:,}".replace("-", "−")
+            for sign, value in (("≥", meta.ge), (">", meta.gt), ("≤", meta.le), ("<", meta.lt))
+            if value is not None and abs(value) < BOUNDLESS
+        ]
+        if [bound[0] for bound in bounds] == ["≥", "≤"]:
+            return f" {bounds[0][1:]} to {bounds[1][1:]}"
+        if bounds or meta.max_length is not None:
+            return "".join(f" {bound}" for bound in bounds) or f" of at most {meta.max_length:,}"
     return ""
-
-
-def _number(value: Any) -> str:
-    if value == 2**53 - 1:
-        return "2⁵³ − 1"
-    is_short = isinstance(value, int) and abs(value) < 10**6
-    return f"{value:,}" if is_short else f"{value:g}".replace("-", "−").replace("e+", "e")
 
 
 def default_in_words(default: str) -> str:
     """A default as its source writes it, in backticks; "" where there is none."""
     if not default:
         return ""
+    if made := re.fullmatch(r"msgspec\.field\(default_factory=(\w+)\)", default):
+        return f"`{made[1]}()`"
     plain = {"True": "true", "False": "false", "None": "none", "()": "empty", "''": "empty", "b''": "empty"}
     return plain.get(default) or f"`{default.strip(chr(39))}`"
 
@@ -125,9 +132,23 @@ def default_in_words(default: str) -> str:
 
 
 def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    """A Markdown table."""
+    """A Markdown table, without blanks around its cells."""
     lines = [head, ("---",) * len(head), *rows]
-    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines) + "\n"
+    return "\n".join(f"|{'|'.join(cell.replace('|', chr(92) + '|') for cell in line)}|" for line in lines) + "\n"
+
+
+def tables(level: str, head: tuple[str, ...], about: dict[str, str], rows: dict[str, list[tuple[str, ...]]]) -> str:
+    """The rows that several of these share, in one table that names them, then a table for each."""
+    owners: dict[tuple[str, ...], list[str]] = {}
+    for name, found in rows.items():
+        for one in found:
+            owners.setdefault(one, []).append(name)
+    shared = [(*one, ", ".join(names)) for one, names in owners.items() if len(names) > 1]
+    text = f"{level} Of several\n\n{table((*head, 'of'), shared)}\n"
+    for name, found in rows.items():
+        alone = [one for one in found if len(owners[one]) == 1]
+        text += f"{level} {name}\n\n{about[name]}\n\n{table(head, alone) if alone else ''}\n"
+    return text
 
 
 def plain(text: str) -> str:

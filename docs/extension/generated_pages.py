@@ -1,35 +1,37 @@
 """
-The parts of reference pages that are made from the code when the site is built.
+The parts of docs/reference that are made from the code.
 
-A page says where, with a comment in a line of its own: `<!-- from the code: settings -->`. The generated text is
-Markdown; the page reads well without it in a repository viewer.
+A page has them between two comments, each a line of its own: `<!-- from the code: settings -->` and `<!-- end -->`.
+`python -m docs.extension.generated_pages` (`make reference`) writes them again; a test compares.
 """
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
-
-from sphinx.application import Sphinx
+from pathlib import Path
 
 from docs.extension import programs, python_names, records, settings_tables
 
+FOLDER = Path(__file__).parent.parent / "reference"
 GENERATORS: Mapping[str, Callable[[], str]] = {
     "settings": settings_tables.settings,
     "adjustable settings": settings_tables.adjustable,
     "flags": programs.flags,
-    "messages": records.messages,
     "rows": records.rows,
     "metrics": records.metrics,
     "python names": python_names.names,
 }
-MARK = re.compile(r"^<!-- from the code: ([a-z ]+) -->$", re.MULTILINE)
+PART = re.compile(r"^<!-- from the code: ([a-z ]+) -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 
 
-def fill_in(app: Sphinx, name: str, content: list[str]) -> None:
-    """Replace each mark of a page. Raises KeyError for a name without a generator."""
-    content[0] = MARK.sub(lambda found: GENERATORS[found[1]](), content[0])
+def page_of(text: str) -> str:
+    """A page with its parts made anew. Raises KeyError for a name without a generator."""
+    return PART.sub(lambda found: f"<!-- from the code: {found[1]} -->\n\n{_part(found[1])}\n\n<!-- end -->", text)
 
 
-def setup(app: Sphinx) -> dict[str, Any]:
-    app.connect("source-read", fill_in)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+def _part(name: str) -> str:
+    return re.sub(r"\n{3,}", "\n\n", GENERATORS[name]()).strip()
+
+
+if __name__ == "__main__":
+    for page in sorted(FOLDER.glob("*.md")):
+        page.write_text(page_of(page.read_text()))

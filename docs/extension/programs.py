@@ -1,15 +1,11 @@
-"""The flags of every program, from the settings that its parser fills, or from its own --help where it has commands."""
+"""The flags of every program, from the settings that its parser fills, and the commands of ps-ctl."""
 
 import inspect
-import io
 import re
 from collections.abc import Callable, Mapping
-from contextlib import redirect_stdout, suppress
 from typing import Any
-from unittest import mock
 
-from docs.extension.attributes import Attribute, attributes_of, default_in_words, in_words, plain, table
-from ps_bench.settings import LoadSettings
+from docs.extension.attributes import Attribute, attributes_of, default_in_words, plain, table, tables, values_of
 from ps_common.program.flags import StartingPoint
 from ps_ctl import cli as control
 from ps_server.settings import ServerSettings
@@ -19,29 +15,34 @@ from rl_cluster.settings import ClusterSettings, WorkersElsewhere
 from rl_eval.settings import EvaluationSettings
 from rl_worker.settings import WorkerSettings
 
-WITH_RUN: Mapping[str, type] = {"ps-server": ServerSettings, "rl-worker": WorkerSettings, "rl-cluster": ClusterSettings}
-WITHOUT_RUN: Mapping[str, type] = {
+PROGRAMS: Mapping[str, type] = {
+    "ps-server": ServerSettings, "rl-worker": WorkerSettings, "rl-cluster": ClusterSettings,
     "rl-cluster --server": WorkersElsewhere, "rl-eval": EvaluationSettings,
-    "ps-web": WebSettings, "ps-bench load": LoadSettings, "ps-track": TrackSettings
+    "ps-web": WebSettings, "ps-track": TrackSettings
 }  # fmt: skip
+WITH_RUN = ("ps-server", "rl-worker", "rl-cluster")
+COMMANDS = (
+    control.status, control.top, control.events, control.set_, control.pause, control.resume, control.drain,
+    control.checkpoint, control.stop, control.promote, control.plot, control.export, control.keygen, control.reshard
+)  # fmt: skip
 HEAD = ("flag", "values", "default", "what it does")
 
 
 def flags() -> str:
-    """A section for each program."""
-    sections = [_program(name, kind, names_a_run=name in WITH_RUN) for name, kind in (WITH_RUN | WITHOUT_RUN).items()]
-    return "\n\n".join([*sections, _commands("ps-ctl", control.control)])
+    """A table for each program, and one of the flags that several have."""
+    about = {name: _about(kind) for name, kind in PROGRAMS.items()}
+    rows = {name: _rows(kind) for name, kind in PROGRAMS.items()}
+    for name in WITH_RUN:
+        rows[name] += _rows(StartingPoint)
+    return tables("##", HEAD, about, rows) + _commands()
 
 
-def _program(name: str, kind: type, *, names_a_run: bool) -> str:
-    about = (inspect.getdoc(kind) or "").partition("The flags that matter first:")[0]
-    first, _, examples = about.strip().partition("\n\n")
-    text = f"## {name}\n\n{plain(first)}\n\n" + (f"```text\n{examples.strip(chr(10))}\n```\n\n" if examples else "")
-    text += table(HEAD, [_row(found) for found in attributes_of(kind)])
-    if names_a_run:
-        text += "\nAnd, to name the run, beside [every setting of it](settings.md):\n\n"
-        text += table(HEAD, [_row(found) for found in attributes_of(StartingPoint)])
-    return text
+def _about(kind: type) -> str:
+    return plain((inspect.getdoc(kind) or "").partition("\n\n")[0])
+
+
+def _rows(kind: type) -> list[tuple[str, ...]]:
+    return [_row(found) for found in attributes_of(kind)]
 
 
 def _row(found: Attribute) -> tuple[str, ...]:
@@ -49,24 +50,30 @@ def _row(found: Attribute) -> tuple[str, ...]:
     flag = "--import" if name == "imports" else f"--{name.replace('_', '-')}"
     if "Positional" in repr(found.type):
         flag = name.upper()
-    return f"`{flag}`", in_words(found.type), default_in_words(found.default), plain(found.text)
+    values = "a name of `rl-cluster --list`" if name == "preset" else values_of(found)
+    return f"`{flag}`", values, default_in_words(found.default), plain(found.text)
 
 
-def _commands(name: str, program: Callable[..., Any]) -> str:
-    whole = help_of(program, [])
-    commands = re.findall(r"^ +• ([a-z-]+)", whole, re.MULTILINE)
-    assert commands, whole
-    text = f"## {name}\n\n"
-    for command in commands:
-        text += f"### {name} {command}\n\n```text\n{help_of(program, [command])}\n```\n\n"
-    return text
+def _commands() -> str:
+    rows = [_command(command) for command in COMMANDS]
+    asked = table(HEAD, [_row(found) for found in attributes_of(control.AskedServer)])
+    return (
+        f"## ps-ctl\n\n{table(('command', 'what it does', 'its arguments'), rows)}\n"
+        f"Commands for a server also take these (`top` without `--json`):\n\n{asked}"
+    )
 
 
-def help_of(program: Callable[..., Any], arguments: list[str]) -> str:
-    """The output of a program for --help."""
-    printed = io.StringIO()
-    with mock.patch.dict("os.environ", COLUMNS="100", NO_COLOR="1"), redirect_stdout(printed), suppress(SystemExit):
-        program([*arguments, "--help"])
-    text = re.sub(r"\x1b\[[0-9;]*m", "", printed.getvalue())
-    assert text.startswith("usage: "), text
-    return "\n".join(line.rstrip() for line in text.strip().splitlines())
+def _command(command: Callable[..., Any]) -> tuple[str, ...]:
+    about, _, arguments = (inspect.getdoc(command) or "").partition("Args:\n")
+    kinds = inspect.signature(command).parameters
+    listed = [
+        f"`{name.upper() if kinds[name].kind is inspect.Parameter.POSITIONAL_ONLY else _flag(name)}` {text}"
+        for name, text in re.findall(r"^ +(\w+): (.*(?:\n {8,}.*)*)", arguments, re.MULTILINE)
+    ]
+    first = " ".join(about.partition("\n\n")[0].split())
+    name = command.__name__.rstrip("_")
+    return f"`{name}`", plain(first), plain(" ".join("; ".join(listed).split()))
+
+
+def _flag(name: str) -> str:
+    return "--import" if name == "imports" else f"--{name}"

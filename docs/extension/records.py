@@ -1,13 +1,10 @@
-"""The messages, the rows of a run folder's files, and the metrics for Prometheus, as tables."""
+"""The rows of a run folder's files and the metrics for Prometheus, as tables."""
 
 import inspect
-from collections.abc import Iterator
-from typing import get_args
 
 import msgspec
 
-from docs.extension.attributes import attributes_of, default_in_words, in_words, plain, table
-from ps_common.protocol import messages as protocol
+from docs.extension.attributes import attributes_of, default_in_words, plain, table, values_of
 from ps_common.protocol.status import StandbyStatus, WorkerStatus
 from ps_common.run_folder.run_rows import EpisodeRow, EvaluationRow, EventRow, MetricsRow
 from ps_web.prometheus import COUNTERS, GAUGES, STALENESS
@@ -25,28 +22,14 @@ LEFT_OUT = {MetricsRow: {"workers", "adjustments", "shard"}}
 ALSO = {"workers.jsonl": "Each row also has `time`, `minutes` and `global_steps`, as in `metrics.jsonl`.\n\n"}
 
 
-def messages() -> str:
-    """A section for each message, to the server and from it."""
-    return "\n\n".join(
-        [*_messages("To the server", protocol.ToServer), *_messages("From the server", protocol.ToWorker)]
-    )
-
-
-def _messages(title: str, union: object) -> Iterator[str]:
-    yield f"## {title}"
-    for kind in get_args(union):
-        tag = kind.__struct_config__.tag
-        yield f"### {tag}\n\n{plain(inspect.getdoc(kind) or '')}\n\n{fields(kind)}"
-
-
 def fields(kind: type[msgspec.Struct]) -> str:
     """The table of a struct's fields."""
     rows = [
-        (f"`{found.name}`", in_words(found.type), default_in_words(found.default), plain(found.text))
+        (f"`{found.name}`", values_of(found), default_in_words(found.default), plain(found.text))
         for found in attributes_of(kind)
         if found.name not in LEFT_OUT.get(kind, ())
     ]
-    return table(FIELDS, rows) if rows else "It has no fields.\n"
+    return table(FIELDS, rows)
 
 
 def rows() -> str:

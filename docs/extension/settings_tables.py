@@ -1,15 +1,15 @@
 """The settings of a run, section by section: the table of ps_common/settings, with the text that stands below each."""
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from docs.extension.attributes import Attribute, attributes_of, default_in_words, in_words, plain, table
+from docs.extension.attributes import Attribute, attributes_of, default_in_words, plain, table, tables, values_of
 from ps_common.settings.adjustable import ADJUSTABLE
 from ps_common.settings.run_settings import NAMED_SECTIONS, flag_of
 from ps_common.settings.run_spec import RunSpec
 from ps_common.settings.table import TABLE, allowed
 
-HEAD = ("setting", "flag", "values", "default", "what it does", "who changes it")
+HEAD = ("flag", "values", "default", "what it does", "who")
 
 
 def settings() -> str:
@@ -22,37 +22,41 @@ def _sections() -> Iterator[str]:
     is_section = {one.name: any(key.startswith(f"{one.name}.") for key in TABLE) for one in found}
     yield "## The run\n\n" + table(HEAD, [_row(one.name, one) for one in found if not is_section[one.name]])
     for section, kinds in NAMED_SECTIONS.items():
-        yield from (_section(f"{section}.name = {name}", section, kind) for name, kind in kinds.items())
+        yield f"## {section}\n\n" + _named(section, kinds)
     for one in found:
         if is_section[one.name] and one.name not in NAMED_SECTIONS:
-            yield _section(one.name, one.name, type(getattr(RunSpec(), one.name)))
+            kind = type(getattr(RunSpec(), one.name))
+            yield f"## {one.name}\n\n{plain(inspect.getdoc(kind) or '')}\n\n" + table(HEAD, _rows(one.name, kind))
 
 
-def _section(title: str, section: str, kind: type) -> str:
-    rows = [_row(f"{section}.{found.name}", found) for found in attributes_of(kind)]
-    text = f"## {title}\n\n{plain(inspect.getdoc(kind) or '')}\n\n"
-    return text + (table(HEAD, rows) if rows else "It has no settings.\n")
+def _named(section: str, kinds: Mapping[str, type]) -> str:
+    """The kinds of a section with a name: what they share in one table, then a table for each."""
+    about = {name: plain(inspect.getdoc(kind) or "") for name, kind in kinds.items()}
+    return tables("###", HEAD, about, {name: _rows(section, kind) for name, kind in kinds.items()})
+
+
+def _rows(section: str, kind: type) -> list[tuple[str, ...]]:
+    return [_row(f"{section}.{found.name}", found) for found in attributes_of(kind)]
 
 
 def _row(setting: str, found: Attribute) -> tuple[str, ...]:
     helps = [getattr(one, "help", None) for one in getattr(found.type, "__metadata__", ())]
     text = next(filter(None, helps), found.text)
     what = plain(text) + _conditions(setting)
-    values = in_words(TABLE[setting].type)
-    return f"`{setting}`", f"`{flag_of(setting)}`", values, default_in_words(found.default), what, _changes(setting)
+    return (
+        f"`{flag_of(setting)}`", values_of(found), default_in_words(found.default), what, _changes(setting)
+    )  # fmt: skip
 
 
 def _conditions(setting: str) -> str:
     kinds = TABLE[setting].kinds
     needs = f"; needs {plain(kinds.needs.words)}" if kinds.needs else ""
-    return needs + ("; belongs to the game of a preset" if kinds.of_a_game is not None else "")
+    return needs + ("; of a preset's game" if kinds.of_a_game is not None else "")
 
 
 def _changes(setting: str) -> str:
     kinds = TABLE[setting].kinds
-    at_a_resume = "" if kinds.kept else "a resume"
-    by_hand = "`ps-ctl set`" if kinds.adjustable else ""
-    return ", ".join(filter(None, ("each worker" if kinds.each_workers else "", by_hand, at_a_resume))) or "nobody"
+    return ("W" if kinds.each_workers else "") + ("S" if kinds.adjustable else "") + ("" if kinds.kept else "R")
 
 
 def adjustable() -> str:

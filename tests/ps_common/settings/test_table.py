@@ -51,7 +51,7 @@ assert with_keywords(run, {"max_naps": 4}, source="train")[0].budget.max_naps ==
 assert adjustable.settings_in(["max_naps=2"]) == {"budget.max_naps": 2}
 assert overrides.contradiction(run, {"budget.max_naps": 6}).startswith("--max-naps 6 contradicts")
 assert "a resumed run keeps 5" in refusal(overrides.resumed_run, run, {"budget.max_naps": 6})
-assert "| `budget.max_naps` | `--max-naps` |" in settings()
+assert "|`--max-naps`|" in settings()
 """
 
 
