@@ -2,16 +2,19 @@
 Any registered Gymnasium id, or a custom environment: copies in one process.
 
 gymnasium_spaces.py makes one array of each observation, and the environment's actions of the agent's. step_loop.py
-steps them one after another.
+steps them one after another. For --step-in processes each has a process, in Gymnasium's AsyncVectorEnv.
 """
 
 import dataclasses
+import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import gymnasium
 import numpy as np
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 
 from ps_common.errors import SettingsError
 from ps_common.protocol.names import is_import_path
@@ -110,6 +113,23 @@ def wrapped_environment(settings: Environment, *, with_screen: bool = False) -> 
     with closed_if_refused(made):
         environment: gymnasium.Env[Any, Any] = wrapped(TrueReturn(made), settings.wrapper) if settings.wrapper else made
     return environment
+
+
+def in_processes(settings: Environment, count: int, with_screen: bool, *, forgives: bool) -> AsyncVectorEnv:
+    """A vector environment of `count`. `forgives`: where one raises an exception its process makes another."""
+    make = partial(_in_its_process, settings, with_screen, forgives, tuple(sys.path))
+    return AsyncVectorEnv(
+        [make] * count, shared_memory=True, context="forkserver", autoreset_mode=AutoresetMode.SAME_STEP
+    )
+
+
+def _in_its_process(
+    settings: Environment, with_screen: bool, forgives: bool, path: Sequence[str]
+) -> gymnasium.Env[Any, Any]:
+    """The environment, for which this process imports the user's module."""
+    sys.path[:] = path
+    make = partial(wrapped_environment, settings, with_screen=with_screen)
+    return Forgiving(make) if forgives else make()
 
 
 class TrueReturn(gymnasium.Wrapper[Any, Any, Any, Any]):

@@ -74,14 +74,12 @@ def with_time_limit(settings: Environment, *, at_least: int, given: int | None =
 
 
 def _of_gymnasium(settings: Environment, count: int, with_screen: bool, failures: FailureCount | None) -> Environments:
-    from rl_agent.environments.any_gymnasium import GymnasiumEnvironments
+    from rl_agent.environments.any_gymnasium import GymnasiumEnvironments, in_processes
     from rl_agent.environments.custom_environment import VectorEnvironments, makes_vectors
 
     if is_import_path(settings.id) and makes_vectors(settings.id):
         return VectorEnvironments(settings, count, with_screen, failures=failures)
     if settings.step_in == "processes" and count > 1:
-        from rl_agent.environments.process_games import in_processes
-
         guard_children()
         made = in_processes(settings, count, with_screen, forgives=failures is not None)
         return VectorEnvironments(settings, count, with_screen, made, failures=failures)
