@@ -79,7 +79,7 @@ BUGS = [
         "old reset",
         "return numpy.zeros(2, numpy.float32), {}",
         "return numpy.zeros(2, numpy.float32)",
-        r"must return \(observation, info\)",
+        r"was not a tuple of the form .\(obs, info\)",
     ),
     ("bad step", "self.t += 1", "self.t += self.speed", "AttributeError: 'Line' object has no attribute 'speed'"),
     ("old step", "self.t == 20, False, {}", "self.t == 20, {}", "step"),
