@@ -30,9 +30,8 @@ import zmq
 
 from ps_client.machine.effects import Effect, Fail, Joined, LogLine, Phase, Reconnect, Resolve, Transmit
 from ps_client.machine.parameter_client import Call, ParameterClient
-from ps_client.machine.patience import StallWatch
 from ps_client.shell.segment_slots import SegmentSlots
-from ps_client.shell.stalled_trainer import Trainer
+from ps_client.shell.stall_watch import StallWatch
 from ps_common.errors import PsRlError, ServerUnreachable, SettingsError, WireError
 from ps_common.program.output import LogOfPeer
 from ps_common.program.running_clock import RunningClock
@@ -91,7 +90,7 @@ class ZmqClient:
         self._server = ServerAddress(server)
         self._keys, self._postponing_signals = keys, postponing_signals
         self.machine = machine
-        self._trainer = Trainer(watch)
+        self._watch = watch or StallWatch(math.inf, now=time.monotonic())
         self._clock = RunningClock()
         self._clock.on_pause = machine.heartbeats.was_away
         self._pending: dict[int, ReplyFuture[Reply]] = {}  # by ticket
@@ -168,7 +167,7 @@ class ZmqClient:
             self._connect_by_name()
             if self._closing.wait(POLL_SECONDS):
                 return
-            self._trainer.check(has_pushed=self.machine.has_pushed)
+            self._watch.check(has_pushed=self.machine.has_pushed, now=time.monotonic())
             if self._lock.acquire(blocking=False):
                 try:
                     self._guarded(self._poll, 0.0)
@@ -191,7 +190,7 @@ class ZmqClient:
         """Poll until this reply is there, or time is up."""
         end = time.monotonic() + (math.inf if timeout is None else timeout)
         while not reply.done() and (left := end - time.monotonic()) > 0:
-            self._trainer.progressed()
+            self._watch.progressed(now=time.monotonic())  # waiting is no stall
             with self._postponing_signals(), self._lock:
                 if not reply.done():
                     self._guarded(self._poll, left)
@@ -223,7 +222,7 @@ class ZmqClient:
         self._receive()
         if self.machine.phase is Phase.JOINING and self._server.has_moved(now=self._clock.now()):
             self._do(self.machine.reconnect(now=self._clock.now()))
-        self._do(self.machine.tick(now=self._clock.now(), stalled=self._trainer.is_stalled))
+        self._do(self.machine.tick(now=self._clock.now(), stalled=self._watch.stalled_seconds > 0))
 
     def _call(self, method: Callable[..., Call], reply: ReplyFuture[Reply]) -> None:
         try:
