@@ -19,7 +19,7 @@ from ps_common.protocol.messages import Alive, Settled, ToWorker, Weights
 
 TIMEOUT_SECONDS = 5.0
 TIMEOUT_WITH_STANDBY_SECONDS = 1.0  # where there is another server to try
-HELD_SECONDS = 2.0  # where shards go on in the same order, all do so long before
+HELD_SECONDS = 2.0  # shards that all wait for the same push release it long before
 SLOWEST_BYTES_PER_SECOND = 1e6  # of a useful link: vectors in flight prolong the timeout
 GAP_DECAY = 0.9  # the estimate of the longest normal silence decays by this factor with each shorter one
 MOST_TIMES_LONGER = 16  # after timeouts in a row
@@ -67,7 +67,7 @@ class LinkTimeout:
         return since is not None and self._looked - since >= HELD_SECONDS
 
     def has_expired(self, large_bytes: int, *, now: float) -> bool:
-        """Whether the link is dead, with vectors of so many bytes in flight in either direction."""
+        """Whether the link is dead, with vectors of `large_bytes` in flight in either direction."""
         self._looked = now
         usual = self.seconds + min(large_bytes / SLOWEST_BYTES_PER_SECOND, self._longest_gap)
         if now - self._last_received <= self._times_longer * usual:
@@ -105,7 +105,7 @@ class Heartbeats:
 WARNING_SECONDS = 10.0  # between two lines about a server that does not serve this worker
 MOST_REFUSALS = 50  # without progress
 REFUSED_SECONDS = 60.0  # for which they last at least
-MOST_DUPLICATES = 200  # in a row; no network repeats so many
+MOST_DUPLICATES = 200  # in a row; no network repeats as many
 WARN_AFTER = 10  # of either
 
 
@@ -165,11 +165,11 @@ class RefusalLoop:
         """A push has its first verdict. Raises PsRlError when the worker should end."""
         self._duplicates = self._duplicates + 1 if verdict == "duplicate" else 0
         if self._duplicates == WARN_AFTER:
-            self._warning = f"the server says of {WARN_AFTER} pushes in a row that it had settled them before"
+            self._warning = f"the server had settled {WARN_AFTER} pushes in a row before they came"
         if self._duplicates >= MOST_DUPLICATES:
             raise PsRlError(
-                f"the server says of {MOST_DUPLICATES} pushes in a row that it had settled them before: another "
-                "process pushes as this worker, and nothing of this one counts; start it anew under a --name of its own"
+                f"the server had settled {MOST_DUPLICATES} pushes in a row before they came: another process pushes "
+                "under the name of this worker, and nothing of this one counts; restart it under another --name"
             )
 
     def refused(self, code: str, reason: str, *, now: float) -> None:
@@ -181,7 +181,7 @@ class RefusalLoop:
             self._warning = f"refused {WARN_AFTER} times in a row ({code}): {reason}"
         if self._refusals >= MOST_REFUSALS and now - self._refused_since >= REFUSED_SECONDS:
             in_vain = f"{self._refusals} refusals in a row without anything that succeeded"
-            raise RequestRefused(code, f"{reason}; {in_vain}: start this worker anew")
+            raise RequestRefused(code, f"{reason}; {in_vain}: restart this worker")
 
     def take_warning(self) -> str:
         """A line for the log, once; else ""."""

@@ -55,10 +55,10 @@ class StallWatch:
         if self.stalled_seconds and not before:
             _report(seconds, self._longest)
         elif before and not self.stalled_seconds:
-            log.info("the trainer goes on, after %.0f s without a step", before)
+            log.info("the trainer continues, after %.0f s without a step", before)
 
     def _pause_until(self, now: float) -> float:
-        """Seconds since the last check, if they are so many that the process cannot have run; else 0."""
+        """Seconds since the last check where the process was paused; else 0."""
         return now - self._checked if now - self._checked > PAUSE_SECONDS else 0.0
 
     def _step_seconds(self, now: float, paused: float) -> float:

@@ -70,7 +70,7 @@ class ReplyFuture(Future[T]):
 
 
 class ZmqClient:
-    """A worker's connection to its server, which begins to join at once. endpoint_file.py says what names a server."""
+    """A worker's connection to its server, which begins to join at once. `server` is as in endpoint_file.py."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class ZmqClient:
             return
         if self._farewell is None:
             self.say_goodbye(reason)
-        assert self._farewell is not None, "it was said just now"
+        assert self._farewell is not None, "it was sent just now"
         try:
             self._farewell.exception(timeout=seconds)
         except TimeoutError:
@@ -183,7 +183,7 @@ class ZmqClient:
             self._without_address[address] = why
             if self._name == address:
                 self._name = ""
-                # ZeroMQ itself goes on trying where the name has no address now.
+                # Where the name has no address now, ZeroMQ keeps trying.
                 self._guarded(partial(connect, self._socket, address, over_ipv6=over_ipv6 or False))
 
     def _drive_until(self, reply: Future[Any], timeout: float | None) -> None:
@@ -215,7 +215,7 @@ class ZmqClient:
             self._fail(0, error)
 
     def _poll(self, seconds: float) -> None:
-        """Wait for so long at most, then receive what has arrived and let the machine do what is due."""
+        """Wait for `seconds` at most, then receive what has arrived and let the machine do what is due."""
         wait = min(seconds, POLL_SECONDS, self.machine.next_tick() - self._clock.now())
         if wait > 0:
             zmq.zmq_poll([(self._socket, zmq.POLLIN)], int(wait * 1000) + 1)

@@ -65,7 +65,7 @@ def missing(part: str) -> SettingsError:
     """The error for an object that this process does not have."""
     return SettingsError(
         f"{part}: __main__ is the program that began the run, and this is another one; give train the object itself, "
-        "also beside resume=FOLDER, or move it into a module that any program and host can import, such as "
+        "also with resume=FOLDER, or move it into a module that any program and host can import, such as "
         "my_parts.py, and name it as my_parts:NAME"
     )
 

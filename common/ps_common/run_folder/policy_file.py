@@ -28,7 +28,7 @@ NATIVE = "native"  # the key of its metadata
 
 
 class PolicyRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What stands beside the tensors, as JSON. `run` is checked by run_from_dict, `spaces` by who builds an agent."""
+    """The metadata of the tensors, as JSON. `run` is checked by run_from_dict, `spaces` by who builds an agent."""
 
     run: Run
     schema: tuple[TensorSpec, ...]

@@ -215,8 +215,9 @@ class RowsTail(Generic[R]):
     """
     The rows that were appended to a file since it was read last. The file need not exist yet.
 
-    The writer thins a file that has become too long: it puts a shorter one in its place, which is read anew. The file
-    is the same one as long as what was read last stands where it was read: an inode's number may be used again.
+    The writer thins a file that has become too long: it puts a shorter one in its place, which is read from its start.
+    The file is the same one as long as what was read last stands where it was read: an inode's number may be used
+    again.
 
     With `most_rows`, of more new rows than that only some are decoded, spread evenly: enough for a curve.
     """
@@ -229,7 +230,7 @@ class RowsTail(Generic[R]):
         self._before = b""  # the newest bytes that were read, which end at the offset
 
     def read(self) -> tuple[list[R], bool]:
-        """The new rows in order, the newest among them, and whether they begin anew with the file's first row."""
+        """The new rows in order, the newest among them, and whether they begin with the file's first row."""
         try:
             with opened(self._path, most_bytes=MOST_BYTES) as file:
                 file.seek(self._offset - len(self._before))

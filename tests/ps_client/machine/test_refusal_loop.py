@@ -61,7 +61,7 @@ def test_the_same_refusal_for_a_minute_is_logged_and_ends_the_worker(code: str) 
     assert isinstance(failed, Fail)
     assert isinstance(failed.error, RequestRefused)
     assert failed.error.code == code
-    assert "start this worker anew" in str(failed.error)
+    assert "restart this worker" in str(failed.error)
     assert client.phase is Phase.OVER
 
 
