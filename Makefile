@@ -107,8 +107,8 @@ upgrade: $(READY)  ## servers and workers replaced by the next release under loa
 partition: $(READY)  ## virtual hosts cut off, made silent, gone; every push counted (as root): SEED=… EVENTS=… SWARM=…
 	$(BIN)/python -m benchmarks.trials.partition
 
-load: $(READY)  ## a thousand synthetic workers at one server: WORKERS=… PUSH_SECONDS=… PARAMETERS=…
-	$(BIN)/python -m benchmarks.trials.load
+load: $(READY)  ## a thousand synthetic workers at one server, of its own or another: ARGS="--workers … --server …"
+	$(BIN)/python -m benchmarks.load $(ARGS)
 
 seeds: $(READY)  ## how soon a preset comes to its score, seed by seed: PRESET=… SEEDS=… ARGS="--envs 16 …" (of the runs)
 	$(BIN)/python -m benchmarks.learning.seeds --preset $(PRESET) --seeds $(or $(SEEDS),10) -- $(ARGS)

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Sequence
 
 from ps_common.program.flags import parse_with_run
-from ps_common.program.output import log_as, never_wait_for_output
+from ps_common.program.output import log_as
 from ps_common.program.run_program import quick_imports
 from ps_common.release import release
 from ps_server.settings import ServerSettings
@@ -16,7 +16,6 @@ log = logging.getLogger(PROGRAM)
 
 def serve(argv: Sequence[str] | None = None) -> int:
     """Run the program. Raises PsRlError for errors that the user can fix."""
-    never_wait_for_output()
     log_as(PROGRAM)
     flags = parse_with_run(ServerSettings, argv, prog=PROGRAM)
     log.info("this is ps-rl %s", release())

@@ -19,7 +19,7 @@ from ps_common.program.child_processes import OUTPUT_SECONDS, PipedChild, kill_a
 from ps_common.program.flags import Parsed, parse_with_run, typed_flags
 from ps_common.program.number_flags import NUMBERS
 from ps_common.program.objects import forget_objects, objects_here
-from ps_common.program.output import log_as, never_wait_for_output
+from ps_common.program.output import log_as
 from ps_common.program.progress_display import ProgressDisplay
 from ps_common.program.stop_signals import StopSignal
 from ps_common.protocol.names import as_name, is_loopback, split_address
@@ -46,7 +46,6 @@ from rl_agent.environments.imports import check_modules
 from rl_agent.trial.run_check import custom_settings
 from rl_cluster.addresses import check_listening, shard_addresses
 from rl_cluster.evaluator import Evaluator
-from rl_cluster.game_gifs import GameGifs
 from rl_cluster.hooks.cli import checkpoint_hooks
 from rl_cluster.local_cluster import LocalCluster
 from rl_cluster.settings import ClusterSettings, WorkersElsewhere
@@ -64,7 +63,6 @@ NO_RUN_NAMED = f"this is --preset {DEFAULT_PRESET}, since none is named; {PROGRA
 
 def train_here(argv: Sequence[str] | None = None) -> int:
     """Run the program. Raises PsRlError for what the user can mend."""
-    never_wait_for_output()
     arguments = list(sys.argv[1:] if argv is None else argv)
     if "--server" in typed_flags(arguments):
         return _train_elsewhere(arguments)
@@ -88,17 +86,12 @@ def _train(flags: Parsed[ClusterSettings]) -> int:
     make_shard_folder(shown)
     if flags.program.resume is None:
         keep_command(shown, PROGRAM)
-    every, modules = flags.run.records.gif_every_episodes, flags.modules
-    with (
-        _followers(flags, shown) as followers,
-        GameGifs(folder, every, shards, modules, stop.is_set) as gifs,
-        Evaluator(folder, flags.run, modules) as evaluator,
-    ):
+    with _followers(flags, shown) as followers, Evaluator(folder, flags.run, flags.modules) as evaluator:
         cluster = _start(flags, folder, server_flags, shards, stop.is_set)
         try:
             followers.announce_page(leaving=stop.is_set)
             with ProgressDisplay() as display:
-                deaths = _watch(cluster, lambda: [*followers.look(), *gifs.look(), *evaluator.look()], display, stop)
+                deaths = _watch(cluster, lambda: [*followers.look(), *evaluator.look()], display, stop)
                 status = _last_status(shown)
                 display.finish(status)
             followers.ask_to_leave()

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Sequence
 
 from ps_common.program.flags import parse_with_run
-from ps_common.program.output import log_as, never_wait_for_output
+from ps_common.program.output import log_as
 from ps_common.program.run_program import quick_imports
 from ps_common.release import release
 from rl_agent.trial.run_check import custom_settings
@@ -17,7 +17,6 @@ log = logging.getLogger(PROGRAM)
 
 def work(argv: Sequence[str] | None = None) -> int:
     """Run the program. Raises PsRlError for what the user can mend."""
-    never_wait_for_output()
     flags = parse_with_run(WorkerSettings, argv, prog=PROGRAM, custom_settings=custom_settings)
     settings = flags.program
     with quick_imports():  # torch, which --help and mistakes in flags need not wait for

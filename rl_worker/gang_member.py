@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ps_client.shell.newest import Newest
 from ps_common.errors import RunEnded
-from ps_common.program.output import log_as, never_wait_for_output
+from ps_common.program.output import log_as
 from ps_common.program.reasons import say
 from ps_common.program.resources import flush_denormals
 from ps_common.program.run_program import bounded
@@ -99,7 +99,6 @@ def link_of_input() -> Link:
 
 def act_and_learn() -> int:
     """Run the program. Raises PsRlError for what the user can mend."""
-    never_wait_for_output()
     StopSignal(raises=True)
     link = link_of_input()
     begin: Begin = link.hear()
@@ -139,7 +138,6 @@ def _train(begin: Begin, run: RunSpec, link: Link, environments: Environments) -
             environments,
             seed=begin.seed,
             lost_game_reward=run.environment.lost_game_reward,
-            warn=log.warning,
         ),
         algorithm,
         on_episodes=lambda games, newest: hooks.games_ended(

@@ -23,7 +23,6 @@ MAY_IMPORT: dict[str, set[str]] = {
     "rl_worker": {"ps_common", "ps_client", "rl_agent"},
     "rl_eval": {"ps_common", "rl_agent"},
     "rl_cluster": {"ps_common", "rl_agent"},
-    "ps_bench": {"ps_common", "ps_client"},
     "ps_rl": {"ps_common", "ps_client", "rl_agent", "ps_server", "rl_worker", "rl_eval", "rl_cluster"},
     "examples": {"ps_rl", "ps_common", "rl_agent"},
 }
@@ -39,7 +38,7 @@ IMPURE = {
     "shutil", "signal", "socket", "subprocess", "tempfile", "threading", "time", "zmq",
 }  # fmt: skip
 # The only folders that know ZeroMQ.
-SHELLS = {"ps_common/sockets", "ps_client/shell", "ps_server/shell", "ps_web", "ps_bench"}
+SHELLS = {"ps_common/sockets", "ps_client/shell", "ps_server/shell", "ps_web"}
 # The client serves anything that has parameters, the agent acts without a server.
 NEVER = {"ps_client": {"gymnasium", "ale_py", "torch.nn"}, "rl_agent": {"zmq"}}
 # The launcher and its children; and a setting that has no flag because the C library reads it.
@@ -147,8 +146,8 @@ def test_files_of_pure_folders_touch_nothing_outside() -> None:
     [
         (impure, "import time", {source.folder for source in SOURCES if source.is_pure}),
         (impure, "from ps_common.sockets import curve", {s.folder for s in SOURCES if s.folder.endswith("/machine")}),
-        (against_an_arrow, "import ps_bench.cli", {source.package for source in SOURCES} - {"ps_bench"}),
-        (against_an_arrow, "from rl_agent import agent", {"ps_common", "ps_client", "ps_server", "ps_web", "ps_bench"}),
+        (against_an_arrow, "import ps_ctl.cli", {source.package for source in SOURCES} - {"ps_ctl"}),
+        (against_an_arrow, "from rl_agent import agent", {"ps_common", "ps_client", "ps_server", "ps_web"}),
     ],
     ids=["a clock", "a socket", "a program", "the agent"],
 )
@@ -231,6 +230,6 @@ def test_nothing_but_what_a_parent_hands_to_its_children_is_unpickled_and_nothin
 
 
 def test_programs_that_only_ask_questions_do_not_wait_for_torch() -> None:
-    modules = "ps_common.sockets.request, ps_ctl.cli, rl_cluster.cli, ps_bench.cli"
+    modules = "ps_common.sockets.request, ps_ctl.cli, rl_cluster.cli"
     check = f"import {modules}, sys; sys.exit('torch' in sys.modules or 'matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0

@@ -7,16 +7,14 @@ kernel counts the processor time of each thread, and how often it waited for wor
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.fleets.service_times import CODECS, FLOAT32, THREADS, Measured, Turn
+from benchmarks.load.workers import SyntheticWorkers
 from benchmarks.servers import serving
-from ps_bench.processes import LoadProcesses, Workload
-from ps_bench.settings import PRESET
 from ps_common.protocol.tensors import Schema, TensorSpec
-from ps_common.settings.run_spec import RunSpec
 from ps_common.sockets.request import status_of
 
 SECONDS = 0.5  # of one run
@@ -29,6 +27,7 @@ MANY_SIZE, MANY_WORKERS = 30_000, (256, 1000)  # does a push cost more where the
 CHECKED_SIZES = (1_000, 150_000)  # none of those that are fitted
 CHECKED_WORKERS = (1, 4, 8, 16, 64)
 IO_THREAD = "ZMQbg/IO"
+CORES = sorted(os.sched_getaffinity(0))  # before the measurement confines this process to one of them
 
 Setting = tuple[int, int, str]  # parameters, workers, codecs
 Counts = dict[str, tuple[float, float]]  # by thread: seconds of the processor, and waits for work
@@ -43,6 +42,7 @@ def measured_turns() -> list[Turn]:
     fitted += [(CODEC_SIZE, count, codecs) for codecs in CODECS[1:] for count in CODEC_WORKERS]
     fitted += [(MANY_SIZE, count, FLOAT32) for count in MANY_WORKERS]
     checked: list[Setting] = [(size, count, FLOAT32) for size in CHECKED_SIZES for count in CHECKED_WORKERS]
+    assert len(CORES) > 1, "the server and the workers need a core each"
     turns = []
     for turn in range(TURNS):
         found = {}
@@ -55,11 +55,9 @@ def measured_turns() -> list[Turn]:
     return turns
 
 
-def _keep_apart(pids: Sequence[int]) -> None:
+def _keep_apart(pids: Iterable[int]) -> None:
     """Each of these processes has a core of its own."""
-    cores = sorted(os.sched_getaffinity(0))[: len(pids)]
-    assert len(cores) == len(pids), f"{len(pids)} cores are needed"
-    for pid, core in zip(pids, cores, strict=True):
+    for pid, core in zip(pids, CORES, strict=False):
         for thread in Path(f"/proc/{pid}/task").iterdir():
             os.sched_setaffinity(int(thread.name), {core})
 
@@ -73,40 +71,27 @@ def _server() -> Iterator[tuple[str, int]]:
 
 
 def _measured(server: str, server_pid: int, setting: Setting) -> Measured:
-    size, workers, codecs = setting
-    with LoadProcesses([_workload(server, setting)]) as running:
-        joined = sum(sum(one.counts.ready_seconds.values()) for one in running.join())
-        assert joined == workers, f"{workers - joined} of {workers} workers could not join"
-        pids = {"server": server_pid, "worker": running.pids[0]}
-        _keep_apart(list(pids.values()))
-        running.push(WARM_SECONDS)
+    size, count, codecs = setting
+    gradient_codec, weight_codec = codecs.split("/")
+    names, schema = [f"load-{number}" for number in range(count)], Schema([TensorSpec("all", (size,))])
+    with SyntheticWorkers(server, names, schema, gradient_codec=gradient_codec, weight_codec=weight_codec) as workers:
+        workers.join(within_seconds=60.0)
+        joined = len(workers.counts.ready_seconds)
+        assert joined == count, f"{count - joined} of {count} workers could not join"
+        pids = {"server": server_pid, "worker": os.getpid()}
+        _keep_apart(pids.values())
+        workers.push(WARM_SECONDS)
         before, pushes_before = _counts(pids), _updates(server)
-        pushed = running.push(SECONDS)[0]
+        pushed = sum(workers.push(SECONDS))
         after, pushes = _counts(pids), _updates(server) - pushes_before
-        running.leave()
+        workers.leave()
     return Measured(
-        workers=workers,
+        workers=count,
         parameters=size,
         codecs=codecs,
-        pushes_per_second=sum(pushed.settled) / pushed.seconds,
+        pushes_per_second=pushed / SECONDS,
         seconds={thread: (after[thread][0] - before[thread][0]) / pushes for thread in THREADS},
         sleeps={thread: (after[thread][1] - before[thread][1]) / pushes for thread in THREADS},
-    )
-
-
-def _workload(server: str, setting: Setting) -> Workload:
-    size, workers, codecs = setting
-    gradient_codec, weight_codec = codecs.split("/")
-    return Workload(
-        server=server,
-        names=tuple(f"load-{number}" for number in range(workers)),
-        schema=Schema([TensorSpec("all", (size,))]).specs,
-        proposed_run=RunSpec(preset=PRESET).to_dict(),
-        gradient_codec=gradient_codec,
-        weight_codec=weight_codec,
-        compute_seconds=0.0,
-        steps=1,
-        join_seconds=60.0,
     )
 
 

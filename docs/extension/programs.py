@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from docs.extension.attributes import Attribute, attributes_of, default_in_words, plain, table, tables, values_of
-from ps_bench.settings import LoadSettings
 from ps_common.program.flags import StartingPoint
 from ps_ctl import cli as control
 from ps_server.settings import ServerSettings
@@ -19,7 +18,7 @@ from rl_worker.settings import WorkerSettings
 PROGRAMS: Mapping[str, type] = {
     "ps-server": ServerSettings, "rl-worker": WorkerSettings, "rl-cluster": ClusterSettings,
     "rl-cluster --server": WorkersElsewhere, "rl-eval": EvaluationSettings,
-    "ps-web": WebSettings, "ps-bench load": LoadSettings, "ps-track": TrackSettings
+    "ps-web": WebSettings, "ps-track": TrackSettings
 }  # fmt: skip
 WITH_RUN = ("ps-server", "rl-worker", "rl-cluster")
 COMMANDS = (

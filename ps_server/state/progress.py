@@ -14,7 +14,7 @@ from ps_common.settings.run_spec import Budget
 MOST_METER_NAMES = 128  # of all workers, while this server lives, beside those that each rl-worker may report
 OF_EVERY_WORKER = {
     "loss", "policy_loss", "value_loss", "entropy", "entropy_weight", "value", "epsilon", "gradient_norm",
-    "weight_norm", "steps_per_second", "dropped_unrolls", "collect_share", "learn_share", "server_share",
+    "weight_norm", "steps_per_second", "collect_share", "learn_share", "server_share",
 }  # fmt: skip
 MOST_STALENESS = 256  # values between two reports
 # What a checkpoint keeps as it is; it keeps returns, counts of staleness and minutes, too.

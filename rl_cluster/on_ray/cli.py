@@ -18,7 +18,6 @@ from msgspec import Meta
 from ps_common.errors import PsRlError, SettingsError
 from ps_common.program.flags import Parsed, parse_with_run
 from ps_common.program.number_flags import MOST_WORKERS, Seconds, check_numbers
-from ps_common.program.output import never_wait_for_output
 from ps_common.program.progress_display import ProgressDisplay
 from ps_common.program.stop_signals import LAST_CHECKPOINT_SECONDS, StopSignal
 from ps_common.protocol.status import Status, how_it_ended
@@ -78,7 +77,6 @@ class RaySettings:
 
 def train_on_ray(argv: Sequence[str] | None = None) -> int:
     """Run the program. Raises PsRlError for what the user can mend."""
-    never_wait_for_output()
     flags = parse_with_run(RaySettings, argv, prog=PROGRAM)
     settings = flags.program
     ray = _connected(settings.address)

@@ -288,11 +288,6 @@ def a_receipt_is_verified(sight: Sight) -> None:
     sight.says("verified: each of 5 games has its score again")
 
 
-def the_load_is_borne(sight: Sight) -> None:
-    sight.says(r"20 .*joined|joined.* 20|20 workers")
-    assert sight.status().updates > 20
-
-
 def a_page_shows_the_run(sight: Sight) -> None:
     """With the token of its printed address it hands out the run, and not only a frame around nothing."""
     address = sight.says(r"page: (\S+)")[1]
@@ -351,7 +346,6 @@ SEEN: Mapping[tuple[str, ...], Callable[[Sight], None]] = {
     ("rl-eval", "--receipt"): a_receipt_is_written,
     ("rl-eval", "--export"): a_policy_is_taken_away,
     ("rl-eval",): games_are_scored,
-    ("ps-bench", "load"): the_load_is_borne,
     ("ps-web",): a_page_shows_the_run,
     ("ps_track",): the_rest_is_sent,
 }

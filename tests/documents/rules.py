@@ -19,7 +19,6 @@ import pytest
 import tyro
 import yaml
 
-from ps_bench import cli as load
 from ps_common.program.flags import parse_program, parse_with_run
 from ps_common.protocol.names import is_import_path
 from ps_common.settings.run_settings import flag_of
@@ -53,7 +52,7 @@ OF_THE_SYSTEM = {
 }  # fmt: skip
 
 
-WITH_COMMANDS: Mapping[str, Callable[[Sequence[str]], Any]] = {"ps-ctl": control.control, "ps-bench": load.bench}
+WITH_COMMANDS: Mapping[str, Callable[[Sequence[str]], Any]] = {"ps-ctl": control.control}
 OURS = {*WITH_RUN, *WITHOUT_RUN, *WITH_COMMANDS}
 
 
@@ -113,7 +112,7 @@ def parse(program: str, arguments: Sequence[str]) -> None:
 
 @contextmanager
 def nothing_is_asked() -> Iterator[None]:
-    """ps-ctl and ps-bench take their command lines, and go no further."""
+    """ps-ctl takes its command line, and goes no further."""
 
     def parsed(*_: Any, **__: Any) -> Any:
         raise IsParsed
@@ -123,7 +122,6 @@ def nothing_is_asked() -> Iterator[None]:
             patched.setattr(control, name, parsed)
         for name in ("make_keys", "add_keys", "command_of"):
             patched.setattr(folder_commands, name, parsed)
-        patched.setattr(load, "process_count", parsed)
         patched.setattr("ps_ctl.plots.plot_runs", parsed)
         yield
 

@@ -6,7 +6,6 @@ The substitutions, and no others:
   addresses    HOST:5555 is a live server of CartPole, or the server that the block has started; ports are free ones
   budgets      a preset of minutes becomes cartpole-a3c, its target 20 becomes 499; rl-cluster gets --max-steps 3000,
                and a resumed run more than it has had
-  load         1,000 synthetic workers are 20, for 2 seconds
   folders      RUN_DIR and its like are copies of a finished run
   the end      a primary with a standby is killed, and the standby seen to take over; then what serves or watches is
                ended by SIGTERM, in order
@@ -44,6 +43,7 @@ ELSEWHERE = {
     "mkdir": "tests/integration/test_first_minutes.py",
     "python3.11 -m venv": "tests/test_makefile.py",
     "(while": "tests/integration/test_faults.py",
+    "python -m benchmarks.load": "tests/integration/test_load.py",
     "python -m examples.digits": "tests/integration/test_digits.py",
     "python -m examples.population": "tests/examples/test_population.py",
     "python -m examples.slow_simulators": "tests/examples/test_slow_simulators.py",
@@ -84,10 +84,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 class Stage:
     """The folder and the servers of one block."""
 
-    def __init__(self, programs: Programs, finished: Path, *, is_loaded: bool) -> None:
-        """`is_loaded`: synthetic workers need a server without a run."""
+    def __init__(self, programs: Programs, finished: Path) -> None:
         self._programs = programs
-        self._run = () if is_loaded else CARTPOLE
         self.folder = programs.folder
         for name in ("RUN_DIR", "runs/PRESET-DATE", "runs/first"):
             shutil.copytree(finished, self.folder / name)
@@ -157,13 +155,11 @@ class Stage:
             elif word in ("--curve-server-key", "--curve-secret") and not words[at + 1].startswith("keys/"):
                 words[at + 1] = f"keys/{words[at + 1]}"  # the copies on another machine
         if program == "ps-server" and "--standby-of" not in words:
-            words += ["--host", "127.0.0.1", *(() if "--preset" in words or "--resume" in words else self._run)]
+            words += ["--host", "127.0.0.1", *(() if "--preset" in words or "--resume" in words else CARTPOLE)]
         if program == "ps-server" and "--resume" in words:
             words += ["--max-steps", "1000000"]
         if program == "rl-cluster" and "--server" not in words:
             words += ["--workers", "1", "--max-steps", "8000" if "--resume" in words else "3000"]
-        if program == "ps-bench":
-            words += ["--workers", "20", "--seconds", "2"]
         if program == "ps-web" and "--port" not in words:
             words += ["--port", "0"]
         return ["127.0.0.1" if word == "ib0" else word for word in words]
@@ -193,7 +189,7 @@ def test_a_block_of_commands_runs(
     if "envpool/" in block.text:
         pytest.importorskip("envpool", reason="needs the extra envpool")
     with programs_in(tmp_path) as programs:
-        stage = Stage(programs, finished, is_loaded="ps-bench" in block.text)
+        stage = Stage(programs, finished)
         for line in lines_of(block):
             for command in commands_in(line):
                 stage.run(command)
@@ -204,7 +200,7 @@ def test_a_block_of_commands_runs(
 def test_a_snippet_runs(block: Block, tmp_path: Path, finished: Path) -> None:
     """As a program of its own, in a folder with a finished run and, where it is named, a policy that was taken away."""
     with programs_in(tmp_path) as programs:
-        folder = Stage(programs, finished, is_loaded=False).folder
+        folder = Stage(programs, finished).folder
         if "my-policy" in block.text:
             taken = ("export", "RUN_DIR", "my-policy", "--episodes", "2", "--onnx")
             assert programs.start("ps-ctl", *taken, folder=folder).wait(200) == 0

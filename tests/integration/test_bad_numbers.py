@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ps_common.run_folder.paths import METRICS
 from ps_common.run_folder.run_rows import MetricsRow, last_row
-from tests.integration.processes import Program, Programs, status_of, wait_for
+from tests.integration.processes import Program, Programs
 
 # Games of five steps; `BAD` says which of its rewards an environment returns instead of the true one.
 ENVIRONMENT = """
@@ -56,17 +56,3 @@ def test_one_bad_reward_costs_one_unroll_and_the_run_completes(programs: Program
     assert (status.refused, status.ending) == ({}, "max_steps 4000 reached")
     assert status.global_steps >= 4000
     assert "died" not in cluster.output
-
-
-def test_a_worker_leaves_at_once_in_random_play_which_its_log_announces(programs: Programs, tmp_path: Path) -> None:
-    """Random play of these eight environments would take two minutes."""
-    (tmp_path / "games.py").write_text(
-        ENVIRONMENT + "\ndef BAD(env):\n    env.steps > 1 and threading.Event().wait(0.5)\n"
-    )
-    _, endpoint = programs.start_server("--environment", "games:Env")
-    worker = programs.start("rl-worker", "--server", endpoint, "--import", "games", "--name", "slow", folder=tmp_path)
-    wait_for(lambda: "random play measures what is normalized: 30 steps" in worker.output, program=worker)
-    programs.start("ps-ctl", "drain", "--server", endpoint).wait()
-    assert worker.wait(within_seconds=15) == 0, worker.output
-    assert "random play ends" not in worker.output
-    assert not any(one.alive for one in status_of(endpoint).workers)

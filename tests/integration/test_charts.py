@@ -1,7 +1,6 @@
 """The charts of the page and the view of one run, on the folders of runs that are over."""
 
 import csv
-import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -10,12 +9,10 @@ import pytest
 from playwright.sync_api import Download, Page
 
 from ps_common.run_folder.paths import BEST, CHECKPOINTS, COMMAND
-from ps_common.run_folder.run_rows import record_failure
 from ps_common.settings.run_files import load_preset
 from tests.integration.pages import open_page, printed_address, until
 from tests.integration.processes import Programs
 from tests.integration.test_page import serious_violations
-from tests.rows import row
 
 pytestmark = pytest.mark.timeout(600)
 __all__ = ["open_page"]  # a fixture
@@ -164,39 +161,3 @@ def test_a_run_that_is_over_says_how_it_ended_how_it_was_begun_and_what_was_adju
     assert len(near) > 20, "a line stands where the learning rate was changed"
     assert HOSTILE in str(page.locator("#chart-loss [role=img]").get_attribute("aria-label"))
     assert page.locator("img").count() == 0
-
-
-def test_the_labels_of_an_axis_tell_neighbours_apart_and_powers_of_ten_are_where_they_should_be(
-    programs: Programs, tmp_path: Path, open_page: Callable[..., Page]
-) -> None:
-    page = open_page(page_of(programs, write_run(tmp_path / "run")))
-    until(page, DRAWN)
-    for first, step in itertools.product((0.0, 9.97e-4, 1.0, 9_999.0, 1e7), (1e-9, 2.5e-7, 1e-5, 2e-3, 0.5, 20.0)):
-        if step < 1e-13 * first:
-            continue  # no two numbers are so near to each other
-        with row(first, step):
-            places = [first + k * step for k in range(4)]
-            assert len(set(page.evaluate("(places) => ticks(places)", places))) == 4
-    for low, high, labels in [
-        (1056, 2e6, ["10 k", "100 k", "1 M"]),
-        (1e-5, 0.3, ["1e-5", "1e-4", "0.001", "0.01", "0.1"]),
-        (1056, 104_000, ["2 k", "5 k", "10 k", "20 k", "50 k", "100 k"]),
-        (1050, 1900, ["1.2 k", "1.4 k", "1.6 k", "1.8 k"]),
-        (1050, 1090, ["1.05 k", "1.06 k", "1.07 k", "1.08 k", "1.09 k"]),
-    ]:
-        with row(low, high):
-            assert page.evaluate("([low, high]) => powers(low, high).map(power)", [low, high]) == labels
-    page.get_by_role("group", name="logarithmic").get_by_label("y").check()
-    until(page, "document.querySelector('#chart-loss figcaption').innerText.includes('symlog')")
-    assert "symlog" not in page.locator("#chart-return figcaption").inner_text(), "a return above 0 has a plain one"
-
-
-def test_a_run_that_failed_says_why_in_red(programs: Programs, tmp_path: Path, open_page: Callable[..., Page]) -> None:
-    record_failure(write_run(tmp_path / "run"), "worker-0 died 3 times in a row: RuntimeError: no link")
-    page = open_page(page_of(programs, tmp_path / "run"))
-    until(page, "document.getElementById('run-state').dataset.state === 'failed'")
-    until(page, "document.getElementById('events').children[0]?.innerText.includes('RuntimeError: no link')")
-    assert "RuntimeError: no link" in page.locator("#link").inner_text()
-    colour = "(place) => getComputedStyle(place).color"
-    red = page.locator("#run-state").evaluate(colour)
-    assert page.locator("#events li").first.evaluate(colour) == red != page.locator("#events li").last.evaluate(colour)

@@ -1,12 +1,10 @@
 """Scores by separate games while a run trains: the curve, the best checkpoint, and what evaluation leaves as it is."""
 
-import json
 import signal
 from pathlib import Path
 
 import msgspec
 
-from ps_common.run_folder.checkpoint_file import read_checkpoint
 from ps_common.run_folder.paths import BEST, CHECKPOINTS, TENSORBOARD
 from ps_common.run_folder.run_rows import EvaluationRow, read_evaluations
 from ps_common.run_folder.trained import trained_in
@@ -71,14 +69,3 @@ def test_anybody_may_follow_a_run_and_its_server_records_the_scores(programs: Pr
     assert "step " in follower.output
     (row, *_) = read_evaluations(folder)
     assert (row.games, row.best) == (3, False)
-
-
-def test_the_score_of_an_evaluation_ends_the_run(programs: Programs, tmp_path: Path) -> None:
-    folder, summary = tmp_path / "run", tmp_path / "summary.json"
-    flags = ("--workers", "1", "--evaluate-every", "500", "--until-return", "20", "--json", str(summary))
-    cluster = begun(programs, folder, *flags)
-    assert cluster.wait() == 0
-    ended = json.loads(summary.read_text())
-    assert ended["ending"] == "mean return of an evaluation reached 20"
-    assert max(row.mean_return for row in read_evaluations(folder)) == ended["best_evaluation"] >= 20
-    assert read_checkpoint(folder / CHECKPOINTS / BEST)[1].progress.evaluated < ended["updates"] + 1

@@ -3,8 +3,6 @@ Real servers and the folders of their runs: the first command again beside a suc
 and a run that ended in order.
 """
 
-import shutil
-import signal
 from pathlib import Path
 
 import pytest
@@ -45,23 +43,3 @@ def test_the_first_command_again_in_its_folder_makes_a_former_primary_the_standb
     wait_for(lambda: status_of(first).phase == "serving", program=a)
     wait_for(lambda: status_of(first).global_steps > steps, program=worker)
     assert status_of(first).run_id == run_id
-
-
-def test_a_copy_of_a_live_runs_folder_is_refused_and_its_fork_is_another_run(
-    programs: Programs, tmp_path: Path
-) -> None:
-    live, endpoint = programs.start_server(*FOREVER, "--checkpoint-seconds", "1")
-    worker = programs.start("rl-worker", "--server", endpoint)
-    wait_for(lambda: status_of(endpoint).checkpoint_version > 1, program=worker)
-    twin = shutil.copytree(tmp_path / "run", tmp_path / "twin")
-    refused = programs.start("ps-server", "--host", "127.0.0.1", "--port", "0", "--resume", str(twin))
-    assert refused.wait() == 2
-    assert f"is a copy of the folder of run {status_of(endpoint).run_id}, which {endpoint} serves" in refused.output
-    fork, there = programs.start_server("--resume", str(twin), "--fork", run_dir=twin)
-    stray = programs.start("rl-worker", "--server", f"{there},{endpoint}", "--name", "stray")
-    wait_for(lambda: any(one.worker_id == "stray" for one in status_of(there).workers), program=stray)
-    fork.kill()
-    before = status_of(endpoint)
-    wait_for(lambda: status_of(endpoint).global_steps > before.global_steps, program=live)
-    live.signal(signal.SIGTERM)
-    assert live.wait() == 0, "nobody has fenced it"

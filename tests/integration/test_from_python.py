@@ -63,7 +63,7 @@ def test_a_run_is_started_watched_evaluated_and_read(tmp_path: Path, monkeypatch
     assert read.evaluate(episodes=2).episodes == 2
     with pytest.raises(PsRlError, match=r"--epsilon 0\.1: "):
         read.evaluate(episodes=2, epsilon=0.1)  # a policy has none
-    with pytest.raises(PsRlError, match="--episodes many: must be a whole number"):
+    with pytest.raises(PsRlError, match="its flags were refused"):
         read.evaluate(episodes="many")  # type: ignore[arg-type]
     for policy in filter(None, (live, load_policy(read.folder), load_policy(read.checkpoints()[0]))):
         assert policy.act(np.zeros(4, np.float32)).shape == ()

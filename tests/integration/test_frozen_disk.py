@@ -4,19 +4,13 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from ps_common.run_folder.paths import METRICS
-from ps_server.shell import zmq_server
-from ps_server.shell.zmq_server import ZmqServer
-from ps_server.storage import checkpoint_writer as checkpointing
-from ps_server.storage.checkpoint_writer import CheckpointWriter
 from tests.integration.processes import Programs, status_of, wait_for
-from tests.ps_server.transcripts import Transcript
 from tests.rows import nightly
 
 FOREVER = ["--preset", "cartpole", "--max-steps", "100000000", "--until-return", "1000"]
@@ -85,21 +79,6 @@ def test_a_frozen_disk_stops_no_training_and_no_end(programs: Programs, tmp_path
     server.signal(signal.SIGTERM)
     assert server.wait() == 0, server.output
     assert worker.process.poll() is None, "it waits for a server that comes back"
-
-
-@pytest.mark.nightly
-def test_a_server_ends_though_the_last_checkpoint_cannot_be_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    goes_on = threading.Event()
-    monkeypatch.setattr(checkpointing, "write_checkpoint", lambda *_: goes_on.wait(60))
-    monkeypatch.setattr(zmq_server, "SAVE_SECONDS", 0.1)
-    server = Transcript.seeded()
-    server.push("a", 1)
-    shell = ZmqServer(server.machine, CheckpointWriter(tmp_path), host="127.0.0.1", port=0)
-    assert not shell.close()
-    assert "the disk does not accept the last checkpoint" in caplog.text
-    goes_on.set()
 
 
 @pytest.mark.parametrize(

@@ -11,26 +11,6 @@ from ps_common.run_folder.paths import ENDPOINT
 from tests.integration.processes import Programs, children_with, status_of, wait_for
 
 ENVIRONMENTS = 8  # of each process, in the preset
-ROUND_STEPS = 5
-# Each game has as many steps as an unroll.
-GAME = f"""
-import gymnasium, numpy
-
-class Rounds(gymnasium.Env):
-    observation_space = gymnasium.spaces.Box(0.0, 1.0, (2,))
-    action_space = gymnasium.spaces.Discrete(2)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self._steps = 0
-        return numpy.zeros(2, numpy.float32), {{}}
-
-    def step(self, action):
-        self._steps += 1
-        return numpy.zeros(2, numpy.float32), 1.0, self._steps == {ROUND_STEPS}, False, {{}}
-
-gymnasium.register("Rounds-v0", Rounds)
-"""
 
 
 def is_gone(process: psutil.Process) -> bool:
@@ -77,29 +57,3 @@ def test_a_gang_is_one_worker_and_goes_on_when_a_member_or_its_speaker_is_killed
     assert cluster.wait(30) == 0, cluster.output
     assert "a server and a gang of 2 train CartPole-v1" in cluster.output
     assert is_gone(member)
-
-
-def test_a_gang_leaves_a_drained_run_when_the_games_of_all_its_pushed_steps_are_reported(
-    programs: Programs, tmp_path: Path
-) -> None:
-    (tmp_path / "rounds.py").write_text(GAME)
-    flags = ["--environment", "Rounds-v0", "--envs", "2", "--unroll-length", str(ROUND_STEPS)]
-    _, endpoint = programs.start_server(*flags, "--algorithm", "a3c", "--max-steps", "100000000")
-    flags = ["--server", endpoint, "--name", "host", "--gang", "3", "--import", "rounds"]
-    gang = programs.start("rl-worker", *flags, folder=tmp_path)
-
-    def are_all_in_step() -> bool:
-        return any(all(f"gang/{number}" in one.meters for number in range(3)) for one in status_of(endpoint).workers)
-
-    wait_for(are_all_in_step, program=gang)
-    members = children_with("rl_worker.gang_member", gang.process.pid)
-    assert len(members) == 2
-    ps_ctl = programs.start("ps-ctl", "drain", "--server", endpoint)
-    assert ps_ctl.wait() == 0, ps_ctl.output
-    assert gang.wait() == 0, gang.output
-    assert "the run is over: its workers were asked to leave" in gang.output
-    assert "died" not in gang.output
-    assert all(map(is_gone, members))
-    status = status_of(endpoint)
-    assert (status.drained, status.workers_alive, status.checkpoint_version) == (True, 0, status.version)
-    assert status.global_steps == ROUND_STEPS * status.episodes > 0

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from tests.integration.processes import Programs
-from tests.integration.test_mistakes import says
 from tests.ps_common.sockets.test_zmq_connect import needs_ipv6
 from tests.rows import nightly
 
@@ -17,13 +16,3 @@ def test_a_cluster_listens_on_an_ipv6_address(programs: Programs, tmp_path: Path
     flags = ["--preset", "cartpole", "--workers", "1", "--max-steps", "2000", "--run-dir", str(tmp_path / "run")]
     cluster = programs.start("rl-cluster", *flags, "--host", host)
     assert cluster.wait(150) == 0, cluster.output
-
-
-def test_a_name_that_nobody_knows_is_told(programs: Programs, tmp_path: Path) -> None:
-    nowhere, told = "no-such-host.invalid", "the name no-such-host.invalid has no address here"
-    worker = programs.start("rl-worker", "--server", f"{nowhere}:5555", "--patience-minutes", "0.02")
-    control = programs.start("ps-ctl", "status", "--server", f"{nowhere}:5555")
-    server = programs.start("ps-server", "--host", nowhere, "--port", "0", "--run-dir", str(tmp_path / "run"))
-    says(worker, told, "no reply")
-    says(control, told)
-    says(server, f"--host {nowhere}", "cannot listen there")

@@ -14,7 +14,6 @@ from playwright.sync_api import Page
 from tests.integration.pages import open_page, printed_address, until
 from tests.integration.processes import Programs
 from tests.integration.test_page import serious_violations
-from tests.rows import row
 
 pytestmark = pytest.mark.timeout(300)
 __all__ = ["open_page"]  # a fixture
@@ -142,33 +141,3 @@ def test_seeds_of_the_same_settings_are_a_mean_and_a_band_and_another_environmen
     group = "bySeed(shownRuns()).find((group) => group.some((run) => run.name === 'seed-0'))"
     mean = page.evaluate(f"bandOf({group}, 'global_steps')[2].ys")
     assert mean[-1] == pytest.approx(101)
-
-
-def test_a_run_of_another_game_that_begins_later_changes_nothing_of_what_is_shown(
-    programs: Programs, tmp_path: Path, open_page: Callable[..., Page]
-) -> None:
-    for number in range(2):
-        make_run(tmp_path / f"first-{number}", {"seed": number})
-    page = page_of(programs, tmp_path, open_page)
-    until(page, "document.title.startsWith('first-')")
-    shown = "shownRuns().map((run) => run.name)"
-    before = page.evaluate(shown)
-    make_run(tmp_path / "second", {"environment": {"id": "Acrobot-v1"}})
-    until(page, "document.querySelectorAll('.run-row').length === 3")
-    assert page.evaluate(shown) == before
-    assert page.locator(".run-row input:checked").count() == 2
-    page.locator(".run-row").get_by_role("button", name="second").click()
-    until(page, "document.title.startsWith('second')")
-    assert page.evaluate(shown) == ["second"]
-    page.locator(".run-row").get_by_role("button", name="first-1").click()
-    until(page, "document.title.startsWith('first-1')")
-    assert page.evaluate(shown) == ["first-1"], "what was opened, and not its group"
-    assert page.locator(".run-row input:checked").count() == 1
-    for environment, group, title in [
-        ("LunarLander-v3", "LunarLander-v3", "LunarLander-v3"),
-        ("arm_env:Arm", "Arm", "arm_env:Arm"),
-        ("ALE/Pong-v5", "pong", "ALE/Pong-v5 · pong"),
-        ("", "", "without settings"),
-    ]:
-        with row(environment, group):
-            assert page.evaluate("groupName", {"environment": environment, "group": group}) == title

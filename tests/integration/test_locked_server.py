@@ -3,7 +3,6 @@
 import contextlib
 import runpy
 import socket
-import stat
 from pathlib import Path
 from typing import Any
 
@@ -145,15 +144,6 @@ def test_who_has_no_authorised_key_fills_no_memory(programs: Programs, folder: P
     assert is_answered(endpoint, keys_of(folder, "worker"))
 
 
-def test_keys_are_authorised_and_taken_away_while_it_serves(programs: Programs, folder: Path) -> None:
-    _, endpoint = locked_server(programs, folder)
-    secret = add_keys(folder, "late", admin=False)
-    assert is_answered(endpoint, keys_of(folder, "late"))
-    (folder / "authorized" / "late.key").unlink()
-    assert secret.exists()
-    assert not is_answered(endpoint, keys_of(folder, "late"), within_seconds=SILENCE_SECONDS)
-
-
 class OpenConnection:
     """One connection, on which any number of requests are sent."""
 
@@ -205,16 +195,3 @@ def test_strangers_who_knock_without_end_keep_no_right_key_out(programs: Program
             socket_.connect(f"tcp://{endpoint}")
         assert is_answered(endpoint, keys_of(folder, "many0"), within_seconds=5.0)
         context.destroy(linger=0)
-
-
-def test_secret_files_are_for_their_owner_alone(folder: Path) -> None:
-    secrets = sorted(folder.glob("*.key_secret"))
-    assert [path.name for path in secrets] == ["admin.key_secret", "server.key_secret", "worker.key_secret"]
-    assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in secrets)
-
-
-def test_an_unlocked_server_on_every_interface_says_how_to_lock_it(programs: Programs, tmp_path: Path) -> None:
-    server = programs.start("ps-server", "--port", "0", "--run-dir", str(tmp_path / "run"))
-    wait_for(lambda: "anybody who reaches this port" in server.output, program=server)
-    assert "ps-ctl keygen keys" in server.output
-    assert "--authorized-keys keys/authorized" in server.output

@@ -29,17 +29,3 @@ def test_workers_of_one_machine_live_die_and_leave_together(programs: Programs) 
     assert re.findall(r"(host-\d): asked to leave: everything is pushed", many.output)
     assert "all workers have left" in many.output
     assert not [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
-
-
-@pytest.mark.parametrize(
-    ("flags", "status", "words"),
-    [(["--nope", "3"], 2, "--nope"), (["--environment", "Nope-v0"], 2, "--environment Nope-v0")],
-)
-def test_a_mistake_in_the_flags_of_the_workers_is_said_once_before_any_is_started(
-    programs: Programs, flags: list[str], status: int, words: str
-) -> None:
-    many = programs.start("rl-cluster", "--server", "127.0.0.1:9", "--workers", "3", *flags)
-    assert many.wait() == status
-    assert words in many.output
-    assert "starting" not in many.output
-    assert "Traceback" not in many.output

@@ -1,13 +1,10 @@
 """A user's mistake is told in one sentence, with a status that is not 0, and never with a traceback."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from ps_common.settings.run_files import load_preset
-from tests.integration.processes import Program, Programs, wait_for
+from tests.integration.processes import Program, Programs
 from tests.rows import nightly
 
 
@@ -73,54 +70,3 @@ def test_what_cannot_be_trained_leaves_no_folder_behind(programs: Programs, tmp_
     here.mkdir()
     says(programs.start("rl-cluster", *flags, folder=here), flags[-1])
     assert list(here.iterdir()) == []
-
-
-def test_a_taken_port_is_told(programs: Programs, tmp_path: Path) -> None:
-    _, endpoint = programs.start_server()
-    port = endpoint.rpartition(":")[2]
-    second = programs.start("ps-server", "--host", "127.0.0.1", "--port", port, "--run-dir", str(tmp_path / "other"))
-    says(second, f"--port {port}")
-
-
-@pytest.mark.parametrize(
-    "flags", ["--preset pong", *(nightly(flags) for flags in ("--hidden 16", "--algorithm n_step_q", "--seed 3"))]
-)
-def test_a_cluster_is_not_resumed_with_what_its_run_was_not_begun_with(
-    programs: Programs, tmp_path: Path, flags: str
-) -> None:
-    (tmp_path / "run.toml").write_text(load_preset("cartpole").to_toml())
-    says(programs.start("rl-cluster", "--resume", str(tmp_path), *flags.split()), f"{flags}: a resumed run keeps")
-
-
-def test_a_worker_whose_flags_contradict_the_run_is_told_which_flag(programs: Programs) -> None:
-    server, endpoint = programs.start_server("--preset", "cartpole")
-    says(programs.start("rl-worker", "--server", endpoint, "--discount", "0.5"), "--discount 0.5", "0.98")
-    says(programs.start("rl-worker", "--server", endpoint, "--preset", "pong"), "--preset pong", "cartpole")
-    assert server.process.poll() is None
-
-
-def test_damaged_checkpoints_are_told_and_an_older_sound_one_is_used(programs: Programs, tmp_path: Path) -> None:
-    server, endpoint = programs.start_server("--preset", "cartpole", "--checkpoint-seconds", "0.3")
-    programs.start("rl-worker", "--server", endpoint)
-    folder = tmp_path / "run" / "checkpoints"
-    wait_for(lambda: len(list(folder.glob("checkpoint-*.safetensors"))) >= 3, program=server)
-    server.kill()
-    newest = sorted(folder.glob("checkpoint-*.safetensors"))[-1]
-    content = bytearray(newest.read_bytes())
-    content[-5] ^= 1
-    newest.write_bytes(content)
-    again, _ = programs.start_server("--resume", str(tmp_path / "run"))
-    assert f"{newest}: is damaged" in again.output
-    assert "resumed" in again.output
-    again.kill()
-    for path in folder.iterdir():
-        path.write_bytes(path.read_bytes()[:100])
-    says(programs.start("ps-server", "--resume", str(tmp_path / "run"), "--port", "0"), "none of its")
-    evaluation = programs.start("rl-eval", "--checkpoint", str(folder / newest.name))
-    says(evaluation, newest.name)
-
-
-def test_flags_are_read_before_torch_is_imported() -> None:
-    """torch takes more than a second, for which nobody should have to wait for --help."""
-    asked = "import ps_server.cli, ps_ctl.cli, rl_worker.cli, rl_cluster.cli, sys; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", asked], check=False, timeout=60).returncode == 0

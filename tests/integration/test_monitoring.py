@@ -68,26 +68,6 @@ def test_every_metric_is_in_a_panel() -> None:
         assert re.search(rf"\b{name}\b", shown), name
 
 
-def test_panels_have_ids_units_and_places_of_their_own() -> None:
-    panels = DASHBOARD["panels"]
-    assert len({panel["id"] for panel in panels}) == len(panels)
-    taken: set[tuple[int, int]] = set()
-    for panel in panels:
-        assert panel["title"]
-        assert panel["fieldConfig"]["defaults"]["unit"], panel["title"]
-        assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
-        assert len({target["refId"] for target in panel["targets"]}) == len(panel["targets"]) > 0
-        for target in panel["targets"]:
-            assert re.findall(r"\bps_rl_\w+(?!\w|\{run=~\"\$run\"\})", target["expr"]) == [], "every series is of a run"
-            assert "{{run}}" in target["legendFormat"]
-        place = panel["gridPos"]
-        cells = {(x + place["x"], y + place["y"]) for x in range(place["w"]) for y in range(place["h"])}
-        assert max(x for x, _ in cells) < 24
-        assert not cells & taken, f"{panel['title']} covers another panel"
-        taken |= cells
-    assert {variable["name"] for variable in DASHBOARD["templating"]["list"]} == {"datasource", "run"}
-
-
 @pytest.mark.parametrize(
     ("variables", "run"),
     [

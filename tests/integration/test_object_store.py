@@ -1,8 +1,6 @@
 """A real ps-server with its checkpoints in S3 (moto's server): killed −9 with its disk, and resumed on another one."""
 
-import re
 import shutil
-import signal
 from pathlib import Path
 
 import numpy as np
@@ -63,21 +61,3 @@ def test_a_server_and_its_disk_are_lost_and_nothing_that_was_durable(
     wait_for(lambda: status_of(endpoint).version >= 1 + WORKERS * UPDATES, program=server)
     assert status_of(endpoint).global_steps == WORKERS * UPDATES
     np.testing.assert_array_equal(weights_of(endpoint, SCHEMA.size).numpy(), -np.sum(totals, axis=0))
-
-
-@pytest.mark.nightly
-@pytest.mark.timeout(300)
-def test_a_server_that_leaves_while_its_store_is_down_says_where_the_last_version_is(
-    programs: Programs, s3: Program, tmp_path: Path
-) -> None:
-    server, endpoint = programs.start_server("--checkpoint-dir", URL)
-    worker = programs.start("tests.integration.integer_worker", endpoint, "w", "100000", "0")
-    wait_for(lambda: status_of(endpoint).checkpoint_version > 0, program=server)
-    s3.kill()
-    wait_for(lambda: status_of(endpoint).version > 20, program=server)
-    server.signal(signal.SIGTERM)
-    assert server.wait(200) == 1
-    worker.kill()
-    where = rf"{tmp_path}/run/checkpoints/checkpoint-\d+\.safetensors"
-    assert re.search(rf"version \d+ is saved as {where}, and not in {URL}: .+; to go on from it", server.output)
-    assert f"ps-server --resume {tmp_path}/run --checkpoint-dir {URL}" in server.output

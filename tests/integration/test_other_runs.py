@@ -37,13 +37,3 @@ def test_a_run_that_has_lost_its_checkpoints_is_over_and_its_workers_say_what_to
     assert (status.run_id == lost, status.version) == (False, 0)
     fresh = programs.start("rl-worker", "--server", endpoint, "--name", "w")
     wait_for(lambda: status_of(endpoint).updates > 10, program=fresh)
-
-
-def test_a_new_run_on_an_old_port_is_left_alone_by_the_old_ones_workers(programs: Programs, tmp_path: Path) -> None:
-    server, worker, endpoint = trained(programs, tmp_path / "first", pushes=20)
-    first = status_of(endpoint).run_id
-    server.kill()
-    port = int(endpoint.rpartition(":")[2])
-    second, _ = programs.start_server(*ENDLESS, "--seed", "7", run_dir=tmp_path / "second", port=port)
-    wait_for(lambda: f"w is of run {first}: start the worker anew" in second.output, program=worker)
-    assert status_of(endpoint).version == 0

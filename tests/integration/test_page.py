@@ -185,19 +185,3 @@ def test_a_page_of_a_run_of_ten_million_steps_is_sent_few_points_and_stays_bound
         f"(frame) => [1, 5000].map((k) => {{ while (k--) drawFrame(frame); return {nodes}; }})", frame
     )
     assert few == many, "no frame leaves anything behind"
-
-
-def test_games_of_several_workers_are_drawn_in_the_order_of_their_steps(
-    programs: Programs, tmp_path: Path, open_page: Callable[..., Page]
-) -> None:
-    folder = tmp_path / "two-workers"
-    folder.mkdir()
-    add_lines(folder, 3, first=1)
-    with (folder / "episodes.jsonl").open("a") as file:
-        file.write(LINES["episodes.jsonl"] % (4, 1, 600) + LINES["episodes.jsonl"] % (5, 1, 800))
-    page = open_page(start_page(programs, folder))
-    until(page, "(runs.get(0)?.episodes.episode ?? []).length === 5")
-    assert page.evaluate("runs.get(0).episodes.global_steps") == [250, 500, 750, 600, 800]
-    until(page, "charts.find((chart) => chart.spec.id === 'length').xs?.length === 5")
-    drawn = page.evaluate("charts.find((chart) => chart.spec.id === 'length').xs")
-    assert drawn == [250, 500, 600, 750, 800]

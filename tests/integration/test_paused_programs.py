@@ -27,15 +27,3 @@ def test_a_pause_of_the_server_is_no_time_of_training_and_of_no_lease(programs: 
     assert "is gone" not in server.output
     assert server.wait() == 0
     assert "the run is over: max_minutes 0.1 reached" in server.output
-
-
-def test_a_worker_that_was_stopped_for_longer_than_its_patience_goes_on(programs: Programs) -> None:
-    _, endpoint = programs.start_server(*FOREVER)
-    worker = programs.start("rl-worker", "--server", endpoint, "--patience-minutes", "0.05")
-    wait_for(lambda: status_of(endpoint).global_steps > 0, program=worker)
-    worker.signal(signal.SIGSTOP)
-    rest(PAUSE_SECONDS)
-    before = status_of(endpoint).global_steps
-    worker.signal(signal.SIGCONT)
-    wait_for(lambda: status_of(endpoint).global_steps > before + 1000, program=worker)
-    assert worker.process.poll() is None

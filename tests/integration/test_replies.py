@@ -17,11 +17,9 @@ from ps_common.protocol import messages
 from ps_common.protocol.messages import Message, ToServer, settlement_of
 from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_common.protocol.wire import Buffer, read_to_worker, to_frames
-from ps_common.release import release
 from ps_common.settings.run_settings import run_from_dict
 from ps_server.machine.flow_control import Limits
 from ps_server.machine.parameter_server import ParameterServer
-from ps_server.replication.standby_copy import OVERHEAD_BYTES, SMALL_WINDOW_BYTES
 from ps_server.shell.send_queue import MOST_WAITING
 from ps_server.shell.server_sockets import SEND_HIGH_WATER
 from ps_server.shell.zmq_server import ZmqServer
@@ -130,39 +128,6 @@ def test_a_client_that_reads_in_bursts_has_a_reply_to_every_push_in_order(
                 assert np.unique(weights).tolist() == [1.0 - version], (
                     "they are whole, and of the version that they name"
                 )
-
-
-def test_answers_of_all_kinds_keep_their_order_while_they_wait(here: Here) -> None:
-    client = here.client()
-    client.join("a")
-    asked = []
-    for sequence in range(1, 21):
-        client.push(sequence, weight_codec="float32")
-        client.ask(messages.Pull(request=client.next(), target=sequence % 2 == 0))
-        client.ask(messages.Heartbeat(request=client.next()))
-        client.ask(messages.Report(request=client.next(), sequence=sequence))
-        asked += [messages.Weights, messages.Weights, messages.Alive, messages.Noted]
-    wait_for(lambda: here.machine.run is not None and here.machine.run.ledger.accounts["a"].reported == 20)
-    answers = [client.answer()[0] for _ in asked]
-    assert [type(answer) for answer in answers] == asked
-    assert [answer.request for answer in answers] == list(range(3, 3 + len(asked)))
-
-
-def test_updates_for_a_standby_wait_in_order_like_answers(here: Here) -> None:
-    """One that is lost would cost the standby the time until it is sent again."""
-    worker, standby = here.client(), here.client()
-    worker.join("a")
-    standby.ask(messages.Follow(request=1, address="standby:1", release=release()))
-    state, _ = standby.reply()
-    assert isinstance(state, messages.State)
-    standby.ask(messages.Followed(request=0, follow=1, number=state.number))
-    window = SMALL_WINDOW_BYTES // (4 * SIZE + OVERHEAD_BYTES)
-    assert window > SEND_HIGH_WATER
-    for sequence in range(1, window + 1):
-        worker.push(sequence)
-    wait_for(lambda: here.machine.version == 1 + window)
-    numbers = [update.number for update, _ in (standby.reply() for _ in range(window)) if hasattr(update, "number")]
-    assert numbers == list(range(state.number + 1, state.number + 1 + window))
 
 
 def test_a_client_that_reads_nothing_costs_the_weights_of_a_few_versions(

@@ -56,20 +56,6 @@ def test_a_gradient_that_ruins_the_weights_is_undone_and_the_run_goes_on(program
     assert newest_step(tmp_path / "run") == 11
 
 
-def test_a_run_whose_checkpoints_are_gone_too_ends_with_its_story(programs: Programs, tmp_path: Path) -> None:
-    server, endpoint = programs.start_server("--optimizer", "rmsprop", "--epsilon", "1e-300")
-    client = Client(endpoint, "careless")
-    client.join([{"name": "w", "shape": [3], "dtype": "float32"}], np.zeros(3))
-    wait_for(lambda: status_of(endpoint).checkpoint_version == 1, program=server)
-    for path in (tmp_path / "run" / "checkpoints").iterdir():
-        path.unlink()
-    client.pull()
-    client.push_pull(np.array([0.0, 1.0, 1.0]), steps=1)
-    assert server.wait() == 1
-    assert "there is nothing to go back to" in server.output
-    client.socket.close()
-
-
 class Neighbour:
     """A worker by hand, whose gradients lie in shared memory."""
 

@@ -1,8 +1,6 @@
 """Real programs that want the same run folder: one of them has it, the others say why not."""
 
 import json
-import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -41,29 +39,3 @@ def test_two_runs_that_are_given_one_folder_do_not_merge(programs: Programs, tmp
     assert json.loads(summary.read_text())["seed"] == 1
     assert "seed = 1\n" in (run / "run.toml").read_text()
     assert json.loads(summary.read_text())["global_steps"] >= 3000
-
-
-@pytest.mark.skipif(
-    sys.platform != "linux" or os.geteuid() != 0, reason="only root can make a folder read-only to root"
-)
-@pytest.mark.parametrize(
-    "flags",
-    [
-        ["ps-server", "--port", "0", "--run-dir", "{run}"],
-        ["rl-cluster", "--preset", "cartpole", "--run-dir", "{run}/empty"],
-        ["ps-ctl", "plot", "{run}"],
-    ],
-    ids=" ".join,
-)
-def test_a_folder_that_is_read_only_is_told(programs: Programs, tmp_path: Path, flags: list[str]) -> None:
-    run = tmp_path / "run"
-    (run / "checkpoints").mkdir(parents=True)
-    (run / "empty").mkdir()
-    (run / "run.toml").write_text('[environment]\nid = "CartPole-v1"\n')
-    (run / "metrics.jsonl").write_text(
-        '{"preset": "pong", "global_steps": 1, "minutes": 1, "episodes": 1, "mean_return_100": 1}\n'
-    )
-    read_only = f'mount --bind {run} {run} && mount -o remount,ro,bind {run} && exec "$@"'
-    prefix = ("unshare", "--mount", "sh", "-c", read_only, "sh")
-    program, *rest = (flag.format(run=run, tmp=tmp_path) for flag in flags)
-    says(programs.start(program, *rest, prefix=prefix), str(run), "Read-only file system")

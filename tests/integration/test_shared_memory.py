@@ -1,8 +1,5 @@
 """Real processes on one host: vectors go through memory where they can, by wire where not, and nothing is left."""
 
-import os
-import shutil
-import subprocess
 import sys
 
 import numpy as np
@@ -14,8 +11,6 @@ from tests.segments import open_in
 PARAMETERS = 50_000  # large enough for memory to be worth it
 UPDATES = 200
 MOST_SAVED = 20  # checkpoints in the few seconds of a test
-NOBODY = 65534
-ROOT = pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="needs root and `unshare`")
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory files are Linux's")
 
@@ -58,22 +53,3 @@ def test_of_workers_that_were_killed_or_left_the_server_keeps_nothing(programs: 
         for one in workers:
             one.kill()
         wait_for(lambda: kept_by(server) == 0, program=server)
-
-
-@ROOT
-@pytest.mark.parametrize(
-    ("more", "prefix"),
-    [
-        pytest.param((NOBODY,), (), id="a worker of another user"),
-        pytest.param((), ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc"), id="another container"),
-    ],
-)
-def test_where_memory_is_not_shared_all_goes_by_wire(
-    programs: Programs, more: tuple[int, ...], prefix: tuple[str, ...]
-) -> None:
-    if prefix and subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode:
-        pytest.skip("no such namespace can be made here")
-    server, endpoint = programs.start_server()
-    total = pushed(worker(programs, endpoint, "a", *more, prefix=prefix))
-    assert kept_by(server) == 0
-    np.testing.assert_array_equal(weights_of(endpoint, PARAMETERS).numpy(), -total)

@@ -2,7 +2,6 @@
 
 import errno
 import gc
-import logging
 import math
 import threading
 import time
@@ -11,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import token_hex
 
-import numpy as np
 import pytest
 import torch
 import zmq
@@ -128,15 +126,6 @@ def test_weights_that_somebody_keeps_are_not_written_over(here: Here) -> None:
     assert here.by_wire > 0, "there are fewer slots than weights that are kept: some came by wire"
 
 
-@pytest.mark.parametrize("codec", ["bfloat16", "float16"])
-def test_other_codecs_go_by_memory_too(here: Here, codec: str) -> None:
-    worker = here.join("a", Wire(gradient_codec=codec, weight_codec=codec))  # type: ignore[arg-type]
-    newest = worker.train(worker.parameters.pull(), 10)
-    assert newest.weights is not None
-    np.testing.assert_array_equal(newest.weights.numpy(), -10.0)
-    assert [one.segment.name for one in here.shell._segments._mapped.values()]
-
-
 def test_with_prefetch_each_push_is_applied_once_and_weights_stay_whole(here: Here) -> None:
     worker = here.join("a", Wire(prefetch=2))
     newest = worker.train(worker.parameters.pull(), 20)
@@ -153,17 +142,6 @@ def test_without_proc_everything_goes_by_wire(here: Here, monkeypatch: pytest.Mo
     worker.train(worker.parameters.pull(), 10)
     assert here.by_wire > 10
     assert not here.shell._segments._mapped
-
-
-def test_a_worker_that_does_not_see_the_proof_goes_by_wire(
-    here: Here, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
-    monkeypatch.setattr(here.shell._segments, "proof", lambda peer, now: "the proof of another segment")
-    worker = here.join("a")
-    worker.train(worker.parameters.pull(), 10)
-    assert here.by_wire > 10
-    assert "shared memory" not in caplog.text
 
 
 def test_a_server_that_can_map_nothing_more_goes_on_by_wire(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.trials.soak import slope, trial
+from benchmarks.trials.soak import trial
 
 
 @pytest.mark.nightly
@@ -13,9 +13,3 @@ def test_workers_that_come_and_go_leave_no_descriptors() -> None:
     assert figures["joined"] > 40
     assert figures["killed_processes"] == 1
     assert figures["updates"] > 100
-
-
-def test_the_slope_is_that_of_most_samples() -> None:
-    grows = [(float(second), 100 + 0.5 * second, 9) for second in range(50)]
-    grows[20] = (20.0, 900.0, 9)
-    assert slope(grows) == pytest.approx(0.5)

@@ -94,29 +94,6 @@ def test_a_primary_killed_under_load_is_replaced_and_may_not_come_back(pair: Pai
     assert status_of(where).phase == "serving"
 
 
-@pytest.mark.nightly
-def test_both_started_again_unchanged_after_a_takeover_go_on_with_what_the_standby_has(pair: Pair) -> None:
-    """As after a power failure, and with no worker alive that could tell."""
-    pair.primary.kill()
-    pair.wait_for_takeover()
-    pair.each_push_is_there_once()
-    where = pair.addresses[1]
-    wait_for(lambda: status_of(where).checkpoint_version == status_of(where).version, program=pair.standby)
-    before = status_of(where)
-    for program in (*pair.workers, pair.standby):
-        program.kill()
-    primary = pair.start_primary()
-    standby, _ = pair.programs.start_server(
-        "--standby-of", pair.addresses[0], *PATIENT, run_dir=pair.programs.folder / "standby", port=port_of(where)
-    )
-    assert primary.wait() == 1
-    assert f"ps-server --standby-of {where}" in primary.output
-    after = status_of(where)
-    assert (after.run_id, after.phase, after.version) == (before.run_id, "serving", before.version)
-    told = f"was taken over from {pair.addresses[0]} and continues here"
-    wait_for(lambda: told in standby.output, program=standby)
-
-
 def test_a_primary_that_is_asked_to_leave_hands_over_and_exits_with_success(pair: Pair) -> None:
     for number in (signal.SIGUSR1, signal.SIGTERM):  # as Slurm does: a warning, then the end
         pair.primary.signal(number)

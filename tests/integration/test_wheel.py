@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from deploy.release import missing, notes_of, run, try_in_a_project
+from deploy.release import missing, run, try_in_a_project
 from ps_common.release import BUILT_FROM, VERSION
 from tests.rows import row
 
 ROOT = Path(__file__).parent.parent.parent
 SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
 LIBRARIES = ("ps_common", "ps_client", "rl_agent")
-PROGRAMS = ("ps_server", "ps_ctl", "ps_web", "ps_track", "rl_worker", "rl_eval", "rl_cluster", "ps_bench", "ps_rl")
+PROGRAMS = ("ps_server", "ps_ctl", "ps_web", "ps_track", "rl_worker", "rl_eval", "rl_cluster", "ps_rl")
 FOLDERS = {name: ROOT / "common" / name for name in LIBRARIES} | {name: ROOT / name for name in PROGRAMS}
 NOT_SOURCE = (".*", "build", "dist", "runs", "*.egg-info", "__pycache__", "*.pyc")
 BUILD_SDIST = "from setuptools import build_meta; build_meta.build_sdist('dist')"
@@ -96,19 +96,6 @@ def test_beside_packages_of_its_user_an_installed_run_learns_and_its_policy_is_t
     }  # fmt: skip
     printed = run(programs / "python", "-c", SAY_PLACES, folder=tmp_path)
     assert all(Path(line).is_relative_to(programs.parent) for line in printed.splitlines()), printed
-
-
-def test_a_release_has_the_section_of_its_version_as_notes() -> None:
-    changelog = "# Changelog\n\n## 1.2.0 (2026-01-02)\n\nText.\n\n### Added\n\n- A.\n\n## 1.1.0\n\n- B.\n\n## 1.0.0\n"
-    for version, notes in [
-        ("1.2.0", "Text.\n\n### Added\n\n- A."),
-        ("1.1.0", "- B."),
-        ("1.0.0", ""),
-        ("1.2", ""),
-        ("1x1.0", ""),
-    ]:
-        with row(version):
-            assert notes_of(version, changelog) == notes
 
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs a clone")

@@ -1,6 +1,5 @@
 """The working folder: an environment of one's own is found there, and nothing in it breaks a program."""
 
-import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -86,12 +85,6 @@ def test_a_folder_that_bears_the_name_of_a_package_of_ours_hides_none_of_its_fil
     assert "--preset pnog" in start.output
 
 
-def test_a_module_whose_name_is_taken_is_told(programs: Programs, folder: Path) -> None:
-    program = programs.start("rl-cluster", "--environment", "random:Line-v0", "--run-dir", "run", folder=folder)
-    assert program.wait() == 2
-    assert re.search("random is .*, not the module in this folder; rename yours", program.output)
-
-
 @pytest.mark.parametrize(
     "flags",
     [
@@ -118,15 +111,6 @@ def test_no_module_is_imported_on_the_word_of_a_file(
     assert [entry.name for entry in here.iterdir() if entry.name not in ("run", "myenvs.py")] == []
 
 
-def test_a_run_of_ones_own_goes_on_when_the_command_line_names_its_module(
-    programs: Programs, finished_run: Path, tmp_path: Path
-) -> None:
-    shutil.copytree(finished_run, tmp_path / "run")
-    (tmp_path / "myenvs.py").write_text(LINE)
-    flags = ["--resume", "run", "--import", "myenvs", "--max-steps", "800", "--workers", "1"]
-    assert "over after" in succeeds(programs.start("rl-cluster", *flags, folder=tmp_path))
-
-
 def test_no_module_is_imported_on_the_word_of_a_stranger(programs: Programs, folder: Path, tmp_path: Path) -> None:
     """The first worker has decided on an environment whose module would be found here, too."""
     trap, sprung = tmp_path / "trap", tmp_path / "sprung"
@@ -147,39 +131,3 @@ def test_no_module_is_imported_on_the_word_of_a_stranger(programs: Programs, fol
     assert not sprung.exists()
     succeeds(programs.start("rl-eval", "--server", endpoint, "--episodes", "1", "--import", "myenvs", folder=trap))
     assert sprung.exists()
-
-
-INSTALLED = {"PYTHONPATH": ""}  # the checkout, which has packages of such names, is not on the path
-PACKAGES = ("common", "tests", "utils", "settings", "examples")
-PROJECT = f"""
-import sys
-from pathlib import Path
-import {", ".join(PACKAGES)}
-
-for package in ({", ".join(PACKAGES)}):
-    assert Path(package.__file__).parents[1] == Path(__file__).parent, package.__file__
-"""
-TRAINS = """
-import own_line
-from ps_rl import load_policy, train
-
-if __name__ == "__main__":
-    with train(environment="own_line:Line", workers=1, max_steps=400, run_dir="from-python") as run:
-        assert run.wait(60).global_steps >= 400
-    print(run.evaluate(episodes=2, imports="own_line").episodes, load_policy(run.folder, imports="own_line").actions)
-"""
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    for package in PACKAGES:
-        (tmp_path / package).mkdir()
-        (tmp_path / package / "__init__.py").touch()
-    (tmp_path / "own_line.py").write_text(PROJECT + LINE)
-    return tmp_path
-
-
-def test_a_project_with_packages_of_everyday_names_trains(anew: Programs, project: Path) -> None:
-    """`train` starts rl-cluster there, and that its processes."""
-    (project / "trains.py").write_text(TRAINS)
-    assert succeeds(anew.start("trains", folder=project, variables=INSTALLED)).startswith("2 ")

@@ -19,10 +19,9 @@ import msgspec
 import tyro
 
 from ps_common.errors import SettingsError
-from ps_common.program.names_elsewhere import method_here, name_here
+from ps_common.program.names_elsewhere import check_first_word, method_here, name_here
 from ps_common.program.number_flags import NUMBERS
 from ps_common.program.objects import MAIN
-from ps_common.program.typed_values import check_first_word, check_values
 from ps_common.protocol.names import is_import_path, module_of
 from ps_common.release import release
 from ps_common.settings import run_files
@@ -92,7 +91,6 @@ def parse_program(settings: type[S], argv: Sequence[str] | None, *, prog: str) -
     """The settings of a program that takes no run specification. Exits with usage on bad flags."""
     arguments, typed = _begun(settings, argv, prog)
     _check_names(typed, _flags_of(settings))
-    check_values(typed, settings)
     return tyro.cli(settings, args=arguments, prog=prog, config=_STYLE, registry=NUMBERS)
 
 
@@ -112,7 +110,6 @@ def parse_with_run(
     custom = _custom_algorithm(start, typed, custom_settings)
     others = _flags_of(settings) | _flags_of(StartingPoint)
     _check_names(typed, _run_flags(start, custom, others) | others)
-    check_values(typed, settings, start)
     kind = _flags_class(settings, start, custom)
     defaults = f"The defaults are those of {start.preset}: --preset NAME --help shows NAME's."
     about = f"{inspect.getdoc(settings)}\n\n{defaults}"

@@ -1,11 +1,16 @@
 """
-Names that other libraries give our flags: Stable-Baselines3, CleanRL, RLlib, Sample Factory, and the A3C programs; and
-flags of earlier versions.
+Names that other libraries give our flags: Stable-Baselines3, CleanRL, RLlib, Sample Factory, and the A3C programs.
 
-None of them is a flag of ours, as a test checks. The error for one that is typed names ours.
+None of them is a flag of ours, as a test checks. The error for one that is typed names ours. So does the error for a
+command line that begins with the name of a preset or an environment.
 """
 
+import difflib
+import re
 from collections.abc import Collection, Mapping, Sequence
+
+from ps_common.errors import SettingsError
+from ps_common.settings.run_files import presets
 
 _OF_OURS = {
     "--algorithm": "--agent --algo",
@@ -89,3 +94,15 @@ def name_here(typed: Mapping[str, Sequence[str]], flags: Collection[str]) -> str
         if value in NOT_HERE:
             return f"{value}: {NOT_HERE[value]}"
     return ""
+
+
+def check_first_word(arguments: Sequence[str]) -> None:
+    """Raises SettingsError where a command line begins with the name of a preset, or of an environment, and no flag."""
+    word = next(iter(arguments), "-")
+    if word.startswith("-"):
+        return
+    near = difflib.get_close_matches(word, presets(), n=1, cutoff=0.6)
+    is_environment = "/" in word or ":" in word or re.search(r"-v\d+$", word)
+    meant = f"--environment {word}" if is_environment else f"--preset {near[0]}" if near else ""
+    hint = f"did you mean {meant}?" if meant else "every setting is a flag, which begins with --"
+    raise SettingsError(f"{word}: is no flag; {hint}")

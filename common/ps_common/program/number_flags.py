@@ -1,5 +1,6 @@
 """How numeric flags are read, and their bounds. Each has two: Inf, NaN and numbers that overflow pass neither."""
 
+import contextlib
 import os
 from typing import Annotated, Any, get_args, get_type_hints
 
@@ -42,9 +43,10 @@ def whole_number(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        if not (value := float(text)).is_integer():
-            raise
-        return int(value)
+        with contextlib.suppress(ValueError, OverflowError):
+            if (value := float(text)).is_integer():
+                return int(value)
+        raise ValueError(f"{text}: must be a whole number") from None
 
 
 def check_number(flag: str, value: float, *, least: float, most: float) -> None:

@@ -1,23 +1,21 @@
 """
-Standard output and standard error that cannot be written: a pipe whose reader has left, or a full disk; and the thread
-that writes where a disk or a reader may block for ever.
+Output that cannot be written, since its reader has left or its disk is full or hangs, and lines of logs.
 
-Such output is dropped and counted. It never ends a program, nor leaves a traceback. A character that the terminal's
-encoding lacks is written as its number. A program that serves others does not wait for output either, say for a reader
-that has stopped or a disk that hangs.
+Standard output and standard error drop and count what they cannot write. Lost output never ends a program, nor leaves a
+traceback. A character that the terminal's encoding lacks is written as its number. Lines of logs, and other work that
+may block for ever, are written by a thread of their own, so that nobody waits.
 
 Logs of many hosts are read side by side, weeks later, so each line of a log is complete without its file: it has the
 date, the level and the writer's name.
 """
 
 import contextlib
-import errno
 import io
 import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from queue import SimpleQueue
@@ -27,8 +25,9 @@ from typing import Any, TextIO
 from ps_common.meters import RateLimit
 
 DATE = "%Y-%m-%d %H:%M:%S"
-MOST_WAITING_CHARACTERS = 2**20
-END_SECONDS = 2.0  # for waiting output when a program ends
+STDERR = 2  # its descriptor
+MOST_WAITING_BYTES = 2**20  # of a log
+END_SECONDS = 2.0  # for the last lines of a log when a program ends
 
 
 class LogOfPeer:
@@ -50,15 +49,9 @@ class LenientStream:
         self._stream = stream
         self.dropped = 0  # writes that failed
         self.error: OSError | None = None  # why the last of them did
-        self._writer: WriterThread | None = None  # once no thread waits for output
-        self._descriptor = -1  # where that thread writes
-        self._line = ""  # begun, and not written yet by that thread
 
     def write(self, text: str) -> int:
-        if self._writer is None:
-            self._lenient(partial(self._stream.write, text))
-        elif not self._writer.do(partial(self._add, text), size=len(text)):
-            self._is_stuck()
+        self._lenient(partial(self._stream.write, text))
         return len(text)
 
     def writelines(self, lines: list[str]) -> None:
@@ -66,49 +59,7 @@ class LenientStream:
             self.write(line)
 
     def flush(self) -> None:
-        if self._writer is None:
-            self._lenient(self._stream.flush)
-        else:
-            self._writer.do(self._put, size=0)
-
-    def never_wait(self, others: Sequence["LenientStream"] = ()) -> None:
-        """
-        From now on a thread writes, if the stream has a file descriptor: to the descriptor itself, since the
-        interpreter could not end if the thread were stuck with the lock of one of Python's buffers.
-
-        The thread is that of another stream to the same file, where there is one: lines keep their order.
-        """
-        if self._writer is None:
-            self.flush()
-            with contextlib.suppress(OSError):
-                # A copy: if the thread is stuck, the number of the descriptor must not go to another file.
-                self._descriptor = os.dup(self._stream.fileno())
-                same = (one._writer for one in others if one._writer and self._writes_to_the_file_of(one))
-                self._writer = next(same, None) or WriterThread("output", most=MOST_WAITING_CHARACTERS)
-
-    def wait(self, *, within_seconds: float) -> None:
-        """From now on the caller of `write` writes. Waiting output that cannot be written in time is dropped."""
-        if self._writer is None:
-            return
-        self.flush()
-        if self._writer.close(within_seconds=within_seconds):
-            os.close(self._descriptor)
-            self._writer = None
-        else:  # the thread is stuck, stays, and drops further output
-            self._is_stuck()
-
-    def _writes_to_the_file_of(self, other: "LenientStream") -> bool:
-        return os.path.sameopenfile(self._descriptor, other._descriptor)
-
-    def _add(self, text: str) -> None:
-        """`print` writes a line and its end one after the other; they go out together."""
-        self._line += text
-        if "\n" in text:
-            self._put()
-
-    def _put(self) -> None:
-        data, self._line = self._line.encode(self._stream.encoding, errors="backslashreplace"), ""
-        self._lenient(lambda: _write_all(self._descriptor, data))
+        self._lenient(self._stream.flush)
 
     def _lenient(self, write: Callable[[], Any]) -> None:
         try:
@@ -117,17 +68,8 @@ class LenientStream:
             self.dropped += 1
             self.error = error
 
-    def _is_stuck(self) -> None:
-        self.dropped += 1
-        self.error = TimeoutError(errno.ETIMEDOUT, "its reader does not take it")
-
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(descriptor, data) :]
 
 
 @contextmanager
@@ -152,29 +94,18 @@ def reader_has_left() -> bool:
 
 
 def finish_output() -> None:
-    """Write what waits to be written, as far as that takes no longer than END_SECONDS."""
-    streams = _lenient_streams()
-    for stream in streams:
-        stream.flush()
-    for stream in streams:  # only now: two streams may share the thread that ends here
-        stream.wait(within_seconds=END_SECONDS)
-
-
-def never_wait_for_output() -> None:
-    """For programs that serve others: within `lenient_output` no thread of theirs waits for output."""
-    streams = _lenient_streams()
-    for number, stream in enumerate(streams):
-        stream.never_wait(streams[:number])
-
-
-def _lenient_streams() -> list[LenientStream]:
-    return [stream for stream in (sys.stdout, sys.stderr) if isinstance(stream, LenientStream)]
+    """Write the lines of logs that wait, as far as that takes no longer than END_SECONDS, and what is buffered."""
+    for handler in logging.getLogger().handlers:
+        handler.flush()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, LenientStream):
+            stream.flush()
 
 
 def _lenient(stream: TextIO | None) -> Any:
     """None stays None: a program may be started without the stream."""
     if isinstance(stream, io.TextIOWrapper):
-        stream.reconfigure(errors="backslashreplace")
+        stream.reconfigure(errors="backslashreplace", line_buffering=True)
     return stream if stream is None or isinstance(stream, LenientStream) else LenientStream(stream)
 
 
@@ -188,7 +119,7 @@ def line_of_page(address: str, *, token_is: str) -> str:
 
 def log_as(writer: str) -> None:
     """Log everything of level INFO and above to standard error, as lines of `writer`."""
-    handler = logging.StreamHandler()
+    handler = BackgroundLog()
     handler.setFormatter(line_format(writer))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
 
@@ -245,3 +176,35 @@ class WriterThread:
             del job, work  # frees its memory
             with self._lock:
                 self._waiting -= size
+
+
+class BackgroundLog(logging.Handler):
+    """
+    Writes to standard error in a thread. The thread uses the descriptor: were it stuck with the lock of Python's
+    buffer, the interpreter could not end.
+    """
+
+    def __init__(self, descriptor: int = STDERR) -> None:
+        super().__init__()
+        self._descriptor = descriptor
+        self._writer = WriterThread("log", most=MOST_WAITING_BYTES)
+        self._is_stuck = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            line = f"{self.format(record)}\n".encode(errors="backslashreplace")
+        except Exception:  # the values do not fit the text
+            self.handleError(record)
+        else:
+            self._writer.do(partial(self._write, line), size=len(line))
+
+    def flush(self) -> None:
+        """Wait for the lines so far, but not again after that was in vain."""
+        written = threading.Event()
+        if not self._is_stuck and self._writer.do(written.set, size=0):
+            self._is_stuck = not written.wait(END_SECONDS)
+
+    def _write(self, line: bytes) -> None:
+        with contextlib.suppress(OSError):
+            while line:
+                line = line[os.write(self._descriptor, line) :]

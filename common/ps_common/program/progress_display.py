@@ -5,10 +5,6 @@ The display shows statuses and knows nothing of processes. The panel takes the t
 return of the last 100 games over the minutes.
 """
 
-import contextlib
-import os
-import sys
-import termios
 import time
 from bisect import bisect_right
 from typing import Any, Self
@@ -42,21 +38,17 @@ class ProgressDisplay:
         self._cell: Any = None  # where the panel is in a notebook, which rich takes for a terminal
         draws = self._console.is_terminal and not (self._console.is_dumb_terminal or self._console.is_jupyter)
         self._live = Live(console=self._console, auto_refresh=False) if draws else None
-        self._terminal: list[Any] | None = None  # its attributes as they were
         self._line_due = 0.0
         self._curve = TextCurve()
 
     def __enter__(self) -> Self:
         if self._live is not None:
-            self._hide_control_characters()
             self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._live is not None:
             self._live.stop()
-        if self._terminal is not None:
-            _set_attributes(self._terminal)
 
     def show(self, status: Status) -> None:
         """Show a status."""
@@ -87,14 +79,6 @@ class ProgressDisplay:
         else:
             self._cell.update(panel)
 
-    def _hide_control_characters(self) -> None:
-        """The terminal writes ^C where the cursor is, and the panel would leave a line of its frame behind."""
-        with contextlib.suppress(termios.error, OSError, ValueError, TypeError):  # standard input is no terminal
-            self._terminal = termios.tcgetattr(sys.stdin)
-            changed = self._terminal.copy()
-            changed[3] &= ~termios.ECHOCTL
-            _set_attributes(changed)
-
     def _panel(self, status: Status) -> RenderableType:
         grid = Table.grid(expand=True, padding=(0, 1))
         width = self._console.width - FRAME_WIDTH
@@ -116,13 +100,6 @@ class ProgressDisplay:
         width = self._console.width - FRAME_WIDTH
         lines = self._curve.lines(width, rows, target=status.until_return)
         return [Text(line, style="cyan", no_wrap=True) for line in lines]
-
-
-def _set_attributes(attributes: list[Any]) -> None:
-    """Change the terminal, if it is there and this program is in its foreground: the kernel stops others that do."""
-    with contextlib.suppress(termios.error, OSError, ValueError):
-        if os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp():
-            termios.tcsetattr(sys.stdin, termios.TCSANOW, attributes)
 
 
 def _phase(status: Status) -> str:

@@ -22,7 +22,7 @@ LAUNCHED = "PS_RL_LAUNCHED"  # variable of a started program: the parent's id an
 PR_SET_PDEATHSIG = 1
 MOST_CHARACTERS = 10_000  # of a text: the pipe holds several
 CHECKOUT = Path(__file__).parents[3]  # where ps-rl is not among the installed packages
-OURS = "common ps_server ps_ctl ps_web ps_track rl_worker rl_eval rl_cluster ps_bench ps_rl"
+OURS = "common ps_server ps_ctl ps_web ps_track rl_worker rl_eval rl_cluster ps_rl"
 # Parts of the names of files that are not the user's.
 NOT_CUSTOM = (
     *("site-packages", "dist-packages", "<frozen ", str(Path(re.__file__).parents[1])),

@@ -81,12 +81,14 @@ def _status(main: Any, prog: str) -> int:
         if isinstance(error, OSError) and error.errno in DISK_REFUSES and error.filename is not None:
             return _failed(prog, f"{error.filename}: cannot be written or read: {error.strerror}")
         say("failed", reason_of(error))
+        finish_output()
         sys.excepthook(type(error), error, error.__traceback__)
         return 1
 
 
 def _failed(prog: str, why: str, *, how: Literal["failed", "refused"] = "failed", status: int = 1) -> int:
     say(how, " ".join(why.split()))
+    finish_output()
     print(f"{prog}: {why}", file=sys.stderr)
     return status
 
@@ -104,6 +106,7 @@ def bounded(what: str, prog: str, *, seconds: float) -> Iterator[None]:
             raise error
 
     def end() -> None:
+        finish_output()
         print(f"{what} has not returned within {seconds:g} s; the process ends without it", file=sys.stderr)
         status = _status(main, prog)
         finish_output()

@@ -43,9 +43,7 @@ _TWELVE, _NINE = "([0-9]{12}|[1-9][0-9]{12,})", "([0-9]{9}|[1-9][0-9]{9,})"
 _NUMBERED = re.compile(rf"(?:checkpoint-{_TWELVE}(?:-{_TWELVE})?|episodes-{_NINE})\.safetensors")
 WRITING = ".writing"  # the folder, beside the checkpoints, of files that are not whole yet
 ASIDE = ".aside"  # added to the name of a checkpoint that cannot be used
-GIFS = "gifs"
 REPLAY = "replay"  # folder of the replay memories of the workers on this machine
-GAME_GIFS = f"game-{'[0-9]' * 12}.gif"  # pattern of `gif_name`
 GAME_GIF = "game.gif"  # that the user is advised to record
 CURVE = "curve.png"
 COMMAND = "command"  # the command that began the run
@@ -84,11 +82,6 @@ def numbers_in(name: str) -> tuple[int, ...]:
     """
     match = _NUMBERED.fullmatch(name)
     return tuple(int(number) for number in match.groups() if number) if match else ()
-
-
-def gif_name(global_steps: int) -> str:
-    """The recording of a game that was played with the weights of this T."""
-    return f"game-{global_steps:012d}.gif"
 
 
 def replacement_of(path: Path) -> Path:

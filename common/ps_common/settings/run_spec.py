@@ -143,8 +143,8 @@ class Environment(Section, frozen=True, kw_only=True):
     """how a worker's environments are stepped: one after another; in a thread each, for simulators that wait; or in a
     process each, for simulators that compute (neither for ALE, ViZDoom and EnvPool)"""
     most_failures: Annotated[Fraction, EACH_WORKERS, CHANGEABLE, ADDED_IN_0_3] = 0.01
-    """share of games that an exception of the environment may cut off before the worker ends; it never ends before the
-    third"""
+    """share of games that a failure of the environment (an exception, NaN, infinity) may cut off before the worker
+    ends; it never ends before the third"""
     lost_game_reward: Annotated[Score | None, of_a_game()] = None
     """reward in place of the last one of a game lost with a score below 0; reported scores stay true"""
 
@@ -573,11 +573,8 @@ class Records(Section, frozen=True, kw_only=True):
 
     summaries: Literal["none", "perf"] = "perf"
     """numbers for TensorBoard, named Perf/Reward, Losses/Value Loss, ...; none: no event files"""
-    gif_every_episodes: NotNegative = 0
-    """rl-cluster records a GIF of a game after so many episodes of all workers, with a checkpoint that is kept apart;
-    0: never"""
     checkpoint_every_episodes: NotNegative = 0
-    """keep a checkpoint apart after so many episodes of all workers; 0: never, or as often as there is a GIF"""
+    """keep a checkpoint apart after so many episodes of all workers; 0: never"""
     keep_checkpoints: Positive = 5
     """number of newest checkpoints that are kept, and of those that are kept apart"""
     evaluate_every: Annotated[NotNegative, ADDED_IN_0_3] = 0

@@ -9,9 +9,8 @@ from ps_common.errors import SettingsError
 from ps_common.program.flags import Parsed, StartingPoint, parse_program, parse_with_run
 from ps_common.program.names_elsewhere import NAMES_ELSEWHERE, NOT_HERE
 from ps_common.program.run_program import run_program
-from ps_common.program.typed_values import check_values
 from ps_common.settings.overrides import contradiction
-from ps_common.settings.run_files import load_preset, presets, recipe_for
+from ps_common.settings.run_files import load_preset, recipe_for
 from ps_common.settings.run_settings import flag_of, flat_settings, with_settings
 from ps_common.settings.run_spec import ALGORITHM_SETTINGS, OPTIMIZER_SETTINGS, RunSpec, SgdSettings
 from ps_server.settings import ServerSettings
@@ -156,18 +155,6 @@ def test_no_flag_of_ours_has_a_name_from_elsewhere() -> None:
     assert flags & NOT_HERE.keys() == {"--workers"}, "which rl-cluster alone has"
     assert not flags & NAMES_ELSEWHERE.keys()
     assert flags >= set(NAMES_ELSEWHERE.values()), "a hint names a flag that is not there"
-
-
-def test_every_number_that_may_be_typed_passes_the_check_before_the_parser() -> None:
-    """The check and the parser read a value alike: what a run shows as its own may be typed back."""
-    for preset in presets():
-        with row(preset):
-            run = load_preset(preset)
-            for key, value in flat_settings(run.to_dict()).items():
-                if isinstance(value, bool) or not isinstance(value, int | float | list | tuple | None):
-                    continue
-                texts = [str(one) for one in (value if isinstance(value, list | tuple) else [value])]
-                check_values({flag_of(key): texts}, Oven, run)
 
 
 def test_a_table_is_typed_as_json_and_the_error_shows_how(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,5 +1,6 @@
 """Output that cannot be written ends no program."""
 
+import logging
 import os
 import subprocess
 import sys
@@ -8,8 +9,7 @@ from typing import TextIO, cast
 
 import pytest
 
-from ps_common.program import output as program_output
-from ps_common.program.output import LenientStream, lenient_output, never_wait_for_output, reader_has_left
+from ps_common.program.output import BackgroundLog, LenientStream, lenient_output, reader_has_left
 
 
 class Broken:
@@ -62,76 +62,63 @@ def test_a_reader_that_has_left_is_not_reported_and_a_program_that_only_prints_c
     assert capsys.readouterr().err == ""
 
 
-def test_nobody_waits_for_a_reader_that_has_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pipe takes 64 KiB; a program that serves others wrote the next line when somebody read the first."""
+def test_nobody_waits_for_a_reader_of_the_log_that_has_stopped() -> None:
+    """A pipe takes 64 KiB."""
     readable, writable = os.pipe()
-    with os.fdopen(writable, "w") as pipe, os.fdopen(readable, "rb") as reader:
-        monkeypatch.setattr(program_output, "MOST_WAITING_CHARACTERS", 500_000)
-        stream = LenientStream(pipe)
-        stream.never_wait()
-        for number in range(1000):
-            assert stream.write(f"{number:999d}\n") == 1000
-        assert 400 < stream.dropped < 600, "half of the text waits, and 64 KiB are in the pipe"
-        assert isinstance(stream.error, TimeoutError)
-        stream.wait(within_seconds=0.01)
-        stream.write("dropped\n")
-        first = [reader.readline() for _ in range(400)]
-        assert first == [f"{number:999d}\n".encode() for number in range(400)]
+    handler = BackgroundLog(writable)
+    with os.fdopen(readable, "rb") as reader:
+        for number in range(2_000):
+            handler.handle(logging.makeLogRecord({"msg": f"{number:999d}"}))
+        first = [reader.readline() for _ in range(1_000)]
+        assert first == [f"{number:999d}\n".encode() for number in range(1_000)]
+    handler.handle(logging.makeLogRecord({"msg": "nobody reads this"}))
+    handler.flush()
+    os.close(writable)
 
 
-def test_background_output_arrives_in_order_before_the_program_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with (tmp_path / "out").open("w") as out, (tmp_path / "err").open("w") as err:
-        monkeypatch.setattr(sys, "stdout", out)
-        monkeypatch.setattr(sys, "stderr", err)
-        with lenient_output("oven"):
-            print("before")
-            never_wait_for_output()
-            for number in range(100):
-                print("wörd", number)
-            print("no end of line", end="")
-        print("after")
-    lines = (tmp_path / "out").read_text().splitlines()
-    assert lines == ["before", *(f"wörd {number}" for number in range(100)), "no end of lineafter"]
-    assert (tmp_path / "err").read_text() == ""
-
-
-PRINTS_INTO_A_STOPPED_PIPE = """
-import sys
-from ps_common.program.output import lenient_output, never_wait_for_output
+LOGS = """
+import logging, sys
+from ps_common.program.output import lenient_output, log_as
 
 with lenient_output("oven"):
-    never_wait_for_output()
-    for number in range(1000):
-        print("x" * 1000)
+    log_as("oven")
+    for number in range(3000):
+        logging.info("wörd %d %s", number, "x" * 1000)
 sys.exit(3)
 """
 
 
-def test_a_program_whose_reader_has_stopped_ends_all_the_same() -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", PRINTS_INTO_A_STOPPED_PIPE], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as program:
-        assert program.stderr is not None
-        assert program.wait(30) == 3, "nobody has read a word"
-        assert program.stderr.read() == b"oven: some of the output is lost: its reader does not take it\n"
+def test_lines_of_a_log_arrive_in_order_before_the_program_ends(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("wb") as file:
+        assert subprocess.run([sys.executable, "-c", LOGS], stderr=file, check=False, timeout=30).returncode == 3
+    lines = (tmp_path / "log").read_text(encoding="utf-8").splitlines()
+    numbers = [int(line.partition("wörd ")[2].split()[0]) for line in lines]
+    assert numbers == sorted(numbers)
+    assert numbers[:500] == list(range(500))
+
+
+@pytest.mark.parametrize("where", ["/dev/full", "a pipe that nobody reads", "a pipe whose reader has stopped"])
+def test_a_program_ends_though_its_log_cannot_be_written(where: str) -> None:
+    readable, output = os.pipe()
+    if where == "/dev/full":
+        os.close(output)
+        output = os.open(where, os.O_WRONLY)
+    if "stopped" not in where:
+        os.close(readable)
+    with subprocess.Popen([sys.executable, "-c", LOGS], stderr=output) as program:
+        assert program.wait(30) == 3
+    os.close(output)
 
 
 @pytest.mark.parametrize("where", ["/dev/full", "a pipe that nobody reads"])
-def test_a_program_in_the_background_goes_on_without_its_output(where: str) -> None:
+def test_a_program_goes_on_without_its_output(where: str) -> None:
     if where == "/dev/full":
         output = os.open(where, os.O_WRONLY)
     else:
         readable, output = os.pipe()
         os.close(readable)
-    program = subprocess.run(
-        [sys.executable, "-c", PRINTS_INTO_A_STOPPED_PIPE],
-        stdout=output,
-        stderr=subprocess.PIPE,
-        timeout=30,
-        check=False,
-    )
+    prints = LOGS.replace("logging.info(", "print(")
+    program = subprocess.run([sys.executable, "-c", prints], stdout=output, stderr=subprocess.PIPE, check=False)
     os.close(output)
     told = b"oven: some of the output is lost: No space left on device\n" if where == "/dev/full" else b""
     assert (program.returncode, program.stderr) == (3, told)

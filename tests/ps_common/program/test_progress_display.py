@@ -1,12 +1,9 @@
 """The progress of a run for a person: lines in a pipe, a panel in a terminal, and the time left."""
 
 import io
-import os
-import pty
 import re
 import sys
-import termios
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 from unittest.mock import Mock
@@ -187,43 +184,6 @@ def test_a_terminal_that_cannot_move_its_cursor_gets_lines(clock: Clock, monkeyp
     with ProgressDisplay() as display:
         display.show(status())
     assert screen.getvalue().startswith("minutes 0.0  T 1,234,567")
-
-
-@pytest.fixture
-def terminal_input(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    """Standard input is a terminal, of which this program is said to be in the foreground; its descriptor."""
-    terminal = partial(Console, file=io.StringIO(), force_terminal=True, width=80, color_system=None)
-    monkeypatch.setattr(progress_display, "Console", terminal)
-    monkeypatch.setattr(os, "tcgetpgrp", lambda _: os.getpgrp())
-    master, slave = pty.openpty()
-    with os.fdopen(slave) as stdin, os.fdopen(master):
-        monkeypatch.setattr("sys.stdin", stdin)
-        yield slave
-
-
-def shows_control_characters(terminal: int) -> bool:
-    return bool(termios.tcgetattr(terminal)[3] & termios.ECHOCTL)
-
-
-def test_a_terminal_shows_no_control_characters_beside_the_panel(terminal_input: int) -> None:
-    before = termios.tcgetattr(terminal_input)
-    assert shows_control_characters(terminal_input)
-    with ProgressDisplay():
-        assert not shows_control_characters(terminal_input)
-    assert termios.tcgetattr(terminal_input) == before
-
-
-@pytest.mark.parametrize("gone", [termios.error(5, "gone"), OSError(5, "gone")])
-def test_a_terminal_that_goes_away_is_no_error(
-    gone: Exception, terminal_input: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    refusing = Mock(side_effect=gone)
-    with ProgressDisplay():
-        monkeypatch.setattr(termios, "tcsetattr", refusing)
-    assert refusing.called
-    monkeypatch.setattr("sys.stdin", None)
-    with ProgressDisplay():
-        pass
 
 
 def test_a_notebook_has_one_panel_that_changes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,17 +1,11 @@
-"""
-A synthetic worker: joins a run, pulls its weights, and pushes gradients of zeros, one at a time. Pure.
+"""A worker that computes nothing: joins, pulls, and pushes zeros with a pause between two. Pure."""
 
-It speaks through the machine of a real worker, so everything that a server answers is handled as a worker does. It has
-no network and no games: all workers of a process push the same bytes, and keep no weights.
-"""
-
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
-from ps_bench.processes import Counts
-from ps_bench.results import bucket_of
 from ps_client.machine.effects import Effect, Joined, Phase, Reconnect, Resolve, Transmit
 from ps_client.machine.parameter_client import ParameterClient
 from ps_common.protocol import messages
@@ -25,26 +19,34 @@ SEED_CODEC = "float32"
 
 @dataclass(frozen=True)
 class Task:
-    """What every worker of a process sends."""
+    """What every worker sends."""
 
     schema: Schema
-    seed: Sequence[Buffer]  # for a run without weights, or one that has lost them; (): the workers must give it none
+    seed: Sequence[Buffer]  # for a run without weights
     gradient: Sequence[Buffer]
     gradient_codec: str
     weight_codec: str
-    steps: int  # of a push
     pause: Callable[[], float]  # the seconds from a reply to the next push
+
+
+@dataclass
+class Counts:
+    """What the workers have seen together."""
+
+    join_seconds: list[float] = field(default_factory=list)  # from connecting to WELCOME
+    ready_seconds: list[float] = field(default_factory=list)  # from connecting to the first weights
+    round_trip_seconds: list[float] = field(default_factory=list)  # from a push to its settlement
+    staleness: list[int] = field(default_factory=list)  # versions
+    refused: Counter[str] = field(default_factory=Counter)  # requests and pushes, by "code: reason"
 
 
 class SyntheticWorker:
     """One worker, from its first HELLO on. `now` is seconds of any monotonic clock."""
 
-    def __init__(self, machine: ParameterClient, task: Task, *, now: float) -> None:
-        self.counts = Counts()  # until the process gives its workers common ones
-        self.ready_seconds: float | None = None  # from connecting to the first weights
+    def __init__(self, machine: ParameterClient, task: Task, counts: Counts, *, now: float) -> None:
+        self.is_ready = False  # whether it has had weights
         self.settled = 0  # pushes that were applied
-        self._machine = machine
-        self._task = task
+        self._machine, self._task, self._counts = machine, task, counts
         self._began = now
         self._epoch = self._version = 0
         self._pushed_at: float | None = None  # of the push in flight
@@ -64,8 +66,7 @@ class SyntheticWorker:
     def receive(self, message: ToWorker, vector: Sequence[Buffer], *, now: float) -> list[Transmit | Reconnect]:
         """A message of the server."""
         if isinstance(message, messages.Refused):
-            self.counts.refused[message.code] += 1
-            self.counts.reasons[message.code] = message.reason
+            self._counts.refused[f"{message.code}: {message.reason}"] += 1
         # The machine keeps the newest weights for a server that loses them: a thousand workers would keep gigabytes.
         kept = self._task.seed if isinstance(message, messages.Weights) else vector
         if isinstance(message, messages.Weights):
@@ -87,7 +88,7 @@ class SyntheticWorker:
     def begin_pushing(self, *, now: float) -> None:
         """Push from now on: the first push comes within one pause."""
         self.settled = 0
-        self._is_pushing = self.ready_seconds is not None
+        self._is_pushing = self.is_ready
         self._push_due = now + self._task.pause() if self._is_pushing else None
 
     def end_pushing(self) -> None:
@@ -115,7 +116,7 @@ class SyntheticWorker:
 
     def _begin(self, *, now: float) -> list[Transmit | Reconnect]:
         """The first WELCOME: seed the run unless it has weights, and pull."""
-        self.counts.join_seconds[bucket_of(now - self._began)] += 1
+        self._counts.join_seconds.append(now - self._began)
         task = self._task
         _, seeding = self._machine.seed(task.schema, SEED_CODEC, task.seed, now=now)
         sent = self._after(seeding, now=now)
@@ -129,7 +130,7 @@ class SyntheticWorker:
             self._task.gradient,
             epoch=self._epoch,
             computed_on=self._version,
-            steps=self._task.steps,
+            steps=1,
             weight_codec=self._task.weight_codec,
             now=now,
         )
@@ -139,20 +140,19 @@ class SyntheticWorker:
         """The reply to a call: newer weights, perhaps with the settlement of a push."""
         if isinstance(reply, messages.Weights | messages.NotModified):
             self._epoch, self._version = reply.epoch, reply.version
-            if self.ready_seconds is None and reply.version:
-                self.ready_seconds = now - self._began
-                self.counts.ready_seconds[bucket_of(self.ready_seconds)] += 1
+            if not self.is_ready and reply.version:
+                self.is_ready = True
+                self._counts.ready_seconds.append(now - self._began)
         settlement = settlement_of(reply)
         if settlement is None or self._pushed_at is None:
             return []
-        self.counts.round_trip_seconds[bucket_of(now - self._pushed_at)] += 1
+        self._counts.round_trip_seconds.append(now - self._pushed_at)
         self._pushed_at = None
         if settlement.verdict == "discarded":
-            self.counts.discarded += 1
-            self.counts.reasons[settlement.code] = settlement.reason
+            self._counts.refused[f"{settlement.code}: {settlement.reason}"] += 1
         else:
             self.settled += 1
-            self.counts.staleness[settlement.staleness] += 1
+            self._counts.staleness.append(settlement.staleness)
         self._push_due = now + self._task.pause() if self._is_pushing else None
         return self._push_if_due(now=now)
 

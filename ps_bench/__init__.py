@@ -1,1 +1,0 @@
-"""ps-bench: synthetic workers put load on a server, and report how it bears that."""
