@@ -10,7 +10,6 @@ from playwright.sync_api import Download, Page
 
 from ps_common.run_folder.paths import BEST, CHECKPOINTS, COMMAND
 from ps_common.settings.run_files import load_preset
-from rl_cluster.failed_run import record_failure
 from tests.integration.pages import open_page, printed_address, until
 from tests.integration.processes import Programs
 from tests.integration.test_page import serious_violations
