@@ -130,7 +130,7 @@ def trial(*, seed: int, messages: int, rate: int) -> dict[str, float]:
             resident.append((process.memory_info().rss - rss) / 2**20)
         seconds = time.monotonic() - began
         clients.close()
-        lost = _lost(sum(one.finish() for one in honest), endpoint)
+        lost = _lost(np.sum([one.finish() for one in honest], axis=0), endpoint)
         status = status_of(endpoint)
         return {
             "seed": seed,

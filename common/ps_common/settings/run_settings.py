@@ -86,7 +86,9 @@ def _with_name(section: str, settings: Any) -> Any:
 
 
 def _with_reward_clip(settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Rewards are clipped on ALE games, whose scores differ by powers of ten; elsewhere only if a setting says so."""
+    """
+    Rewards are clipped on ALE games, whose scores differ by powers of ten; elsewhere only if a setting asks for it.
+    """
     environment, algorithm = (settings.get(section, {}) for section in ("environment", "algorithm"))
     if not isinstance(environment, Mapping) or not isinstance(algorithm, Mapping) or "reward_clip" in algorithm:
         return settings
