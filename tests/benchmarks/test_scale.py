@@ -11,7 +11,7 @@ from benchmarks.scale import __main__ as scale
 from benchmarks.scale import measuring
 from benchmarks.scale.measuring import NotMeasured, Workers
 from benchmarks.scale.trials import CPU, GANG, GPU, Row, Trial, as_gangs, best_of, by_environments, by_workers, on_gpu
-from ps_common.program.resources import usable_cores
+from rl_cluster.cores import usable_cores
 from tests.integration.fork_server import Forked
 
 

@@ -2,7 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ps_common.meters import Rate, RateLimits, RollingMean
+from ps_common.meters import RollingMean
+from ps_server.machine.allowances import RateLimits
+from ps_server.state.progress import Rate
 
 NUMBERS = st.integers(-1000, 1000)  # whole, so that sums are exact
 

@@ -94,7 +94,7 @@ def test_a_given_limit_is_that_of_every_game(tmp_path: Path) -> None:
     assert scores(tmp_path, "--max-episode-steps", "5", name="limited") == [5] * 5
     policy = load_policy(a_checkpoint(tmp_path), imports=[__name__])
     assert evaluate(policy, Endless(), episodes=2, max_episode_steps=9).scores == [9, 9]
-    with pytest.raises(SettingsError, match=r"--max-episode-steps: .*leave --verify out"):
+    with pytest.raises(SettingsError, match=r"--max-episode-steps: .*remove it or --verify"):
         rl_eval(["--verify", "receipt.json", "--max-episode-steps", "9"])
 
 

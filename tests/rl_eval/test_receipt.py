@@ -195,7 +195,7 @@ def test_the_program_ends_with_status_1_and_one_sentence(tmp_path: Path) -> None
     assert "Traceback" not in ended.stderr
 
 
-@pytest.mark.parametrize("flag", ["--gif", "--video", "--receipt", "--contact-sheet", "--json"])
+@pytest.mark.parametrize("flag", ["--gif", "--video", "--receipt", "--json"])
 def test_a_verification_writes_no_files(flag: str) -> None:
     with pytest.raises(SettingsError, match=r"^--verify: replays games and writes no files"):
         evaluate(["--verify", "receipt.json", flag, "file"])

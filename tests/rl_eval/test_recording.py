@@ -67,8 +67,6 @@ def test_a_folder_that_cannot_be_made_is_said_with_the_flag(tmp_path: Path) -> N
 
 
 def test_a_gif_is_there_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A film of the run may be made meanwhile."""
-
     def fails(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 

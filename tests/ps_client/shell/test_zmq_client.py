@@ -13,9 +13,9 @@ import pytest
 
 from ps_client.machine import handshake, patience
 from ps_client.machine.parameter_client import Call, ParameterClient
-from ps_client.machine.patience import StallWatch
 from ps_client.shell import zmq_client
 from ps_client.shell.shard_connections import ShardConnections
+from ps_client.shell.stall_watch import StallWatch
 from ps_client.shell.zmq_client import ZmqClient
 from ps_common.errors import PsRlError, RunEnded, ServerUnreachable
 from ps_common.protocol import messages
