@@ -44,7 +44,7 @@ class Pair:
         return self.programs.start("ps-server", *where, "--resume", str(self.primary_folder))
 
     def wait_for_takeover(self) -> None:
-        wait_for(lambda: "taking over" in self.standby.output, program=self.standby)
+        wait_for(lambda: "promoted at" in self.standby.output, program=self.standby)
 
     def each_push_is_there_once(self) -> None:
         """Once the workers have pushed everything to the standby."""
@@ -84,7 +84,7 @@ def test_a_primary_killed_under_load_is_replaced_and_may_not_come_back(pair: Pai
     pair.each_push_is_there_once()
     back = pair.start_primary()
     assert back.wait() == 1
-    assert f"{pair.addresses[1]} has taken over this run" in back.output
+    assert f"{pair.addresses[1]} serves this run now" in back.output
     assert f"ps-server --standby-of {pair.addresses[1]}" in back.output
     pair.standby.kill()
     again = pair.start_primary()
@@ -102,7 +102,7 @@ def test_a_primary_that_is_asked_to_leave_hands_over_and_exits_with_success(pair
     assert "has not confirmed" not in pair.primary.output
     assert "Traceback" not in pair.primary.output
     pair.each_push_is_there_once()
-    assert f"{pair.addresses[0]} leaves: taking over at version" in pair.standby.output
+    assert f"{pair.addresses[0]} leaves: promoted at version" in pair.standby.output
     remembered = read_lineage(pair.primary_folder)
     assert remembered is not None
     assert remembered.replaced_by == pair.addresses[1]
@@ -116,7 +116,7 @@ def test_a_primary_that_was_paused_stops_when_it_goes_on(pair: Pair) -> None:
     pair.primary.signal(signal.SIGCONT)
     assert pair.primary.wait() == 1
     assert "checkpoints alone count again" not in pair.primary.output, "what the standby lacks is not durable"
-    assert f"{pair.addresses[1]} has taken over this run" in pair.primary.output
+    assert f"{pair.addresses[1]} serves this run now" in pair.primary.output
     remembered = read_lineage(pair.primary_folder)
     assert remembered is not None
     assert (remembered.replaced_by, remembered.epoch) == (pair.addresses[1], status_of(pair.addresses[1]).epoch)
