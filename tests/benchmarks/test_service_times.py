@@ -20,10 +20,9 @@ from benchmarks.fleets.service_times import (
     ServiceTimes,
     Turn,
     fitted_costs,
-    medians,
     together,
 )
-from benchmarks.simulate import fit_of, local_fleet, of_local_run
+from benchmarks.simulate import fit_of, of_local_run
 
 CACHED = 2**18
 
@@ -96,28 +95,6 @@ def test_costs_are_found_again_with_and_without_noise(wrong: float, within: floa
         assert found[thread].wakings_of(150_000) == pytest.approx(cost.wakings_of(150_000))
 
 
-def test_replies_leave_together_among_sixteen_workers_or_more() -> None:
-    assert [together(workers) for workers in (1, 8, 15, 16, 64, 1000)] == [1, 1, 1, 2, 8, 8]
-
-
-def test_no_cost_is_negative() -> None:
-    cheaper = [run(2, 2_000, FLOAT32), run(32, 2_000, FLOAT32, wrong=3.0), *runs()[1:]]
-    for cost in fitted_costs(cheaper, cached=CACHED).values():
-        assert min(cost.each, cost.waking, cost.beyond, *cost.element.values()) >= 0
-
-
-def test_the_measured_setting_has_the_server_on_one_core_and_all_workers_on_another() -> None:
-    fleet = local_fleet(KNOWN, 8, 150_000, FLOAT32, wake=1e-5)
-    assert (fleet.workers, fleet.processes, fleet.one_core, fleet.compute_seconds) == (8, 1, True, 0.0)
-    spent = [
-        seconds
-        for visit in (*fleet.to_shard, fleet.update, *fleet.from_shard)
-        if visit.stations
-        for seconds in visit.seconds
-    ]
-    assert sum(spent) == pytest.approx(sum(cost.of(parameters=150_000, codecs=FLOAT32) for cost in KNOWN.values()))
-
-
 def test_a_plan_computes_for_nine_tenths_of_the_time_with_more_shards_or_rarer_pushes_for_more_workers() -> None:
     times = times_of([])
     plans = [best_plan(times, hosts, 16, 150_000, 10e9, gangs=False) for hosts in (1, 16, 125)]
@@ -130,18 +107,6 @@ def test_a_plan_computes_for_nine_tenths_of_the_time_with_more_shards_or_rarer_p
     gangs = best_plan(times, 125, 16, 150_000, 10e9, gangs=True).deployment
     assert (gangs.members, gangs.workers, gangs.compute_seconds) == (16, 125, few.compute_seconds)
     assert gangs.shards < many.shards, "a sixteenth of the pushes"
-
-
-def test_gangs_are_smaller_where_one_of_a_whole_host_would_gather_for_too_long() -> None:
-    times = times_of([])
-    slow = msgspec.structs.replace(times.fit, gathering=Gathering(each=5e-4, element=0.0, once=0.0))
-    plan = best_plan(msgspec.structs.replace(times, fit=slow), 1, 64, 150_000, 10e9, gangs=True).deployment
-    assert (plan.members, plan.workers) == (16, 4)
-
-
-def test_the_median_of_turns_counts_for_each_run() -> None:
-    turns = [[run(2, 30_000, FLOAT32, rate=rate), run(1, 30_000, FLOAT32, rate=2 * rate)] for rate in (5.0, 1.0, 3.0)]
-    assert [(one.workers, one.pushes_per_second) for one in medians(turns)] == [(2, 3.0), (1, 6.0)]
 
 
 @pytest.mark.parametrize(("too_many", "status"), [([1.1], 0), ([1.2], 1), ([0.8], 1), ([1.0, 1.5, 1.1], 0)], ids=str)

@@ -43,10 +43,6 @@ def test_a_gradient_is_as_late_as_the_workers_and_delays_make_it(
     assert set(late[2 * staleness :]) == {staleness}, "after the first pulls, when there are no older weights"
 
 
-def test_delays_are_drawn() -> None:
-    assert set(ended(delays=tuple(range(5))).run.progress.take_staleness()) == {0, 1, 2, 3, 4}
-
-
 def test_the_seed_decides_a_run_bit_for_bit() -> None:
     first, again = ended(workers=3), ended(workers=3)
     assert torch.equal(first.run.weights.flat, again.run.weights.flat)
@@ -68,10 +64,3 @@ def test_the_first_weights_have_the_statistics_of_random_play_as_in_a_real_run()
     )
     assert torch.equal(found.center, played.center)
     assert found.count > played.count, "workers add their steps"
-
-
-def test_an_error_in_a_worker_ends_the_run_aloud(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("threading.excepthook", lambda _: None)
-    simulated = SimulatedRun(a_run(), workers=2, on_unroll=lambda *_: 1 / 0)  # type: ignore[arg-type, return-value]
-    with pytest.raises(ZeroDivisionError):
-        simulated.to_the_end()

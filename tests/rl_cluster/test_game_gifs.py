@@ -79,24 +79,6 @@ def test_a_game_is_recorded_with_a_checkpoint_after_every_25_episodes(tmp_path: 
     assert weights.read_text() == "120", "those that came meanwhile have none"
 
 
-def test_a_failure_is_said_and_the_next_game_is_recorded(tmp_path: Path, begun: list[Recording]) -> None:
-    gifs = gifs_of(tmp_path)
-    keep(tmp_path, 10)
-    gifs.look()
-    begun[0].exit_status = 1
-    assert gifs.look() == [f"no game was recorded: the game cannot be drawn (its log: {tmp_path / 'gifs.log'})"]
-    assert gifs.look() == []
-    (tmp_path / GIFS / ".weights.safetensors").unlink()
-    (tmp_path / GIFS).rmdir()
-    (tmp_path / GIFS).touch()
-    path = keep(tmp_path, 20)
-    assert gifs.look() == [f"no game was recorded: {path}: Not a directory"]
-    (tmp_path / GIFS).unlink()
-    keep(tmp_path, 30)
-    assert gifs.look() == []
-    assert len(begun) == 2
-
-
 @pytest.mark.parametrize("leaves", [False, True])
 def test_the_last_game_of_a_run_is_recorded_after_its_end(
     tmp_path: Path, begun: list[Recording], capsys: pytest.CaptureFixture[str], leaves: bool

@@ -42,11 +42,6 @@ def test_the_best_game_is_shown_from_its_first_to_its_last_step(
     assert shown[-1] == f"CartPole-v1: the best of 2 games, score 2 in {lengths[1]} steps"
 
 
-def test_a_sheet_that_cannot_be_written_is_said_before_a_game_is_played(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"^--contact-sheet .*: must name a file that ends in \.png"):
-        evaluate(["--checkpoint", "nowhere", "--contact-sheet", str(tmp_path / "sheet.jpg")])
-
-
 def test_a_sheet_that_cannot_be_drawn_costs_no_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object, **__: object) -> None:
         raise SettingsError("there is no screen")

@@ -9,7 +9,6 @@ from PIL import Image
 
 from ps_common.settings.run_spec import RunSpec
 from rl_eval.cli import evaluate
-from rl_eval.film import _cells
 from tests.rl_eval.test_cli import CARTPOLE, checkpoint
 from tests.rl_eval.test_receipt import PONG
 from tests.rl_eval.test_recording import screens_of
@@ -57,13 +56,6 @@ def test_the_gifs_of_a_run_are_shown_one_after_another(tmp_path: Path) -> None:
     assert len(frames) == 3 * 2 * 15
     shown = frames[:, 200, 200, 0].astype(int)
     assert np.abs(shown - np.repeat([20, 40, 60], 30)).max() < 12
-
-
-def test_a_game_plays_at_its_own_speed_and_is_cut() -> None:
-    """At 60 steps a second every fourth step is a frame of the 15 frames a second."""
-    screens = (((k + 1) / 60, np.full((84, 84, 3), k, np.uint8)) for k in range(600))
-    frames = _cells(screens, "100 steps", seconds=2.0, size=(84, 84))
-    assert [int(frame[0, 0, 0]) for frame in frames] == list(range(0, 120, 4))
 
 
 def test_damaged_checkpoints_are_left_out_by_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -14,7 +14,7 @@ from rl_agent.agent import build_agent
 from rl_agent.algorithms.algorithm import Prediction
 from rl_agent.environments.interface import Screen
 from rl_agent.environments.make import make_environments
-from rl_agent.environments.spaces import ActionSpace, DiscreteActions
+from rl_agent.environments.spaces import ActionSpace
 from rl_agent.networks.flat_network import FlatNetwork
 from rl_agent.rollouts import Decision
 from rl_eval import recording
@@ -74,13 +74,6 @@ def test_looking_changes_no_game() -> None:
         return taken
 
     assert actions(True) == actions(False)
-
-
-def test_atari_names_its_actions() -> None:
-    environments = make_environments(PONG.environment, count=1)
-    assert isinstance(environments.actions, DiscreteActions)
-    assert environments.actions.names == ("NOOP", "RIGHT", "LEFT")
-    environments.close()
 
 
 @pytest.mark.parametrize(
