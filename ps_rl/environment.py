@@ -16,7 +16,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from ps_common.errors import PsRlError, SettingsError
+from ps_common.errors import SettingsError
 from ps_common.run_folder.paths import records_folder
 from ps_common.run_folder.trained import trained_in
 from ps_common.settings.run_files import SETTINGS, load_config, presets
@@ -161,9 +161,6 @@ class ManyEnvironments(VectorEnv[Any, Any, Any]):
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         stepped = self.environments.step(self.environments.actions.of_native(np.asarray(actions)))
-        if stepped.unsound is not None:
-            name = next(iter(self.environments.description.values()))
-            raise PsRlError(f"{name}: environment {stepped.unsound.row} returned {stepped.unsound.what}")
         info, ended = self._info(stepped.observations), stepped.terminated | stepped.truncated
         if stepped.final_observations is not None:
             last, final = self._seen(stepped.final_observations), np.full(self.num_envs, None)

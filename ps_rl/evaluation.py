@@ -13,7 +13,8 @@ from ps_common.errors import SettingsError
 from ps_common.settings.run_spec import Environment
 from ps_rl.environment import MASK, run_of
 from rl_agent.environments.custom_environment import SAME_STEP
-from rl_agent.environments.interface import DEFAULT_STEPS_PER_SECOND, Environments, Stepped, checked
+from rl_agent.environments.failures import NumberCheck
+from rl_agent.environments.interface import DEFAULT_STEPS_PER_SECOND, Environments, Stepped
 from rl_agent.environments.make import closing, make_environments, with_time_limit
 from rl_agent.environments.process_guard import leave_children_alone
 from rl_agent.environments.spaces import Actions, Observations
@@ -96,15 +97,16 @@ class GivenEnvironments:
         self.observations, self.actions = policy.observations, policy.actions
         self.steps_per_second = float(vector.metadata.get("render_fps") or DEFAULT_STEPS_PER_SECOND)
         self.description = {"environment": named.spec.id if named.spec else type(named.unwrapped).__name__}
+        self._numbers = NumberCheck(self.description["environment"], self.observations, None)
 
     def reset(self, seed: int) -> Observations:
-        return self._seen(*self._vector.reset(seed=seed))
+        return self._numbers.first(self._seen(*self._vector.reset(seed=seed)))
 
     def step(self, actions: Actions) -> Stepped:
         seen, rewards, terminated, truncated, info = self._vector.step(self.actions.native(actions))
         rewards = np.asarray(rewards, np.float32)  # a copy, or of a type that the environment does not write into
         stepped = Stepped(self._seen(seen, info), rewards, np.array(terminated), np.array(truncated), None)
-        return checked(stepped, self.observations)
+        return self._numbers.step(stepped)
 
     def screen(self) -> Any:
         return self._vector.render()

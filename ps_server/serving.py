@@ -252,7 +252,7 @@ def check_saved(server: ParameterServer, storage: RunStorage) -> None:
         return
     if server.ending.fenced:
         raise Fenced(server.ending.fenced)
-    if server.version != server.checkpoints.saved_version:
+    if server.has_unsaved:
         raise CheckpointError(_not_saved(server, storage))
     if server.version:
         log.info("saved version %d in %s", server.version, storage.folder)

@@ -5,7 +5,7 @@ from functools import partial
 from ps_common.program.start import start
 
 FORKS = {
-    "rl_cluster.trial": ("rl_agent.trial.agent_check", "rl_agent.trial.environment_check"),
+    "rl_cluster.trial": ("rl_agent.trial.agent_check", "rl_agent.environments.any_gymnasium"),
     "ps_server": ("ps_server.cli", "ps_server.serving"),
     "rl_worker": ("rl_worker.cli", "rl_worker.joining"),
 }

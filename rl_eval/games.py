@@ -23,7 +23,7 @@ from torch import Tensor
 
 from ps_common.errors import PsRlError
 from ps_common.protocol.names import Count
-from rl_agent.environments.interface import Environments, Stepped, unsound_observation
+from rl_agent.environments.interface import Environments, Stepped
 from rl_agent.rollouts import Actor, Decision, State
 
 LEAST_GAMES = 5  # for an interval: of fewer games nobody can tell how far their mean lies from the true one
@@ -167,10 +167,7 @@ class Player:
         self._environments = environments
         self._greedy = greedy
         self.steps = np.zeros(environments.count, np.int64)  # of the games in progress
-        first = environments.reset(seed)
-        if (unsound := unsound_observation(first, environments.observations)) is not None:
-            raise PsRlError(f"{unsound.sentence(environments)}: it cannot be played")
-        self._observations = torch.from_numpy(first)
+        self._observations = torch.from_numpy(environments.reset(seed))
         self._state = actor.initial_state(environments.count)
         self._starts = torch.ones(environments.count, dtype=torch.bool)
 
@@ -184,11 +181,8 @@ class Player:
         return self._actor.act(*self.grounds, greedy=self._greedy)
 
     def take(self, decision: Decision) -> Stepped:
-        """Step every environment once. Raises PsRlError for a number without which no game has a score."""
+        """Step every environment once."""
         stepped = self._environments.step(decision.actions.cpu().numpy())
-        if stepped.unsound is not None:
-            sentence = stepped.unsound.sentence(self._environments, steps=self.steps[stepped.unsound.row])
-            raise PsRlError(f"{sentence}: the game has no score")
         ended = np.logical_or(stepped.terminated, stepped.truncated)
         self.steps = np.where(ended, 0, self.steps + 1)
         self._observations, self._state = torch.from_numpy(stepped.observations), decision.state

@@ -138,7 +138,6 @@ def _train(begin: Begin, run: RunSpec, link: Link, environments: Environments) -
             environments,
             seed=begin.seed,
             lost_game_reward=run.environment.lost_game_reward,
-            warn=log.warning,
         ),
         algorithm,
         on_episodes=lambda games, newest: hooks.games_ended(

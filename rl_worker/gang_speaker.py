@@ -44,7 +44,6 @@ START_SECONDS = 120.0  # for a member to ask for its first weights, or --stall-s
 LEAVE_SECONDS = 3.0  # for members to leave
 SPEED = "steps_per_second"
 LEFT_OUT = "left_out_gradients"  # since the gang began
-SUMMED = (SPEED, "dropped_unrolls")  # other meters of the gang are the means of its members'
 
 log = logging.getLogger("rl-worker")
 
@@ -276,6 +275,6 @@ def _of_all(every: Mapping[int, dict[str, float]]) -> dict[str, float]:
     """The meters of a gang: of its members', by their numbers, and the speed of each as a curve of its own."""
     names = dict.fromkeys(name for meters in every.values() for name in meters)
     found = {name: [meters[name] for meters in every.values() if name in meters] for name in names}
-    of_all = {name: sum(values) / (1 if name in SUMMED else len(values)) for name, values in found.items()}
+    of_all = {name: sum(values) / (1 if name == SPEED else len(values)) for name, values in found.items()}
     speeds = {f"gang/{number}": meters[SPEED] for number, meters in every.items() if SPEED in meters}
     return dict(islice((of_all | speeds).items(), MOST_METERS))

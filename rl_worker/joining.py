@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from ps_client.machine.patience import StallWatch
 from ps_client.shell.newest import Newest
 from ps_client.shell.remote_parameters import RemoteParameters
 from ps_client.shell.shard_connections import ShardConnections
+from ps_client.shell.stall_watch import StallWatch
 from ps_client.shell.zmq_client import ZmqClient
 from ps_common.errors import RunEnded, SettingsError
 from ps_common.program.flags import Parsed
@@ -77,8 +77,8 @@ class Work:
         forgives: bool = True,
     ) -> None:
         """
-        Joining begins at once. `connection` makes that to the server, or to each shard. `forgives`: an environment that
-        raises an exception is made anew.
+        Joining begins at once. `connection` makes that to the server, or to each shard. `forgives`: a failure of
+        an environment costs a game.
         """
         settings = flags.program
         self._flags, self._name, self._stop, self._forgives = flags, name, stop, forgives
@@ -190,9 +190,7 @@ class Work:
             self.hooks.games_ended(episodes, global_steps=newest.global_steps, worker=welcome.number)
 
         lost = run.environment.lost_game_reward
-        collector = collector_for(
-            algorithm, environments, seed=seed, lost_game_reward=lost, watcher=decided, warn=log.warning
-        )
+        collector = collector_for(algorithm, environments, seed=seed, lost_game_reward=lost, watcher=decided)
         with self._stop.grace(LEAVE_SECONDS):
             train(
                 parameters, network, collector, algorithm,

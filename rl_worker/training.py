@@ -142,8 +142,7 @@ class Learner:
         if algorithm.learns_with_newest:
             with self._reporter.time("server"):
                 newest = self.load(self._parameters.pull(newest))
-        observed = (trajectory.observations[:-1], trajectory.rewards, trajectory.continues)
-        observe(algorithm.network, *observed, follows=not trajectory.follows_dropped)
+        observe(algorithm.network, trajectory.observations[:-1], trajectory.rewards, trajectory.continues)
         return newest
 
     def learn(self, trajectory: Trajectory, newest: Newest) -> Iterator[Pushed]:
@@ -220,8 +219,6 @@ class Reporter:
         meters = pushed.meters()
         meters["weight_norm"] = float(torch.linalg.vector_norm(network.weights[: network.schema.weights]))
         meters["steps_per_second"] = self._steps / elapsed
-        if collector.dropped:
-            meters["dropped_unrolls"] = collector.dropped
         meters |= {f"{part}_share": seconds / elapsed for part, seconds in self._seconds.items()}
         meters = dict(islice((meters | collector.metrics).items(), MOST_METERS))
         self._parameters.report(self._episodes, meters)

@@ -1,7 +1,6 @@
 """
-The release of ps-rl that this process runs, as it is said to peers and written into files: the version, and the commit
-where it is known, such as 0.2.0+1a2b3c4d5. A checkout may run where another release is installed: the name of the
-installed package says nothing.
+The release of ps-rl that this process runs, as peers and files get it: the version, and the commit where it is known,
+such as 0.2.0+1a2b3c4d5. A checkout may run where another release is installed, so the installed package is not asked.
 
 A build writes its commit into a file beside this one. A checkout has it in .git.
 """
@@ -40,7 +39,7 @@ def is_older(other: str) -> bool:
 def beside(whose: str, other: str, *, here: str = "this program") -> str:
     """
     A clause, with "; " before it, on the releases of two that do not understand each other, and what to do: of `whose`,
-    such as "the server", and of `here`. "" where both have the same, or the other says none.
+    such as "the server", and of `here`. "" where both have the same, or that of the other is unknown.
     """
     if other in ("", release()):
         return ""
@@ -72,7 +71,7 @@ def _order(text: str) -> tuple[int, ...]:
 
 
 def _commit_of(checkout: Path) -> str:
-    """The commit that a checkout is at, as far as its files say; "" where there is none. Raises OSError, ValueError."""
+    """The commit that a checkout is at, if its files have it; "" where there is none. Raises OSError, ValueError."""
     git = checkout / ".git"
     if not (checkout / "common").is_dir() or not git.exists():
         return ""

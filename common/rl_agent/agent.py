@@ -6,7 +6,6 @@ mode, in which dropout is off; FlatNetwork.learning changes that while a loss is
 """
 
 import importlib
-import operator
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -26,7 +25,6 @@ from rl_agent.environments.interface import Environments
 from rl_agent.environments.spaces import Spaces
 from rl_agent.networks.compatibility import LONG_VECTOR, ONE_HOT, check_algorithm
 from rl_agent.networks.flat_network import FlatNetwork, check_size, schema_of
-from rl_agent.networks.other_spaces import why_other
 from rl_agent.random_numbers import drawing
 from rl_agent.rollouts import RolloutCollector, Watcher
 
@@ -80,17 +78,18 @@ def planned_schema(run: RunSpec, spaces: Spaces) -> Schema:
     return schema_of(network)
 
 
-def why_not_of(
-    trained: Schema, run: RunSpec, spaces: Spaces, *, fits: Callable[[Schema, Schema], bool] = operator.eq
-) -> str:
-    """One sentence on weights of this schema that do not fit the run's network for these spaces."""
-    return why_other(
-        trained,
-        spaces,
-        environment=run.environment.id,
-        planned=lambda of: schema_of(planned_network(run, of)),
-        fits=fits,
-    )
+def why_other(trained: Schema, schema: Schema) -> str:
+    """One sentence on trained weights that do not fit the network of this schema: the first tensor that differs."""
+    before = {spec.name: spec for spec in trained.specs}
+    cause = "the network's settings differ, or what the environment shows or takes"
+    for spec in schema.specs:
+        if (was := before.pop(spec.name, None)) is None:
+            return f"the weights are of another network: they have no tensor {spec}; {cause}"
+        if was != spec:
+            sizes = f"{list(was.shape)}, and is {list(spec.shape)} now"
+            return f"the weights are of another network: tensor {spec.name!r} was {sizes}; {cause}"
+    what = f"tensor {next(iter(before))!r} is not in it" if before else "its tensors are in another order"
+    return f"the weights are of another network: {what}; {cause}"
 
 
 def trained_agent(
@@ -104,7 +103,7 @@ def trained_agent(
         agent = build_agent(run, spaces, device=torch.device("cpu"), seed=seed)
     network = FlatNetwork(agent.network)
     if network.schema != schema:
-        raise CheckpointError(f"{origin}: {why_not_of(schema, run, spaces)}")
+        raise CheckpointError(f"{origin}: {why_other(schema, network.schema)}")
     network.load(weights)
     agent.begin_unroll(global_steps)
     getattr(agent, "begin_evaluation", lambda: None)()
@@ -119,7 +118,6 @@ def collector_for(
     most_steps: int = run_spec.LONGEST_UNROLL,
     lost_game_reward: float | None = None,
     watcher: Watcher | None = None,
-    warn: Callable[[str], None] = lambda _: None,
 ) -> RolloutCollector:
     """
     A collector of unrolls, of up to `most_steps`, for the algorithm, which also acts. The environments are reset with
@@ -135,7 +133,6 @@ def collector_for(
         keeps_unrolls=algorithm.learns_while_acting,
         lost_game_reward=lost_game_reward,
         watcher=watcher,
-        warn=warn,
     )
 
 

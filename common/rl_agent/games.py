@@ -110,18 +110,13 @@ class Games:
     def __init__(self, count: int) -> None:
         self.returns = np.zeros(count)  # of the games in progress
         self.lengths = np.zeros(count, dtype=np.int64)
-        self._counts = np.ones(count, dtype=np.bool_)  # no step of the game in progress was dropped
-        self._ended: list[tuple[int, Episode, Metrics]] = []  # after so many steps of each environment in their unroll
-        self._before = 0  # games that ended before this unroll
+        self._ended: list[tuple[int, Episode, Metrics]] = []  # each with the steps of the unroll until its end
         self._means: dict[str, RollingMean] = {}  # of the metrics of the newest games that were taken
 
     @property
     def metrics(self) -> dict[str, float]:
         """The mean of each metric over the newest games that were taken, as the names of meters."""
         return {f"{METRICS}/{name}": rolling.mean for name, rolling in self._means.items()}
-
-    def begin_unroll(self) -> None:
-        self._before = len(self._ended)
 
     def stepped(
         self,
@@ -136,19 +131,14 @@ class Games:
         self.returns += rewards
         self.lengths += 1
         for row in np.flatnonzero(ended):
-            if self._counts[row] and not (failed is not None and failed[row]):
+            if failed is None or not failed[row]:
                 episode = Episode(float(self.returns[row]), int(self.lengths[row]))
                 self._ended.append((t + 1, episode, metrics.get(int(row), {})))
-            self.returns[row], self.lengths[row], self._counts[row] = 0.0, 0, True
-
-    def drop_unroll(self) -> None:
-        """Games that ended in this unroll, or go on after it, do not count: a part of them was dropped."""
-        del self._ended[self._before :]
-        self._counts[:] = False
+            self.returns[row], self.lengths[row] = 0.0, 0
 
     def take(self) -> list[tuple[int, Episode]]:
         """The games that ended since the last call."""
-        ended, self._ended, self._before = self._ended, [], 0
+        ended, self._ended = self._ended, []
         for _, _, metrics in ended:
             for name, value in metrics.items():
                 self._means.setdefault(name, RollingMean(GAMES_IN_MEAN)).add(value)

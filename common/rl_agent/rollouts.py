@@ -1,8 +1,7 @@
 """
 Experience: unrolls of B environments over T steps, and the unclipped returns of their episodes.
 
-The collector steps environments with any actor; it knows no algorithm and no server. An unroll with a number that
-nothing can be learned from is dropped: nothing of it counts, neither its steps nor a game that has a part in it.
+The collector steps environments with any actor; it knows no algorithm and no server.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,14 +14,11 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ps_common.errors import PsRlError
-from ps_common.meters import POWERS_OF_TEN
 from ps_common.protocol.messages import Episode
-from rl_agent.environments.interface import Environments, Stepped, sound_observations, unsound_observation
+from rl_agent.environments.interface import Environments, Stepped
 from rl_agent.environments.spaces import BoxActions, DiscreteActions, MultiDiscreteActions, Observations
 from rl_agent.games import Games
 
-MOST_DROPPED = 20  # unrolls in a row; the environment has no sound game any more
 State = tuple[Tensor, ...]  # of a recurrent network, each [B, ...]; () of a feed-forward one
 
 
@@ -75,7 +71,6 @@ class Trajectory:
     initial_state: State  # before the first observation
     final_state: State  # before the last observation
     cut_offs: tuple[CutOff, ...]
-    follows_dropped: bool = False  # the unroll before it was dropped: no return reaches across
 
     @property
     def steps(self) -> int:
@@ -127,7 +122,6 @@ class RolloutCollector:
         keeps_unrolls: bool = False,
         lost_game_reward: float | None = None,
         watcher: Watcher | None = None,
-        warn: Callable[[str], None] = lambda _: None,
     ) -> None:
         """
         With one environment an unroll ends early with the episode, as in the paper; with several it goes on.
@@ -135,16 +129,12 @@ class RolloutCollector:
         `lost_game_reward` replaces the last reward of a game that terminates with a score below 0, for the learner.
         `watcher` gets each decision with what it was made from, and the score of the first environment so far.
         `commits_next_action`: the action after the last step is chosen in this unroll and taken in the next (Sarsa).
-        `warn` gets a sentence for the log about dropped unrolls.
         """
-        self.dropped = 0  # unrolls
         self._environments = environments
         self._actor = actor
         self._discount = discount
         self._commits = commits_next_action
         self._watcher = watcher
-        self._warn = warn
-        self._fault = ""  # the first number of this unroll that is not sound, in words
         self._keeps, self._lost_game_reward = keeps_unrolls, lost_game_reward
         self._is_interrupted = False
         self._ended_at = T = unroll_length  # the row where the last unroll ended and the next one begins
@@ -153,7 +143,7 @@ class RolloutCollector:
         self._state = actor.initial_state(B)
         self._committed: Decision | None = None
         self._games = Games(B)
-        self._observations[T] = torch.from_numpy(self._first(seed))
+        self._observations[T] = torch.from_numpy(environments.reset(seed))
 
     def _allocate(self, T: int) -> None:
         B = self._environments.count
@@ -170,25 +160,7 @@ class RolloutCollector:
         self._is_interrupted = True
 
     def collect(self) -> Trajectory:
-        """
-        The next T steps of each environment, all of whose numbers are sound.
-
-        Raises PsRlError that names the environment when MOST_DROPPED unrolls in a row had to be dropped.
-        """
-        for dropped in range(MOST_DROPPED):
-            self._games.begin_unroll()
-            trajectory = self._unroll(follows_dropped=dropped > 0)
-            if not self._fault:
-                return trajectory
-            fault, self._fault = self._fault, ""
-            self._games.drop_unroll()
-            self.dropped += 1
-            if self.dropped in POWERS_OF_TEN:
-                lost = "its steps and the games that have a part in it do not count"
-                self._warn(f"{fault}: the unroll is dropped, {lost} ({self.dropped} dropped so far)")
-        raise PsRlError(f"{fault}: each of the last {MOST_DROPPED} unrolls had such a number; mend the environment")
-
-    def _unroll(self, *, follows_dropped: bool) -> Trajectory:
+        """The next T steps of each environment."""
         observations, starts = self._observations[self._ended_at], self._starts[self._ended_at]
         if self._keeps:
             self._allocate(len(self._rewards))
@@ -199,7 +171,7 @@ class RolloutCollector:
         while t < len(self._rewards):
             decision, self._committed = self._committed or self._decide(t), None
             self._record(t, decision)
-            stepped = self._step(t)
+            stepped = self._environments.step(self._actions[t].numpy())
             self._observations[t + 1] = torch.from_numpy(stepped.observations)
             self._rewards[t] = torch.from_numpy(stepped.rewards)
             self._mark_ends(t, stepped)
@@ -224,7 +196,6 @@ class RolloutCollector:
             initial_state=initial_state,
             final_state=self._state,
             cut_offs=tuple(cut_offs),
-            follows_dropped=follows_dropped,
         )
 
     def take_episodes(self) -> "EndedEpisodes":
@@ -235,20 +206,6 @@ class RolloutCollector:
     def metrics(self) -> dict[str, float]:
         """Meters of the numbers that the environments give with their games: means over the newest games."""
         return self._games.metrics
-
-    def _first(self, seed: int) -> Observations:
-        """The observations after a reset, with 0 for numbers that are not sound."""
-        observations = self._environments.reset(seed)
-        if (unsound := unsound_observation(observations, self._environments.observations)) is None:
-            return observations
-        self._fault = unsound.sentence(self._environments)
-        return sound_observations(observations, self._environments.observations)
-
-    def _step(self, t: int) -> Stepped:
-        stepped = self._environments.step(self._actions[t].numpy())
-        if stepped.unsound is not None and not self._fault:
-            self._fault = stepped.unsound.sentence(self._environments, steps=self._games.lengths[stepped.unsound.row])
-        return stepped
 
     def _decide(self, t: int) -> Decision:
         if self._is_interrupted:

@@ -2,6 +2,7 @@
 
 import inspect
 import re
+import typing
 from collections.abc import Iterator
 from types import UnionType
 from typing import Any, get_args
@@ -38,8 +39,9 @@ def _rows(name: str) -> Iterator[tuple[str, str]]:
 
 
 def _members(owner: str, kind: type) -> Iterator[tuple[str, str]]:
+    shown_above = () if owner == "Algorithm" else vars(ps_rl.Algorithm)
     for name, value in vars(kind).items():
-        if name.startswith("_") or not inspect.getdoc(value):
+        if name.startswith("_") or name in shown_above or not inspect.getdoc(value):
             continue
         if isinstance(value, property):
             yield f"`{owner}.{name}`", _first_sentence(value)
@@ -72,5 +74,7 @@ def _literal(default: Any) -> str:
 
 
 def _first_sentence(value: Any) -> str:
+    if typing.get_origin(value):
+        return plain(str(value))
     text = " ".join((inspect.getdoc(value) or "").partition("\n\n")[0].split())
     return plain(re.split(r"(?<=\.) (?=[A-Z`])", text)[0])

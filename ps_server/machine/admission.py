@@ -151,8 +151,7 @@ def _join(parts: Parts, run: TrainingRun, request: Request[Hello]) -> list[Effec
     if lost:
         sentence = f"{worker} has dropped {lost} pushes that this server lacks"
         effects.append(LogLine(sentence, warning=True, worker_id=worker))
-    # The standby has forgotten nothing that is not in its state: it would count other numbers.
-    return effects + parts.replication.forward(worker, replace(opened, number=account.number), now=now)
+    return effects
 
 
 def _opened(parts: Parts, run: TrainingRun, request: Request[Hello], before: Account | None) -> Opened:

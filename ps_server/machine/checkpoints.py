@@ -4,6 +4,7 @@ The shell writes one at a time, in the background.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 from torch import Tensor
@@ -13,7 +14,7 @@ from ps_common.protocol.names import LONGEST_SENTENCE, as_text
 from ps_common.protocol.record import Account, Record
 from ps_server.machine.refusals import Refusals
 from ps_server.replication.replication import Replication
-from ps_server.state.effects import Content, Effect, LogLine, PeerId, ReloadCheckpoint, SaveCheckpoint, Send
+from ps_server.state.effects import Effect, LogLine, PeerId, ReloadCheckpoint, SaveCheckpoint, Send
 from ps_server.state.guards import Denied
 from ps_server.state.ledger import Ledger
 from ps_server.state.soundness import Soundness
@@ -32,6 +33,20 @@ BEST_SHARE = 1 / 6
 
 NOT_FINITE = "the weights, or what the optimizer remembers, hold NaN or Inf"
 STALLED = "the disk, or the store, does not take it; training goes on, and it counts when it is written after all"
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a checkpoint holds: the run at this position of its log."""
+
+    position: int
+    accounts: dict[str, Account]
+    version: int = 0
+    episodes: int = 0
+    is_last: bool = False  # no worker joins after it
+
+
+NOTHING = Content(0, {})
 
 
 class Checkpoints:
@@ -53,12 +68,10 @@ class Checkpoints:
         self.failing = False  # the newest one could not be written, or is stalled
         self.error = ""  # why
         self.is_stalled = False  # writing takes too long
-        # What the newest completed checkpoint has: the version of the weights, 0 before the first; games, and the
-        # version of the settings.
-        self.saved_version = run.store.version if run and run.store else 0
-        self._saved_episodes, self._saved_settings = (run.progress.episodes, run.adjustments.version) if run else (0, 0)
+        self.saved = NOTHING
+        if run is not None and run.store is not None:
+            self.saved = Content(run.log.position, {}, run.store.version, run.progress.episodes)
         self.saved_at: float | None = None  # the moment of its content; None: an earlier server has written it
-        self.has_saved_last = False  # whether that checkpoint is the last one
         self.every_seconds, self._due = every_seconds, now + every_seconds
         self._is_early = False  # a worker needs one before it is due
         self._early_due = self._best_due = now
@@ -84,9 +97,8 @@ class Checkpoints:
         return bool(self._unreleased)
 
     def lacks(self, run: TrainingRun) -> bool:
-        """Whether the run has an update, a game or an adjustment that the newest checkpoint lacks."""
-        version, saved = run.store.version if run.store else 0, (self.saved_version, self._saved_episodes)
-        return (version, run.progress.episodes) != saved or run.adjustments.version != self._saved_settings
+        """Whether the run has a change that the newest checkpoint lacks."""
+        return run.store is not None and run.log.position != self.saved.position
 
     # -- when ---------------------------------------------------------------------------------------------------------
 
@@ -113,7 +125,7 @@ class Checkpoints:
         if every_seconds != self.every_seconds:
             self.every_seconds, self._due = every_seconds, now + every_seconds
 
-    def is_due(self, version: int, *, best: bool = False, milestone: bool = False, now: float) -> bool:
+    def is_due(self, position: int, *, best: bool = False, milestone: bool = False, now: float) -> bool:
         """Whether to begin one now: on request, when it is due and there is something new, or early."""
         if self.is_writing:
             return False
@@ -121,11 +133,11 @@ class Checkpoints:
         early = milestone or (self._is_early and now >= self._early_due) or (best and now >= self._best_due)
         if early and not self.failing:
             return True
-        return bool(self._asked) or (now >= self._due and (early or version != self.saved_version))
+        return bool(self._asked) or (now >= self._due and (early or position != self.saved.position))
 
     def is_milestone(self, episodes: int, *, every: int) -> bool:
         """Whether one that is begun now is to be kept, because another `every` episodes have been played; 0: never."""
-        return not self.is_writing and every > 0 and episodes // every > self._saved_episodes // every
+        return not self.is_writing and every > 0 and episodes // every > self.saved.episodes // every
 
     def tick(self, run: TrainingRun, *, now: float) -> list[Effect]:
         """Begin one if it is due."""
@@ -135,7 +147,7 @@ class Checkpoints:
             return self._look_at_age(now=now)
         best = run.progress.is_better_than_saved
         milestone = self._milestone(run) is not None or run.progress.is_candidate_due
-        is_due = self.is_due(run.store.version, best=best, milestone=milestone, now=now)
+        is_due = self.is_due(run.log.position, best=best, milestone=milestone, now=now)
         return self.begin(run, now=now) if is_due else []
 
     def _look_at_age(self, *, now: float) -> list[Effect]:
@@ -170,20 +182,18 @@ class Checkpoints:
             return []
         if not run.store.is_sound():  # useless checkpoints must not replace good ones
             return self._not_begun(run.store.version)
-        progress, number = run.progress, self._replication.number
+        progress = run.progress
         self._before = progress.best_saved, progress.candidate, progress.candidate_steps
         best, milestone = progress.save_as_best(), self._milestone(run)
         candidate = progress.save_as_candidate(run.store.version)
         run.was_followed = bool(self._replication.address)
         record = replace(run.record(now=now), is_last=is_last, is_followed=run.was_followed)
         self._soundness.checkpoint_begun(run.store.version)
-        self.started(
-            Content(record.version, record.ledger, progress.episodes, record.adjustments.version, number, is_last),
-            now=now,
-        )
-        content = run.store.vectors(), record, progress.global_steps
-        keep = run.spec.records.keep_checkpoints
-        return [SaveCheckpoint(*content, best=best, keep=keep, milestone=milestone, candidate=candidate)]
+        content = Content(run.log.position, record.ledger, record.version, progress.episodes, is_last)
+        self.started(content, now=now)
+        vectors, keep = run.store.vectors(), run.spec.records.keep_checkpoints
+        checkpoint = SaveCheckpoint(vectors, record, progress.global_steps, best, keep, milestone, candidate)
+        return [checkpoint]
 
     def started(self, content: Content, *, now: float) -> None:
         """A checkpoint is being written."""
@@ -198,8 +208,7 @@ class Checkpoints:
         """It is on disk; its pushes are durable once it is released."""
         saved, waiting = self._finished()
         again = "checkpoints can be written again: " if self.failing else ""
-        self.saved_version, self._saved_episodes, self._saved_settings = saved.version, saved.episodes, saved.settings
-        self.saved_at, self.has_saved_last = self._begun, saved.is_last
+        self.saved, self.saved_at = saved, self._begun
         self._unreleased.append(saved)
         self.release(run.ledger)
         self.failing, self.error = False, ""
@@ -223,7 +232,7 @@ class Checkpoints:
         waiting, self._unreleased = self._unreleased, []
         followed = self._replication.followed
         for content in waiting:
-            if followed is None or content.number <= followed:
+            if followed is None or content.position <= followed:
                 ledger.mark_durable(content.accounts)
             else:
                 self._unreleased.append(content)
@@ -236,13 +245,11 @@ class Checkpoints:
         self._is_early = True  # a server that is resumed from an older one would apply the ruinous pushes again
         return [LogLine(sentence, warning=True), *self._replication.rolled_back()]
 
-    def violations(self, *, version: int) -> Iterator[str]:
-        """The violations of the checkpoints of a run at this version."""
-        begun, number = [*self._unreleased, *filter(None, [self._writing])], self._replication.number
-        if max([self.saved_version, *(one.version for one in begun)]) > version:
-            yield f"a checkpoint is of a later version than the weights, {version}"
-        if max((one.number for one in begun), default=0) > number:
-            yield f"a checkpoint has more updates of the standby than were sent, {number}"
+    def violations(self, run: TrainingRun | None) -> Iterator[str]:
+        """The violations of the checkpoints of this run."""
+        position = run.log.position if run is not None else 0
+        if max(one.position for one in (self.saved, *self._unreleased, self._writing or NOTHING)) > position:
+            yield f"a checkpoint is of a later position than the run, {position}"
 
     def _not_begun(self, version: int) -> list[Effect]:
         """The weights are not finite. The run rolls back, or ends if it cannot: then the weights stay as they are."""
@@ -272,5 +279,4 @@ class Checkpoints:
     def _milestone(self, run: TrainingRun) -> int | None:
         """Episodes so far, if a checkpoint begun now would be that of a milestone."""
         episodes, records = run.progress.episodes, run.spec.records
-        every = records.checkpoint_every_episodes or records.gif_every_episodes
-        return episodes if self.is_milestone(episodes, every=every) else None
+        return episodes if self.is_milestone(episodes, every=records.checkpoint_every_episodes) else None

@@ -94,20 +94,17 @@ class Ending:
         """This shard knows that the run is over."""
         self._uninformed.discard(shard)
 
-    def leave(self, *, now: float) -> list[Effect]:
+    def leave(self, run: TrainingRun | None, *, now: float) -> list[Effect]:
         """This server is asked to leave: hand over, or exit at once. A second call changes nothing."""
         if self._phase is Phase.HANDING_OVER:
             return []
         standby = self._replication.address
-        if self._phase is not None or not standby:
+        if self._phase is not None or not standby or run is None:
             return [Exit("asked to leave")]
-        # The last update: the standby takes over when it has applied everything before.
         self._phase, self._exit_due = Phase.HANDING_OVER, now + HANDOVER_SECONDS
         self._pushes.gate.drop_all()
-        return [
-            LogLine(f"asked to leave: {standby} is to take over"),
-            *self._replication.forward("", HandedOver(), now=now),
-        ]
+        run.log.append(HandedOver())  # the last entry: the standby is promoted when it has applied everything before
+        return [LogLine(f"asked to leave: {standby} is to be promoted")]
 
     def fence(self, run: TrainingRun, address: str, *, epoch: int, now: float) -> list[Effect]:
         """

@@ -64,7 +64,7 @@ def adjust(parts: Parts, request: Request[messages.Adjust]) -> list[Effect]:
     if not adjustments:
         return effects
     effects += [LogLine(_sentence(one), kind="adjustment") for one in adjustments]
-    return effects + _settings_changed(parts, run, Adjusted(request=0, adjustments=adjustments), now=now)
+    return effects + _settings_changed(parts, run, now=now)
 
 
 def evaluation(parts: Parts, request: Request[messages.Evaluation]) -> list[Effect]:
@@ -82,7 +82,7 @@ def evaluation(parts: Parts, request: Request[messages.Evaluation]) -> list[Effe
     games = "a game" if message.games == 1 else f"{message.games} games"
     line = f"step {message.global_steps}: mean return {message.mean_return:.2f} in {games} of evaluation"
     line += ", the best so far" if best else ""
-    return [reply, record, *kept, LogLine(line), *parts.replication.forward("", message, now=request.now)]
+    return [reply, record, *kept, LogLine(line)]
 
 
 def checkpoint_request(parts: Parts, request: Request[messages.CheckpointRequest]) -> list[Effect]:
@@ -166,15 +166,15 @@ def adopt_settings(parts: Parts, reply: RunReply, *, now: float) -> list[Effect]
         return effects
     if run.spec.consistency != rule:
         parts.decide(run)
-    return effects + _settings_changed(parts, run, reply, now=now)
+    return effects + _settings_changed(parts, run, now=now)
 
 
-def _settings_changed(parts: Parts, run: TrainingRun, message: Adjusted | RunReply, *, now: float) -> list[Effect]:
-    """The settings of the run have changed, as this message tells its standby."""
+def _settings_changed(parts: Parts, run: TrainingRun, *, now: float) -> list[Effect]:
+    """The settings of the run have changed."""
     if run.adjustments.checkpoint_seconds is not None:
         parts.checkpoints.change_interval(run.adjustments.checkpoint_seconds, now=now)
     parts.checkpoints.checkpoint_early()
-    return [*parts.replication.forward("", message, now=now), *parts.pushes.settle_ready(now=now)]
+    return parts.pushes.settle_ready(now=now)
 
 
 def _sentence(adjustment: Adjustment) -> str:

@@ -37,7 +37,7 @@ class ParameterServer(Parts):
         member = self.membership.heard_from(peer, now=now)
         try:
             request = Request(peer, message, vector, member, sender.key, now)
-            effects = [*reply(self, request, sender), *self._keep_time(now=now)]
+            effects = [*reply(self, request, sender), *self._keep_time(now=now), *self._replicate(now=now)]
         except Denied as denied:
             return self.refusals.refuse(peer, denied.code, str(denied), message.request)
         return effects + self._end_if_over(now=now)
@@ -47,7 +47,7 @@ class ParameterServer(Parts):
         if not isinstance(message, RunReply):
             return []
         if self.ending.phase is None:
-            return adopt_settings(self, message, now=now) + self._end_if_over(now=now)
+            return adopt_settings(self, message, now=now) + self._replicate(now=now) + self._end_if_over(now=now)
         if message.state is not None and message.state.ending:
             self.ending.informed(1)
         return []
@@ -67,7 +67,7 @@ class ParameterServer(Parts):
             self.run.progress.tick(now=now)
             self.checkpoints.release(self.run.ledger)
             effects += self.pushes.settle_ready(now=now)
-        effects += [*self.pushes.grant_credit(now=now), *self._end_if_over(now=now)]
+        effects += [*self.pushes.grant_credit(now=now), *self._replicate(now=now), *self._end_if_over(now=now)]
         if self.run is not None and self.phase not in (Phase.HANDING_OVER, Phase.FENCED):
             effects += self.pushes.watch_weights()
             if not any(isinstance(effect, ReloadCheckpoint) for effect in effects):  # else there is nothing to save
@@ -76,7 +76,7 @@ class ParameterServer(Parts):
 
     def check(self) -> str:
         """The violations of this state, which nothing leads to, as one sentence; "" if there are none."""
-        checkpoints = self.checkpoints.violations(version=self.version)
+        checkpoints = self.checkpoints.violations(self.run)
         return as_text("; ".join((*checkpoints, *self.pushes.violations())), LONGEST_SENTENCE)
 
     def logged(self, line: LogLine, *, now: float) -> list[Effect]:
@@ -85,13 +85,13 @@ class ParameterServer(Parts):
 
     @property
     def has_unsaved(self) -> bool:
-        """Whether the run has an update, a game or an adjustment that the newest checkpoint lacks."""
+        """Whether the run has a change that the newest checkpoint lacks."""
         return self.run is not None and self.checkpoints.lacks(self.run)
 
     @property
     def lacks_last_checkpoint(self) -> bool:
         """Whether the run has weights, and its newest checkpoint is not that of a server that ends."""
-        return self.has_unsaved or (self.version > 0 and not self.checkpoints.has_saved_last)
+        return self.has_unsaved or (self.version > 0 and not self.checkpoints.saved.is_last)
 
     def checkpoint_saved(self, path: str) -> list[Effect]:
         """The checkpoint that was being written is complete."""
@@ -114,7 +114,11 @@ class ParameterServer(Parts):
 
     def leave(self, *, now: float) -> list[Effect]:
         """The process is asked to leave. After Exit the shell saves the run, unless the standby has it."""
-        return self.ending.leave(now=now)
+        return self.ending.leave(self.run, now=now) + self._replicate(now=now)
+
+    def _replicate(self, *, now: float) -> list[Effect]:
+        """The changes since the last call go to the standby."""
+        return self.replication.send_changes(self.run.log, now=now) if self.run is not None else []
 
     def _keep_time(self, *, now: float) -> list[Effect]:
         """Minutes count while the weights have a worker and nobody holds the run; a warning after long without any."""

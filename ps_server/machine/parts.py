@@ -161,7 +161,7 @@ class Parts:
             failed=self.ending.failed,
             refused=dict(self.refusals.counts),
             not_modified=self.pushes.not_modified,
-            checkpoint_version=checkpoints.saved_version,
+            checkpoint_version=checkpoints.saved.version,
             checkpoint_age_seconds=None if checkpoints.saved_at is None else now - checkpoints.saved_at,
             checkpoint_failures=checkpoints.failures,
             checkpoint_error=checkpoints.error,

@@ -1,5 +1,5 @@
 """
-The path of a push through the server: flow control, consistency gate, settlement, reply, forwarding to the standby.
+The path of a push through the server: flow control, consistency gate, settlement, reply.
 
 training_run.py decides what a push does to the weights; this file decides when, and what the reply is. ledger.py has
 the states of a push. Pulls pass here too: the gate of a paced run has to know which version each worker computes on.
@@ -151,8 +151,8 @@ class PushPipeline:
     def violations(self) -> Iterator[str]:
         """The violations of the run, its members, their credits, the pushes that wait, and the standby's updates."""
         yield from self.budget.violations()
-        yield from self._replication.violations()
         if (run := self._run) is not None:
+            yield from self._replication.violations(run.log)
             yield from violations_of(run)
             yield from self._membership.violations(run.ledger.accounts)
             yield from self.gate.violations(run.ledger.accounts, window=run.ledger.window)
@@ -162,22 +162,12 @@ class PushPipeline:
         return [ReloadCheckpoint()] if self._run is not None and self._soundness.is_lost(self._run) else []
 
     def _settle(self, run: TrainingRun, together: Sequence[WaitingPush], *, now: float) -> list[Effect]:
-        """Apply these pushes as one update, or discard them; reply, and forward them to the standby."""
+        """Apply these pushes as one update, or discard them, and reply."""
         settled = run.settle([(push.member.worker_id, push.message, push.vector) for push in together])
         for push in together:
             self.gate.settled(push, epoch=run.epoch, version=run.weights.version)
-        effects: list[Effect] = [
-            self._reply(run, push, one, now=now) for push, one in zip(together, settled, strict=True)
-        ]
-        for push, one in zip(together, settled, strict=True):
-            # The standby discards a discarded push too, and needs no vector for that.
-            vector = () if one.verdict == "discarded" else push.vector
-            message = msgspec.structs.replace(push.message, inline=b"", check="")
-            worker, more = push.member.worker_id, push is not together[-1]
-            effects += self._replication.forward(worker, message, vector, more_in_group=more, now=now)
-        if any(one.code == "not_finite" for one in settled):
-            effects += self.watch_weights()
-        return effects
+        replies = [self._reply(run, push, one, now=now) for push, one in zip(together, settled, strict=True)]
+        return [*replies, *(self.watch_weights() if any(one.code == "not_finite" for one in settled) else [])]
 
     def _reply(self, run: TrainingRun, push: WaitingPush, settled: Settlement, *, now: float) -> Send:
         push.member.push_settled(settled, steps=push.message.steps)

@@ -110,7 +110,7 @@ def report(parts: Parts, request: Request[messages.Report]) -> list[Effect]:
     reported = run.count_report(worker, message, now=now)
     if reported is not None:
         member.meters = reported.meters
-        effects += [reported, *parts.replication.forward(worker, message, now=now)]
+        effects.append(reported)
     return effects
 
 

@@ -10,18 +10,20 @@ over, so no push is durable without it until it sends FOLLOW anew or its lease e
 pause, which doubles with each drop.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
+
+import msgspec
 
 from ps_common.protocol import messages
 from ps_common.protocol.lineage import Lineage
 from ps_common.protocol.messages import Follow, Followed, Leading, Refused, Update
 from ps_common.protocol.status import StandbyStatus
-from ps_common.protocol.wire import Buffer
 from ps_common.release import of_other
 from ps_server.replication.pair_states import AT_PRIMARY, AtPrimary, OfStandby
 from ps_server.replication.standby_copy import WINDOW, Backlog, state_of
+from ps_server.state.change_log import ChangeLog, Entry
 from ps_server.state.effects import Effect, LogLine, PeerId, Send
 from ps_server.state.guards import Denied
 from ps_server.state.training_run import TrainingRun
@@ -43,7 +45,7 @@ class _Standby:
     heard: float
     pause_seconds: float  # before the state was sent again to the one that was dropped last; 0: none was
     state: AtPrimary = AtPrimary.TRANSFER
-    bound_at_update: int = 0  # up to which pushes may be durable without it; 0: any may be
+    bound_at: int = 0  # the position up to which changes may be durable without it; 0: any may be
     in_sync_since: float = inf
     again_at: float = 0.0  # when one that could not keep up may get the state again
 
@@ -77,15 +79,14 @@ class Replication:
     """The standby of one server in one epoch, if there is one. `now` is seconds of any monotonic clock."""
 
     def __init__(self) -> None:
-        self.number = 0  # the number of the newest update
         self._standby: _Standby | None = None
         self._drops = 0
 
     @property
     def followed(self) -> int | None:
-        """The number up to which the standby has everything; None when pushes are durable without one."""
+        """The position up to which the standby has everything; None when changes are durable without one."""
         standby = self._living
-        return standby.backlog.acknowledged if standby is not None and standby.bound_at_update else None
+        return standby.backlog.acknowledged if standby is not None and standby.bound_at else None
 
     @property
     def address(self) -> str:
@@ -124,8 +125,7 @@ class Replication:
                 return [_refused(peer, follow.request, reason)]
         if not run.weights.is_sound():
             raise Denied("not_finite", "the weights hold NaN or Inf at this moment: there is no state to follow")
-        self.number += 1
-        state, vector = state_of(run, request=follow.request, number=self.number, now=now)
+        state, vector = state_of(run, request=follow.request, now=now)
         pause = known.pause_seconds if known is not None else 0.0
         self._standby = standby = _Standby(peer, follow, Backlog(state, vector, now=now), now, pause)
         wants = f"{follow.address} wants to be the standby{of_other(follow.release)}: sending it the run"
@@ -144,36 +144,25 @@ class Replication:
             standby.sees(OfStandby.HAS_THE_RUN)
         if standby.state is AtPrimary.CATCHING_UP and standby.backlog.lag(now=now).seconds <= IN_SYNC_SECONDS:
             standby.sees(OfStandby.KEEPS_UP)
-            standby.bound_at_update = self.number
+            standby.bound_at = run.log.position
         effects = _waiting(standby, now=now)
         if ack.request:
-            through, minutes = standby.bound_at_update, run.progress.minutes(now=now)
+            through, minutes = standby.bound_at, run.progress.minutes(now=now)
             effects.append(Send(peer, leading(ack.request, run.lineage, durable_through=through, minutes=minutes)))
-        if standby.state is AtPrimary.BOUND and standby.bound_at_update <= min(ack.durable_through, ack.number):
+        if standby.state is AtPrimary.BOUND and standby.bound_at <= min(ack.durable_through, ack.number):
             standby.sees(OfStandby.KNOWS)
             standby.in_sync_since = now
             effects.append(LogLine(f"{standby.follow.address} follows as the standby", peer="standby"))
         return effects
 
-    def forward(
-        self,
-        worker_id: str,
-        message: messages.UpdateMessage,
-        vector: Sequence[Buffer] = (),
-        *,
-        more_in_group: bool = False,
-        now: float,
-    ) -> list[Effect]:
-        """A message has changed the run. Its vector does not change any more."""
+    def send_changes(self, log: ChangeLog, *, now: float) -> list[Effect]:
+        """The changes of the run since the last call go to the standby."""
         standby = self._following
-        if standby is None:
+        entries = log.take(is_read=standby is not None)
+        if standby is None or not entries:
             return []
-        self.number += 1
-        request, number = standby.follow.request, self.number
-        update = Update(
-            request=request, number=number, worker_id=worker_id, message=message, more_in_group=more_in_group
-        )
-        standby.backlog.add(update, vector, now=now)
+        for entry in entries:
+            standby.backlog.add(_update_of(entry, standby.follow), entry.vector, now=now)
         if standby.backlog.update_bytes > BACKLOG_BYTES and len(standby.backlog) > WINDOW:
             return self._drop(standby, "its backlog takes too much memory here", now=now)
         return _waiting(standby, now=now)
@@ -181,7 +170,7 @@ class Replication:
     def worker_waits(self, worker_id: str, *, now: float) -> list[Effect]:
         """A resend buffer fills up with pushes that are in a checkpoint, and perhaps not at the standby."""
         standby = self._following
-        if standby is None or not standby.bound_at_update or standby.backlog.lag(now=now).seconds <= IN_SYNC_SECONDS:
+        if standby is None or not standby.bound_at or standby.backlog.lag(now=now).seconds <= IN_SYNC_SECONDS:
             return []
         return self._drop(standby, f"the resend buffer of {worker_id} is half full", now=now)
 
@@ -216,10 +205,10 @@ class Replication:
             drops=self._drops,
         )
 
-    def violations(self) -> Iterator[str]:
+    def violations(self, log: ChangeLog) -> Iterator[str]:
         """The violations of the updates that the standby was sent."""
         if self._following is not None:
-            yield from self._following.backlog.violations(self.number)
+            yield from self._following.backlog.violations(log.position)
 
     def rolled_back(self) -> list[Effect]:
         """The run was rolled back to a checkpoint, which no update describes: the standby needs the state again."""
@@ -228,7 +217,6 @@ class Replication:
             return []
         if standby.is_sent_updates:
             standby.sees(OfStandby.DROP)
-            self.number += 1  # a standby that had everything has not the weights of that checkpoint
         reason = "the run went back to a checkpoint; send FOLLOW again"
         return [Send(standby.peer, Refused(request=standby.follow.request, code="not_following", reason=reason))]
 
@@ -238,7 +226,7 @@ class Replication:
         return [] if standby is None else [Send(standby.peer, messages.Stop(reason=reason))]
 
     def _drop(self, standby: _Standby, why: str, *, now: float) -> list[Effect]:
-        """Send it nothing more but the reason. `bound_at_update` holds for the rest of its lease."""
+        """Send it nothing more but the reason. `bound_at` holds for the rest of its lease."""
         lag, pause = standby.backlog.lag(now=now), FIRST_PAUSE_SECONDS
         if standby.pause_seconds and now - standby.in_sync_since <= FORGIVEN_SECONDS:
             pause = min(2 * standby.pause_seconds, LONGEST_PAUSE_SECONDS)
@@ -249,6 +237,19 @@ class Replication:
         reason = f"the standby {standby.follow.address} cannot keep up and is dropped: {behind}, and {why}"
         again = f"{reason}. It gets the run again after {pause:g} s at the soonest"
         return [LogLine(again, warning=True, peer="standby"), _refused(standby.peer, standby.follow.request, reason)]
+
+
+def _update_of(entry: Entry, follow: Follow) -> Update:
+    message = entry.message
+    if isinstance(message, messages.Push):
+        message = msgspec.structs.replace(message, inline=b"", check="")  # its vector goes in frames
+    return Update(
+        request=follow.request,
+        number=entry.position,
+        worker_id=entry.worker_id,
+        message=message,
+        more_in_group=entry.more_in_group,
+    )
 
 
 def _waiting(standby: _Standby, *, now: float) -> list[Effect]:

@@ -140,7 +140,7 @@ class Backlog:
         return small or self._in_flight < WINDOW
 
 
-def state_of(run: TrainingRun, *, request: int, number: int, now: float) -> tuple[State, list[Buffer]]:
+def state_of(run: TrainingRun, *, request: int, now: float) -> tuple[State, list[Buffer]]:
     """The state transfer and its buffers, which are copies. Raises Denied when one message cannot carry it."""
     # The record is too large for a header: it goes before the vectors, in their frames.
     record = record_to_json(run.record(now=now))
@@ -149,6 +149,7 @@ def state_of(run: TrainingRun, *, request: int, number: int, now: float) -> tupl
     if sum(-(-len(buffer) // CHUNK_BYTES) for buffer in buffers) > MAX_FRAMES - 2:
         raise Denied("too_large", "weights and optimizer are more than a message carries; run without a standby")
     specs = tuple(TensorSpec(name, tuple(vector.shape)) for name, vector in vectors.items())
+    number = run.log.position
     return State(request=request, number=number, record_bytes=len(record), vectors=specs), buffers
 
 
@@ -168,23 +169,23 @@ def run_of(state: State, buffers: Sequence[Buffer], *, now: float) -> TrainingRu
         check_vectors(vectors, record)
     except CheckpointError as error:
         raise type(error)(f"the primary's state {error}") from error
-    return TrainingRun.restored(vectors, record, now=now)
+    run = TrainingRun.restored(vectors, record, now=now)
+    run.log.position = state.number
+    return run
 
 
 class Replay:
     """The replay of the updates since one state transfer, on the run of that transfer."""
 
-    def __init__(self, run: TrainingRun, number: int) -> None:
-        """The state has this number."""
+    def __init__(self, run: TrainingRun) -> None:
         self._run = run
-        self._adopted = run.weights.version - number
         self._group: list[tuple[str, Push, Sequence[Buffer]]] = []  # settled together with the next push
 
     def violations(self, number: int) -> Iterator[str]:
-        """The violations of the copy when updates up to this number are applied."""
+        """The violations of the copy when updates up to this number were received."""
         yield from violations_of(self._run)
-        if self._run.weights.version > self._adopted + number:
-            yield f"update {number} of the primary has made version {self._run.weights.version} of its state"
+        if (position := self._run.log.position + len(self._group)) != number:
+            yield f"the copy is at position {position} after update {number}"
 
     def apply(self, update: Update, vector: Sequence[Buffer], *, now: float) -> list[Effect]:
         """Apply the next update to the run."""
@@ -193,7 +194,7 @@ class Replay:
             case messages.Opened():
                 run.join(worker, message)
             case messages.Adjusted():
-                run.replay_adjustments(message.adjustments)
+                run.make_adjustments(message.adjustments)
             case messages.Evaluation():
                 record_of_it = run.count_evaluation(message, now=now)
                 return [] if record_of_it is None else [record_of_it]

@@ -15,7 +15,6 @@ import msgspec
 import zmq
 
 from ps_common.errors import CheckpointError, SettingsError, WireError
-from ps_common.program.resources import memory_of_this_process
 from ps_common.program.running_clock import RunningClock
 from ps_common.protocol.messages import Hello, Refused, Welcome
 from ps_common.protocol.status import Status
@@ -30,6 +29,7 @@ from ps_server.shell.access_control import AccessControl
 from ps_server.shell.connections import Connections
 from ps_server.shell.log_lines import LogLines
 from ps_server.shell.mapped_segments import MappedSegments
+from ps_server.shell.memory import memory_of_this_process
 from ps_server.shell.send_queue import SendQueue
 from ps_server.shell.server_sockets import OtherServers, router_socket
 from ps_server.standby.standby import Standby

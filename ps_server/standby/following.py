@@ -162,7 +162,7 @@ class Following:
             self._ask_anew()
             return self.warn(f"{error}; it is requested again")
         self.sees(OfPrimary.STATE)
-        self._replay = Replay(self.run, state.number)
+        self._replay = Replay(self.run)
         self.number, self.promise.through, self.promise.ended = state.number, 0, math.inf
         line = LogLine(
             f"following {self._primary}: {self.run.weights.schema.size} parameters at version {self.version}"

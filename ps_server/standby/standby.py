@@ -16,6 +16,7 @@ from ps_common.protocol.messages import ToServer, ToWorker
 from ps_common.protocol.names import LONGEST_SENTENCE, as_text
 from ps_common.protocol.status import STANDBY_PHASE, Status
 from ps_common.protocol.wire import Buffer
+from ps_server.machine.checkpoints import NOTHING
 from ps_server.machine.flow_control import Limits
 from ps_server.machine.parameter_server import ParameterServer
 from ps_server.machine.parts import ANYBODY, Sender
@@ -245,7 +246,7 @@ class Standby:
         lineage = run.lineage.promoted(draw=self._draw)
         promote(run, lineage, self.primary)
         self.server = server = ParameterServer(run, lineage=lineage, overrides={}, limits=self._limits, now=now)
-        server.checkpoints.saved_version, self._fence_due = 0, now
+        server.checkpoints.saved, self._fence_due = NOTHING, now
         line = LogLine(f"{why}: taking over at version {self.version}", warning=True)
         return server, [line, *server.save(now=now)]
 

@@ -8,7 +8,7 @@ import msgspec
 from torch import Tensor
 
 from ps_common.protocol.messages import Episode, Evaluation, Event, ToServer, ToWorker
-from ps_common.protocol.record import Account, Record
+from ps_common.protocol.record import Record
 from ps_common.protocol.wire import Buffer
 from ps_server.state.weight_store import Snapshot
 
@@ -22,18 +22,6 @@ class Send(msgspec.Struct, frozen=True):  # made for each message, in a quarter 
     message: ToWorker
     snapshot: Snapshot | None = None
     vector: Sequence[Buffer] = ()  # for the standby; these buffers do not change any more
-
-
-@dataclass(frozen=True)
-class Content:
-    """Content of a checkpoint: a version, the ledger's accounts, games, a standby's updates up to this number."""
-
-    version: int
-    accounts: dict[str, Account]
-    episodes: int = 0
-    settings: int = 0
-    number: int = 0
-    is_last: bool = False  # no worker joins after it
 
 
 @dataclass(frozen=True)

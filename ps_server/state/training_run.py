@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from torch import Tensor
 
 from ps_common.errors import CheckpointError
+from ps_common.protocol import messages
 from ps_common.protocol.lineage import Lineage, Shard
 from ps_common.protocol.messages import Code, Evaluation, Opened, Push, Report, RunReply, RunState, Settlement, Verdict
 from ps_common.protocol.names import MOST, module_of
@@ -22,6 +23,7 @@ from ps_common.release import release
 from ps_common.settings.run_settings import run_for_peers, run_from_dict
 from ps_common.settings.run_spec import ActionValuesSettings, CustomAlgorithmSettings, RunSpec
 from ps_server.state.adjustments import NO_ADJUSTMENTS, adjustments_for, applied
+from ps_server.state.change_log import ChangeLog
 from ps_server.state.effects import RecordEvaluation, RecordReport
 from ps_server.state.guards import Denied, Sound, Unsound, check_steps, gradient_of
 from ps_server.state.ledger import Ledger
@@ -37,11 +39,12 @@ class TrainingRun:
     The state of a run in one epoch of the server.
 
     Invariants: each push is applied at most once; T grows in the same step; `version` and ledger of a record are of the
-    same instant.
+    same instant. Each change is an entry of `log`, and a copy of the run that replays the entries is the same run.
     """
 
     def __init__(self, spec: RunSpec, lineage: Lineage) -> None:
         self.spec, self.lineage = spec, lineage
+        self.log = ChangeLog()
         # The run id of shard 1: which shards belong together. The others learn it from shard 1.
         self.first_shard = lineage.run_id if lineage.shard.number == 1 else ""
         every = spec.records.evaluate_every
@@ -68,7 +71,7 @@ class TrainingRun:
         """
         run = cls(run_from_dict(record.run, source="checkpoint"), record.lineage)
         run.first_shard = record.first_shard
-        run.seed(record.own_schema(), vectors[WEIGHTS])
+        run._begin_with(record.own_schema(), vectors[WEIGHTS])
         run.standby, run.primary = record.standby, record.primary
         run.may_lack_workers, run.was_followed = not record.is_last, record.is_followed
         run.weights.restore(vectors, version=record.version, target_version=record.target_version)
@@ -79,7 +82,6 @@ class TrainingRun:
         return run
 
     def record(self, *, now: float) -> Record:
-        """The content of a checkpoint beside the vectors. It does not change any more."""
         return Record(
             release=release(),
             lineage=self.lineage,
@@ -99,12 +101,10 @@ class TrainingRun:
 
     @property
     def epoch(self) -> int:
-        """The epoch in which the run is served."""
         return self.lineage.epoch
 
     @property
     def shard(self) -> Shard:
-        """Which range of the flat vector this server holds."""
         return self.lineage.shard
 
     @property
@@ -115,19 +115,24 @@ class TrainingRun:
 
     @property
     def learning_rate(self) -> float:
-        """The learning rate of the next update."""
         return self.spec.schedule.learning_rate_at(self.progress.global_steps)
 
     def seed(self, schema: Schema, weights: Tensor) -> None:
         """Begin with these weights [P]. Raises SettingsError for a block's settings that the optimizer cannot have."""
+        self._begin_with(schema, weights)
+        self.log.skip()
+
+    def _begin_with(self, schema: Schema, weights: Tensor) -> None:
         optimizer = Optimizer(self.spec.optimizer, schema)
         self.store = WeightStore(schema, weights, optimizer, has_target=self._target_interval > 0)
 
     def join(self, worker_id: str, opened: Opened) -> Account:
-        """The account of a process that was admitted as this worker."""
         modules = {module_of(part) for part in self.spec.parts}
         self.code = {module: code for module, code in opened.code.items() if module in modules} | self.code
-        return self.ledger.open(worker_id, opened)
+        account = self.ledger.open(worker_id, opened)
+        # A standby lacks the accounts that were forgotten before its state: it would count other numbers.
+        self.log.append(replace(opened, number=account.number), worker_id=worker_id)
+        return account
 
     def is_new(self, worker_id: str, push: Push) -> bool:
         """Whether this push is not settled yet. Raises Denied when it comes too early: outside the window."""
@@ -138,7 +143,6 @@ class TrainingRun:
         return standing == "new"
 
     def settled_before(self, worker_id: str, push: Push) -> Settlement:
-        """The settlement of a duplicate, which changes nothing."""
         self.duplicates += 1
         return self._settlement(worker_id, push, None)
 
@@ -152,6 +156,9 @@ class TrainingRun:
         judged = [self._judge(*one) for one in pushes]
         if sound := [one for one in judged if isinstance(one, Sound)]:
             self._apply(sound)
+        for (worker, push, vector), one in zip(pushes, judged, strict=True):
+            kept = () if isinstance(one, Unsound) else vector  # nobody needs it to discard the push
+            self.log.append(push, worker_id=worker, vector=kept, more_in_group=push is not pushes[-1][1])
         return [self._settlement(worker, push, one) for (worker, push, _), one in zip(pushes, judged, strict=True)]
 
     def _judge(self, worker_id: str, push: Push, vector: Sequence[Buffer]) -> Sound | Unsound:
@@ -203,6 +210,7 @@ class TrainingRun:
         version = self.weights.version + 1
         self.weights.restore(vectors, version=version, target_version=version)
         self.recalls += 1
+        self.log.skip()
 
     def count_report(self, worker_id: str, report: Report, *, now: float) -> RecordReport | None:
         """Count a report that is believed. What to record of it; None when it was counted before."""
@@ -213,6 +221,7 @@ class TrainingRun:
         self.ledger.change(worker_id, reported=report.sequence, unplayed=unplayed)
         for episode in report.episodes:
             self.progress.episode_finished(episode, self.spec.budget, now=now)
+        self.log.append(report, worker_id=worker_id)
         return RecordReport(
             worker_id=worker_id,
             global_steps=self.progress.global_steps,
@@ -229,6 +238,7 @@ class TrainingRun:
         if evaluation.version <= self.progress.evaluated:
             return None
         self.progress.count_evaluation(evaluation, self.spec.budget, now=now)
+        self.log.append(evaluation)
         return RecordEvaluation(evaluation, self.progress.episodes, best=self.progress.save_candidate())
 
     def adjust(
@@ -241,13 +251,15 @@ class TrainingRun:
         """
         parts = self.spec, self.progress, self.adjustments
         adjustments = adjustments_for(settings, *parts, by=by, checkpoint_seconds=checkpoint_seconds, now=now)
-        self.replay_adjustments(adjustments)
+        if adjustments:
+            self.make_adjustments(adjustments)
         return tuple(adjustments)
 
-    def replay_adjustments(self, adjustments: Sequence[Adjustment]) -> None:
-        """Change what these have changed, at a standby."""
+    def make_adjustments(self, adjustments: Sequence[Adjustment]) -> None:
+        """Change what these change: at a standby, what they have changed at the primary."""
         for adjustment in adjustments:
             self.adjustments, self.spec = applied(self.adjustments, adjustment, self.spec)
+        self.log.append(messages.Adjusted(request=0, adjustments=tuple(adjustments)))
 
     def adopt_settings(self, reply: RunReply, state: RunState, *, now: float) -> bool:
         """Adopt the settings of shard 1 with all that was adjusted there; whether that changes anything."""
@@ -261,9 +273,12 @@ class TrainingRun:
         changed = self.spec.optimizer != before[1].optimizer or had_target != (self._target_interval > 0)
         if self.store is not None and changed:
             kept = self.store
-            self.seed(kept.schema, kept.flat)
+            self._begin_with(kept.schema, kept.flat)
             self.weights.restore(kept.vectors(), version=kept.version, target_version=kept.target_version)
-        return (self.first_shard, self.spec, self.adjustments) != before
+        if (self.first_shard, self.spec, self.adjustments) == before:
+            return False
+        self.log.append(reply)
+        return True
 
     def end_reason(self, *, now: float) -> str:
         """Why the run is over by the counts of this server; "" while it is not. Minutes are those of shard 1 alone."""

@@ -1,4 +1,4 @@
-"""The curves of games, the page of Hopper and HalfCheetah, and the goals: figures are what the games say."""
+"""The curves of games and the page of Hopper and HalfCheetah: figures are what the games say."""
 
 from statistics import mean
 

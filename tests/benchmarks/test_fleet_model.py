@@ -51,15 +51,6 @@ def test_four_shards_with_a_quarter_of_the_work_take_four_times_as_many_pushes()
     assert predicted(sharded).pushes_per_second == pytest.approx(4000, rel=0.02)
 
 
-def test_threads_of_a_program_share_its_core() -> None:
-    """Two threads of a millisecond each on one core, and on two."""
-    both = Visit(stations=("server io",), seconds=(1e-3,))
-    assert predicted(fleet(50, 0.0, both, one_core=True)).pushes_per_second == pytest.approx(500, rel=0.02)
-    elsewhere = Visit(stations=("worker io",), seconds=(1e-3,))
-    found = predicted(fleet(50, 0.0, elsewhere, processes=1, one_core=True))
-    assert found.pushes_per_second == pytest.approx(1000, rel=0.02)
-
-
 def test_a_gang_has_computed_when_its_slowest_member_has_and_its_speaker_has_gathered() -> None:
     """The largest of n evenly distributed numbers of 0 to 1 is n / (n + 1) on average."""
     alone, gang = (

@@ -191,7 +191,7 @@ if __name__ == "__main__":
     import ps_ctl.plots  # noqa: F401
     import ps_server.serving  # noqa: F401
     import ps_web.cli  # noqa: F401
-    import rl_agent.trial.environment_check  # noqa: F401
+    import rl_agent.environments.any_gymnasium  # noqa: F401
     import rl_cluster.cli  # noqa: F401
     import rl_eval.scores  # noqa: F401
     import rl_worker.joining  # noqa: F401

@@ -13,12 +13,13 @@ from ps_common.errors import PsRlError, SettingsError
 from ps_common.protocol.messages import Event
 from ps_common.protocol.status import STALENESS_BOUNDS, Status
 from ps_common.run_folder.endpoint_file import address_of
-from ps_common.run_folder.run_rows import EventRow, record_failure
+from ps_common.run_folder.run_rows import EventRow
 from ps_rl.run import Run
 from ps_web import run
 from ps_web.index import RunIndex
 from ps_web.run import WatchedRun
 from ps_web.viewers import Viewers
+from rl_cluster.failed_run import record_failure
 
 LEAST = {"epoch": 1, "refused": {}, "not_modified": 0, "checkpoint_version": 0, "checkpoint_failures": 0}
 ROW = {"time": 1.0, "minutes": 0.1, "global_steps": 100, "mean_return_100": 12.5}

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rl_agent.environments.interface import Stepped, checked
+from rl_agent.environments.interface import Stepped
 from rl_agent.environments.spaces import ActionSpace, BoxActions, DiscreteActions, ObservationSpace
 from rl_agent.rollouts import Decision, State
 
@@ -68,7 +68,7 @@ class ScriptedEnvironments:
         final = np.where(ended[:, None], self._observations(), np.float32(NOWHERE)) if ended.any() else None
         for row in np.flatnonzero(ended):
             self._at[row] = [self._at[row][0] + 1, 0]
-        return checked(Stepped(self._observations(), rewards, terminated, truncated, final, lives), self.observations)
+        return Stepped(self._observations(), rewards, terminated, truncated, final, lives)
 
     def screen(self) -> NDArray[np.uint8]:
         raise NotImplementedError

@@ -65,11 +65,9 @@ def test_a_meter_is_the_mean_over_the_newest_games() -> None:
     assert games.metrics == {"metrics/fuel": 10 + (GAMES_IN_MEAN - 1) / 2}
 
 
-def test_a_dropped_game_has_no_metrics() -> None:
-    games = Games(1)
-    games.begin_unroll()
-    games.stepped(0, np.zeros(1, np.float32), np.array([True]), {0: {"fuel": 1.0}})
-    games.drop_unroll()
+def test_a_failed_game_has_no_metrics() -> None:
+    games, one = Games(1), np.array([True])
+    games.stepped(0, np.zeros(1, np.float32), one, {0: {"fuel": 1.0}}, failed=one)
     games.take()
     assert games.metrics == {}
 

@@ -59,8 +59,6 @@ def test_a_game_that_never_ends_is_cut(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_gif_is_there_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A film of the run may be made meanwhile."""
-
     def fails(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 

@@ -77,7 +77,7 @@ def test_a_primary_that_cannot_reach_its_standby_saves_the_run_and_goes(seed: in
     pair.link_is_cut, pair.standby_is_reachable = True, False
     leave(pair)
     assert pair.server.phase is Phase.HANDING_OVER
-    assert pair.server.checkpoints.saved_version == pair.server.version
+    assert pair.server.checkpoints.saved.version == pair.server.version
     pair.restore_server()
     pair.run_to_the_end()
     np.testing.assert_array_equal(pair.lost(), 0)

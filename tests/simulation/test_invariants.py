@@ -108,15 +108,9 @@ def a_push_waits_that_is_settled(pair: SimulatedPair) -> bool:
     return bool(pair.server.pushes.gate._waiting)
 
 
-def a_checkpoint_of_later_updates(pair: SimulatedPair) -> bool:
-    schedule = pair.server.checkpoints
-    schedule._writing = schedule._writing and replace(schedule._writing, number=10**6)
-    return schedule.is_writing
-
-
 def updates_that_the_primary_has_not_sent(pair: SimulatedPair) -> bool:
     assert pair.standby.run is not None
-    pair.standby.run.weights.version += 1000
+    pair.standby.run.log.position += 1000
     pair.standby.run.progress.updates += 1000
     return True
 
@@ -190,16 +184,15 @@ AT_SERVER: dict[str, Bend] = {
     "pushes of it wait, and it has": a_push_waits_of_a_forgotten_worker,
     "wait, and those up to": a_push_waits_that_is_settled,
     "bytes count as waiting, and": setting(f"{POOL}.gate.waiting_bytes", lambda before: before + 1),
-    "of a later version": setting("server.checkpoints.saved_version", lambda _: 10**6),
-    "a checkpoint has more updates": a_checkpoint_of_later_updates,
-    "the standby has acknowledged": setting("server.replication.number", lambda number: number + 1),
+    "of a later position": setting("server.checkpoints.saved", lambda saved: replace(saved, position=10**6)),
+    "the standby has acknowledged": setting(f"{RUN}.log.position", lambda position: position + 1),
     "count as waiting for the standby": setting(
         "server.replication._standby.backlog._bytes", lambda before: before + 1
     ),
 }
 AT_STANDBY: dict[str, Bend] = {
     "pushes are durable": in_account(durable=10**6),
-    "of the primary has made": updates_that_the_primary_has_not_sent,
+    "the copy is at position": updates_that_the_primary_has_not_sent,
 }
 AT_WORKER: dict[str, Bend] = {
     "is pending and in flight": a_request_twice,

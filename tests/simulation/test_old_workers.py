@@ -88,7 +88,7 @@ def test_at_a_standby_that_was_cut_off_for_long_they_go_on_with_what_they_keep(s
     pair.follow()
     pair.save()
     pair.run_until(lambda: not pair.server.checkpoints.is_writing)
-    durable = pair.server.checkpoints.saved_version
+    durable = pair.server.checkpoints.saved.version
     pair.run_until(lambda: pair.standby.version > durable)
     pair.link_is_cut = True
     pair.run_until(lambda: are_old(pair.workers))

@@ -94,7 +94,7 @@ def test_a_standby_has_the_run_of_a_primary_of_that_release(sample: Path) -> Non
     (state, vectors), *updates = to_standby
     assert isinstance(state, messages.State)
     run = run_of(state, vectors, now=0.0)
-    replay = Replay(run, 0)
+    replay = Replay(run)
     for message, vector in updates:
         if isinstance(message, messages.Update) and run.weights.version < 3:
             replay.apply(message, vector, now=0.0)

@@ -4,8 +4,8 @@ The worker's half of the protocol as a machine: calls and messages in, effects o
 The machine joins, sends lost requests again, joins a restored server again, and gives up when that is due. It knows no
 sockets, threads or clocks; the shell (zmq_client.py) has those and passes `now`, in seconds of any monotonic clock.
 
-Its parts: handshake.py writes and times HELLO, and judges a server; requests.py sends requests, again if lost, and
-completes calls; patience.py times heartbeats, declares a connection dead, and gives up.
+Its parts: handshake.py writes and times HELLO, and accepts or rejects a server; requests.py sends requests, again if
+lost, and completes calls; patience.py times heartbeats, declares a connection dead, and gives up.
 """
 
 from collections.abc import Sequence

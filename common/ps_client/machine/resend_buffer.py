@@ -97,7 +97,7 @@ class ResendBuffer:
         return not kept.replied
 
     def durable_through(self, sequence: int, *, checkpoints_succeed: bool | None = None) -> None:
-        """Pushes up to this sequence are durable. `checkpoints_succeed` is None where the server has not said."""
+        """Pushes up to this sequence are durable. `checkpoints_succeed` is None where that is unknown."""
         self._durable = max(self._durable, sequence)
         self._checkpoints_succeed = self._checkpoints_succeed if checkpoints_succeed is None else checkpoints_succeed
         self._drop_durable()

@@ -21,8 +21,8 @@ from msgspec.structs import replace
 
 from ps_client.machine.handshake import Identity
 from ps_client.machine.parameter_client import ParameterClient
-from ps_client.machine.patience import StallWatch
 from ps_client.shell.remote_parameters import DRAINED, RemoteParameters
+from ps_client.shell.stall_watch import StallWatch
 from ps_client.shell.zmq_client import GOODBYE_SECONDS, ZmqClient
 from ps_common.errors import RunEnded
 from ps_common.protocol.lineage import Shard

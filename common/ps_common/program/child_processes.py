@@ -32,16 +32,16 @@ class Child:
 
     log: Path | None
     _process: subprocess.Popen[bytes] | Fork
-    _variables: Mapping[str, str] = {}  # of its environment, beside those of this process
+    _variables: Mapping[str, str] = {}  # of its environment, added to those of this process
     _is_asked: bool  # to leave
     _reason: Reason | None
-    _channel: int | None  # None: it has ended, and all that it said was heard
+    _channel: int | None  # None: the child has ended, and its last report was read
 
     def __init__(
         self, program: str, arguments: Sequence[str], log: Path, variables: Mapping[str, str] | None = None
     ) -> None:
         """
-        `program`: as `command_of` takes it; `variables` of its environment stand beside those of this process.
+        `program`: as `command_of` takes it; `variables` are added to the environment of this process.
 
         Raises SettingsError when the log cannot be written.
         """
@@ -67,23 +67,25 @@ class Child:
 
     @property
     def reason(self) -> Reason | None:
-        """The last reason that it has said; None if it has said nothing."""
+        """The last reason that it has reported; None without one."""
         self._listen(is_over=self._process.poll() is not None)
         return self._reason
 
     @property
     def has_left(self) -> bool:
-        """Whether it has ended, and said before that it leaves in order."""
+        """Whether it has ended, and had reported that it leaves in order."""
         return self.exit_status is not None and self._reason is not None and self._reason.is_in_order
 
     @property
     def has_done_its_work(self) -> bool:
-        """Whether it has ended, and said before that there is nothing left to do."""
+        """Whether it has ended, and had reported that there is nothing left to do."""
         return self.has_left and self._reason is not None and self._reason.how == "over"
 
     @property
     def is_over(self) -> bool:
-        """Whether it has left in order and no other need go on: its work is done, or this process has asked it to."""
+        """
+        Whether it has left in order and needs no successor: its work is done, or this process has asked it to leave.
+        """
         return self.has_done_its_work or (self.has_left and self._is_asked)
 
     @property
@@ -111,7 +113,7 @@ class Child:
         return time.monotonic() - self._started
 
     def cause_of_death(self) -> str:
-        """Why it has ended: what it has said, or else the signal that killed it, or its exit status."""
+        """Why it has ended: its own report, or else the signal that killed it, or its exit status."""
         status = self.exit_status
         assert status is not None, "it has ended"
         if self.has_left:
@@ -158,7 +160,7 @@ class Child:
         self._is_asked = False
         self._heard = b""
         self._reason = None
-        self._lock = threading.Lock()  # of what is heard
+        self._lock = threading.Lock()  # of what was read
         channel, its_end = os.pipe()
         try:
             self._process = _started(program, arguments, its_end, streams, self._variables)
@@ -260,7 +262,7 @@ def _started(
     further: Mapping[str, str],
 ) -> subprocess.Popen[bytes] | Fork:
     """
-    The process, which says its reasons into this channel: a fork of the fork server, if there is one.
+    The process, which reports into this channel: a fork of the fork server, if there is one.
 
     It asks the kernel itself to end with its parent (reasons.py): code between fork and exec can deadlock where the
     parent has threads.

@@ -3,7 +3,7 @@ The fork server of a program: a process that has imported what takes seconds, to
 started then are forks of it: they begin in milliseconds, and share the memory of what was imported.
 
 Each is a child of this process all the same: the process between the two ends at once, and this one adopts the fork, as
-Linux allows. Elsewhere, and when the fork server has failed, every program is started anew.
+Linux allows. Elsewhere, and when the fork server has failed, every program is started by exec.
 """
 
 import atexit
@@ -44,8 +44,8 @@ _servers: list["_ForkServer"] = []  # of this process: one or none
 
 def begin_fork_server(imports: Mapping[str, Sequence[str]], *, here: str = "") -> None:
     """
-    Fork it off this process, which has no other threads yet. It imports these modules, by program, while this process
-    goes on. No fork imports from the working folder, which is `here`.
+    Fork the server off this process, which has no other threads yet. The server imports these modules, by program,
+    while this process continues. No fork imports from the working folder, which is `here`.
 
     In each fork of it this raises SystemExit, at the end of the program.
     """
@@ -83,8 +83,8 @@ def fork(
     program: str, arguments: Sequence[str], variables: Mapping[str, str], channel: int, output: int, *source: int
 ) -> "Fork | None":
     """
-    The program as a fork that writes to the descriptor `output`, and reads `source` or nothing; None: it has to be
-    started anew.
+    The program as a fork that writes to the descriptor `output`, and reads `source` or nothing; None where there is no
+    fork.
 
     `variables` is its whole environment. A program whose modules are imported waits for them.
     """
@@ -135,7 +135,7 @@ class Fork:
 
 
 class _ForkServer:
-    """It, as its parent sees it."""
+    """The parent's handle on the fork server."""
 
     def __init__(self, pid: int, requests: socket.socket, programs: frozenset[str]) -> None:
         self._process, self._requests, self._programs = Fork(pid), requests, programs
@@ -169,7 +169,7 @@ class _ForkServer:
 
 
 def _served(requests: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """Serves. In each fork alone it returns, with the request and the descriptors of channel, output and input."""
+    """Serve. Returns in each fork alone: the request, and the descriptors of channel, output and input."""
     while True:
         request, descriptors, _, _ = socket.recv_fds(requests, MOST_BYTES, 3)
         if not request:

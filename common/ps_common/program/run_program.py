@@ -40,7 +40,7 @@ def run_program(main: Any, prog: str) -> NoReturn:
     Call a program's main. An error that the user can mend becomes one sentence, and exit status 1; 2 if it lies in what
     was typed.
 
-    The program says to its parent how it ends (reasons.py). Raises ProgramEnd.
+    The program reports to its parent how it ends (reasons.py). Raises ProgramEnd.
     """
     _imports_are_over()  # common/ps_common/program/start.py has disabled the garbage collector
     keep_freed_memory()

@@ -69,7 +69,7 @@ class StopSignal:
 
     @contextmanager
     def grace(self, seconds: float) -> Iterator[None]:
-        """A signal leaves this block so many seconds to end by itself before Interrupted is raised."""
+        """A signal leaves this block `seconds` to end by itself before Interrupted is raised."""
         self._grace_seconds = seconds
         try:
             yield

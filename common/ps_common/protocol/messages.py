@@ -606,7 +606,7 @@ class State(Struct, frozen=True, kw_only=True, tag="STATE"):
     """The whole run at one moment, as a checkpoint holds it: the record as JSON, then the vectors in their order."""
 
     request: Count  # of FOLLOW
-    number: Count  # of the last update that is in it
+    number: Count  # the position of the run in its log of changes
     record_bytes: Count
     vectors: tuple[TensorSpec, ...]
     check: Text = ""  # of release 0.2.0; ignored
@@ -641,7 +641,7 @@ class Update(Struct, frozen=True, kw_only=True, tag="UPDATE"):
     """
 
     request: Count  # of FOLLOW
-    number: Count  # one more with each
+    number: Count  # the position of the run after it
     worker_id: Text  # "" of ADJUSTED, EVALUATION, RUN and HANDED_OVER
     message: UpdateMessage
     more_in_group: bool = msgspec.field(default=False, name="together")  # a push that is settled with the next

@@ -2,7 +2,7 @@
 The followers of a run: child processes that read its folder, such as its page and the experiment trackers that it is
 sent to. The files are the queue: a follower that fails, hangs or is slow holds nothing up, and gets the rows later.
 
-A follower that dies is started again. One that keeps dying is given up, and the run goes on without it.
+A follower that dies is started again. One that keeps dying is given up, and the run continues without it.
 """
 
 import shlex

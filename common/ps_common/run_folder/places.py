@@ -45,7 +45,7 @@ class Candidate:
 
     @property
     def steps(self) -> int | None:
-        """T as its name says; None of the best one."""
+        """T, from its name; None of the best one."""
         numbers = numbers_in(self.file.name if isinstance(self.file, Path) else self.file.file)
         return numbers[0] if numbers else None
 
@@ -80,7 +80,7 @@ def verified(found: Sequence[Candidate], read: Callable[[Path], T], place: Place
     if isinstance(place, Path):
         raise NoCheckpoint(f"{place}: {why_none(place)}")
     reasons = "; ".join(errors) or "there are none"
-    raise NoCheckpoint(f"{place.url}: contains no sound checkpoints; {reasons}")
+    raise NoCheckpoint(f"{place.url}: contains no verified checkpoints; {reasons}")
 
 
 # -- shards -----------------------------------------------------------------------------------------------------------

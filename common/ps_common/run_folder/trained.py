@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ps_common.errors import CheckpointError
 from ps_common.protocol.tensors import Schema
-from ps_common.run_folder.checkpoint_file import Checkpoint, read_weights, unreadable
+from ps_common.run_folder.checkpoint_file import Checkpoint, read_weights
 from ps_common.run_folder.object_store import ObjectStore, is_url
 from ps_common.run_folder.paths import check_whole_run
 from ps_common.run_folder.places import (
@@ -28,8 +28,7 @@ from ps_common.run_folder.places import (
     read_newest,
     verified,
 )
-from ps_common.run_folder.policy_file import MODEL, read_policy
-from ps_common.settings.regular_file import MOST_FILE_BYTES, opened
+from ps_common.run_folder.policy_file import MODEL, read_policy, reading
 from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import RunSpec
 
@@ -125,8 +124,5 @@ def sha256_of(weights: Tensor) -> str:
 
 
 def _file_sha256(path: Path) -> str:
-    try:
-        with opened(path, most_bytes=MOST_FILE_BYTES) as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise unreadable(path, error) from error
+    with reading(path), path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

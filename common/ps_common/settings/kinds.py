@@ -1,5 +1,5 @@
 """
-The kinds of settings. They stand beside each setting in run_spec.py: `envs: Annotated[Count, EACH_WORKERS] = 8`.
+The kinds of settings, which annotate each setting in run_spec.py: `envs: Annotated[Count, EACH_WORKERS] = 8`.
 
 A kind of a section holds for each of its settings. table.py reads the kinds; every rule about settings asks it.
 """
@@ -49,7 +49,7 @@ class Kinds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def kinds(**given: Any) -> msgspec.Meta:
-    """Kinds as they stand beside a setting."""
+    """Kinds as an annotation of a setting."""
     Kinds(**given)  # raises for a kind that there is not
     return msgspec.Meta(extra=given)
 

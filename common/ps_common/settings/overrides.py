@@ -1,5 +1,5 @@
 """
-Which overrides a run allows: settings that a user typed beside a run. The kinds of a setting decide (kinds.py).
+Which overrides a run allows: settings that a user typed in addition to a run. The kinds of a setting decide (kinds.py).
 
 A worker that joins may choose what concerns itself alone. A resume may change what applies from then on, and the change
 is recorded. The weights, the optimizer's slots and the scores so far were made with the other settings: with another

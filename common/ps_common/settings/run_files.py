@@ -5,11 +5,12 @@ The recipe is one for all environments, and nothing in it is tuned to a game:
 - ALE games have the settings of the preset `atari`.
 - Everything else has every_environment.toml. Observations decide the rest, in the worker: images have convolutions
   sized to them, vectors have dense layers, and numbers are normalised as they come.
-- Rewards are clipped to ±1 on ALE games alone; elsewhere they are divided by the deviation of their discounted sum.
+- Rewards are clipped to ±1 on ALE games alone; elsewhere they are divided by the standard deviation of their discounted
+  sum.
 - Self-imitation excludes an LSTM, so a run with one goes without it.
 
-A preset whose file names no method has the recipe for its environment, with what the file says in its place. A preset
-that is tuned to its game plays no other.
+A preset whose file names no method has the recipe for its environment, with the file's own settings in its place. A
+preset that is tuned to its game plays no other.
 """
 
 import contextlib
@@ -44,7 +45,7 @@ DEFAULT_PRESET = "pong"  # of a run that no flag, file or server has decided
 FOR_ALE = "atari"  # the preset
 
 # PPO here is A3C with the clipped surrogate, in several epochs of minibatches: PPO, if one worker plays. As in
-# Stable-Baselines3, and on ALE games as in its zoo. What it is called by is beside what it is.
+# Stable-Baselines3, and on ALE games as in its zoo. Its name and its settings stand together.
 PPO = "ppo"
 IS_PPO: dict[str, Any] = {"algorithm.name": "a3c", "algorithm.surrogate": "clip"}
 OF_PPO: dict[str, Any] = IS_PPO | {
@@ -124,7 +125,7 @@ def settings_as_written(path: Path) -> dict[str, Any]:
 
 
 def recipe_for(environment: str, *, algorithm: str | None = None, lstm: str | None = None) -> RunSpec:
-    """The run that `--environment ID` starts beside these values of --algorithm and --lstm; None: not typed."""
+    """The run that `--environment ID` starts with these values of --algorithm and --lstm; None: not typed."""
     source = f"--environment {environment}"
     if Environment(id=environment).family == "ale":
         run = with_settings(load_preset(FOR_ALE), {"environment.id": environment}, source=source)
@@ -138,8 +139,8 @@ def recipe_for(environment: str, *, algorithm: str | None = None, lstm: str | No
     if algorithm is None:
         return run
     if algorithm == PPO:
-        anew = with_settings(run, {"algorithm.name": "one_step_q"}, source=source)  # no setting of the recipe's method
-        return with_settings(as_ppo(anew), {"preset": f"{run.preset[:56]}-ppo"}, source=source)
+        plain = with_settings(run, {"algorithm.name": "one_step_q"}, source=source)  # no setting of the recipe's method
+        return with_settings(as_ppo(plain), {"preset": f"{run.preset[:56]}-ppo"}, source=source)
     run = with_settings(run, {"algorithm.name": algorithm}, source="--algorithm")
     usual = getattr(run.algorithm, "recipe", {}) if run.environment.family != "ale" else {}
     return with_settings(run, usual, source=source)

@@ -25,6 +25,10 @@ from ps_common.settings.table import TABLE, choices_of, kinds_of
 # Settings that are gone: the value that any release reads over, and what there is instead of the others.
 GONE: dict[str, tuple[Any, str]] = {
     "records.summary_every_updates": (100, "TensorBoard has a point in two seconds"),
+    "records.gif_every_episodes": (
+        0,
+        "rl-eval --gif records a game with any checkpoint",
+    ),
     "wire.checksums": (False, "vectors have no checksum; encryption authenticates them (ps-ctl keygen)"),
 }
 NAMED_SECTIONS: dict[str, Mapping[str, type[Any]]] = {"algorithm": ALGORITHM_SETTINGS, "optimizer": OPTIMIZER_SETTINGS}
@@ -82,7 +86,9 @@ def _with_name(section: str, settings: Any) -> Any:
 
 
 def _with_reward_clip(settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Rewards are clipped on ALE games, whose scores differ by powers of ten; elsewhere only if a setting says so."""
+    """
+    Rewards are clipped on ALE games, whose scores differ by powers of ten; elsewhere only if a setting asks for it.
+    """
     environment, algorithm = (settings.get(section, {}) for section in ("environment", "algorithm"))
     if not isinstance(environment, Mapping) or not isinstance(algorithm, Mapping) or "reward_clip" in algorithm:
         return settings

@@ -23,8 +23,8 @@ HIGH_WATER = 16  # whole messages, in either direction
 # Beside the frames of a message: its sender's id, places in a mapped segment, and one frame that shows excess.
 MOST_FRAMES = MAX_FRAMES + 3
 _AT_ONCE, _MORE = int(zmq.NOBLOCK), int(zmq.SNDMORE)
-# A buffer of at most so many bytes is copied into its frame. When a frame that refers to one is dropped, pyzmq's own
-# thread is told, which takes longer than to copy so many bytes.
+# A buffer of at most this many bytes is copied into its frame. When a frame that refers to one is dropped, pyzmq's own
+# thread is notified, which takes longer than the copy.
 COPIED_BYTES = 2**18
 
 

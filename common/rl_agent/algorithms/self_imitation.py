@@ -63,13 +63,13 @@ class SelfImitation:
         Take the steps of an unroll; `rewards` [T, B] are those of the learner, which were divided by `unit`.
 
         A return in progress keeps at most an environment's share of `capacity` steps, the newest. The steps of a return
-        that was cut off are forgotten, and so are those before a dropped unroll: their returns are not known.
+        that was cut off are forgotten: their returns are not known.
         """
         count = rewards.shape[1]
         if self._kept is None:
             step_bytes = trajectory.observations[0, 0].nbytes
             self._capacity = min(self._capacity, max(1, IMITATION_BYTES // step_bytes))
-        if trajectory.follows_dropped or not self._open:
+        if not self._open:
             self._open = [[] for _ in range(count)]
         for environment, still_open in enumerate(self._open):
             most = max(1, self._capacity // count)

@@ -2,22 +2,26 @@
 Any registered Gymnasium id, or a custom environment: copies in one process.
 
 gymnasium_spaces.py makes one array of each observation, and the environment's actions of the agent's. step_loop.py
-steps them one after another.
+steps them one after another. For --step-in processes each has a process, in Gymnasium's AsyncVectorEnv.
 """
 
 import dataclasses
+import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import gymnasium
 import numpy as np
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 
 from ps_common.errors import SettingsError
 from ps_common.protocol.names import is_import_path
 from ps_common.settings.run_spec import Environment
 from rl_agent.environments.custom_environment import custom_spec, described, in_colour, wrapped
-from rl_agent.environments.forgiving import FailureCount, Forgiving
+from rl_agent.environments.failures import FailureCount
+from rl_agent.environments.forgiving import Forgiving
 from rl_agent.environments.gymnasium_spaces import ActionCodec, ObservationReader, shows_masks
 from rl_agent.environments.ids import not_installed, spec_of
 from rl_agent.environments.imports import taking
@@ -41,11 +45,11 @@ class _Game(NamedTuple):
 class GymnasiumEnvironments:
     """B environments of one id, in this process."""
 
-    def __init__(self, settings: Environment, count: int, with_screen: bool, *, forgives: bool = False) -> None:
-        """`forgives`: an environment that raises an exception is made anew."""
+    def __init__(self, settings: Environment, count: int, with_screen: bool, failures: FailureCount | None) -> None:
+        """`failures` counts failed games, after which another environment is made; None: a failure is an error."""
         if settings.preprocessing not in ("auto", "none"):
             raise SettingsError(f"--preprocessing {settings.preprocessing}: not for {settings.id}; leave it out")
-        games = _games(settings, count, with_screen, forgives)
+        games = _games(settings, count, with_screen, forgives=failures is not None)
         self._first, self._codec, reader = games[0]
         self.count = count
         self.actions, self.observations = self._codec.actions, reader.array_space
@@ -53,7 +57,8 @@ class GymnasiumEnvironments:
         self._loop = StepLoop(
             read,
             self.observations,
-            failures=FailureCount(settings.id, settings.most_failures) if forgives else None,
+            name=settings.id,
+            failures=failures,
             in_threads=settings.step_in == "threads" and count > 1,
         )
         self.steps_per_second = float(self._first.metadata.get("render_fps") or DEFAULT_STEPS_PER_SECOND)
@@ -110,6 +115,23 @@ def wrapped_environment(settings: Environment, *, with_screen: bool = False) -> 
     return environment
 
 
+def in_processes(settings: Environment, count: int, with_screen: bool, *, forgives: bool) -> AsyncVectorEnv:
+    """A vector environment of `count`. `forgives`: where one raises an exception its process makes another."""
+    make = partial(_in_its_process, settings, with_screen, forgives, tuple(sys.path))
+    return AsyncVectorEnv(
+        [make] * count, shared_memory=True, context="forkserver", autoreset_mode=AutoresetMode.SAME_STEP
+    )
+
+
+def _in_its_process(
+    settings: Environment, with_screen: bool, forgives: bool, path: Sequence[str]
+) -> gymnasium.Env[Any, Any]:
+    """The environment, for which this process imports the user's module."""
+    sys.path[:] = path
+    make = partial(wrapped_environment, settings, with_screen=with_screen)
+    return Forgiving(make) if forgives else make()
+
+
 class TrueReturn(gymnasium.Wrapper[Any, Any, Any, Any]):
     """
     The true score below wrappers: the sum of the environment's own rewards, whatever `--wrapper` makes of them.
@@ -131,8 +153,8 @@ class TrueReturn(gymnasium.Wrapper[Any, Any, Any, Any]):
         return seen, reward, terminated, truncated, {**info, METRICS: metrics}
 
 
-def _games(settings: Environment, count: int, with_screen: bool, forgives: bool) -> list[_Game]:
-    """So many environments that are alike. Raises SettingsError; those that were made are closed then."""
+def _games(settings: Environment, count: int, with_screen: bool, *, forgives: bool) -> list[_Game]:
+    """`count` environments that are alike. Raises SettingsError; those that were made are closed then."""
     games: list[_Game] = []
     masks: Literal["none", "key", "info"] = "none"
     with ExitStack() as opened:

@@ -13,6 +13,7 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from ps_common.settings.run_spec import Environment
+from rl_agent.environments.failures import FailureCount
 from rl_agent.environments.ids import action_table, spec_of
 from rl_agent.environments.interface import Screen, Stepped, closed_if_refused
 from rl_agent.environments.preprocessing import ALE_FRAME, FrameStack, described, scheme_for
@@ -89,8 +90,10 @@ class AtariEnvironments:
             self._twin.close()
 
 
-def make(settings: Environment, count: int, *, threads: int, with_screen: bool) -> AtariEnvironments:
-    """As families.py says."""
+def make(
+    settings: Environment, count: int, *, threads: int, with_screen: bool, failures: FailureCount | None
+) -> AtariEnvironments:
+    """As families.py says. No game fails."""
     return AtariEnvironments(settings, count, threads, with_screen)
 
 

@@ -21,10 +21,11 @@ from numpy.typing import NDArray
 from ps_common.errors import SettingsError
 from ps_common.settings.kinds import text_of
 from ps_common.settings.run_spec import Environment
-from rl_agent.environments.forgiving import FAILURES, FailureCount
+from rl_agent.environments.failures import FailureCount, NumberCheck
+from rl_agent.environments.forgiving import FAILURES
 from rl_agent.environments.gymnasium_spaces import MASK, ActionCodec, ObservationReader
 from rl_agent.environments.imports import custom_part, taking
-from rl_agent.environments.interface import DEFAULT_STEPS_PER_SECOND, Screen, Stepped, checked, closed_if_refused
+from rl_agent.environments.interface import DEFAULT_STEPS_PER_SECOND, Screen, Stepped, closed_if_refused
 from rl_agent.environments.process_guard import guard_children
 from rl_agent.environments.spaces import Actions, Observations, ObservationSpace
 from rl_agent.games import MetricsReader, info_of_row
@@ -108,7 +109,7 @@ class VectorEnvironments:
         *,
         failures: FailureCount | None = None,
     ) -> None:
-        """`failures` counts those of Forgiving environments."""
+        """`failures` counts failed games; None: a failure is an error."""
         flag = f"--environment {settings.id}"
         if settings.preprocessing not in ("auto", "none"):
             raise SettingsError(f"--preprocessing {settings.preprocessing}: not for {settings.id}; leave it out")
@@ -130,6 +131,7 @@ class VectorEnvironments:
             self._codec = ActionCodec(settings, self._env.single_action_space)
             self._reader = ObservationReader(self._env.single_observation_space, self._codec, masks=masks)
         self.observations, self.actions = self._reader.array_space, self._codec.actions
+        self._numbers = NumberCheck(settings.id, self.observations, failures)
         self.steps_per_second = float(self._env.metadata.get("render_fps") or DEFAULT_STEPS_PER_SECOND)
         self.description = described(settings, self.observations, self._env.single_action_space)
 
@@ -141,7 +143,7 @@ class VectorEnvironments:
                 f"there they are read of single environments alone; put {MASK} into its Dict observation, or ignore it "
                 "with --action-mask none"
             )
-        return self._reader.arrays(self._env.observation_space, seen)
+        return self._numbers.first(self._reader.arrays(self._env.observation_space, seen))
 
     def step(self, actions: Actions) -> Stepped:
         seen, rewards, terminated, truncated, info = self._env.step(self.actions.native(actions))
@@ -165,7 +167,7 @@ class VectorEnvironments:
                 )
         failed = self._note_failures(info, np.flatnonzero(terminated | truncated))
         stepped = Stepped(observations, rewards, terminated, truncated, final, failed=failed, metrics=metrics)
-        return checked(stepped, self.observations)
+        return self._numbers.step(stepped)
 
     def _note_failures(self, info: Mapping[str, Any], ended: NDArray[np.intp]) -> NDArray[np.bool_] | None:
         """Count the failures that infos tell of: the games that they cut off, or None."""

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from ps_common.errors import SettingsError
 from ps_common.settings.run_spec import Environment
+from rl_agent.environments.failures import FailureCount
 from rl_agent.environments.ids import action_table, spec_of
 from rl_agent.environments.interface import Screen, Stepped, closed_if_refused
 from rl_agent.environments.preprocessing import FrameStack, described, scheme_for
@@ -94,8 +95,10 @@ class DoomEnvironments:
             self._twin.close()
 
 
-def make(settings: Environment, count: int, *, threads: int, with_screen: bool) -> DoomEnvironments:
-    """As families.py says; each game has a process of its own, and no threads."""
+def make(
+    settings: Environment, count: int, *, threads: int, with_screen: bool, failures: FailureCount | None
+) -> DoomEnvironments:
+    """As families.py says; each game has a process of its own, and no threads. None fails."""
     guard_children()
     return DoomEnvironments(settings, count, with_screen)
 
@@ -109,7 +112,8 @@ def _games(settings: Environment, count: int, resolution: str, screen_format: st
     def screen(observation: Any, info: Any, *, is_last: bool = False) -> NDArray[np.uint8]:
         return fitted(observation["screen"], shape, np.dtype(np.uint8))
 
-    return StepLoop([(environment, screen) for environment in made], ObservationSpace(shape, np.dtype(np.uint8)))
+    space = ObservationSpace(shape, np.dtype(np.uint8))
+    return StepLoop([(environment, screen) for environment in made], space, name=settings.id)
 
 
 def _game(settings: Environment, resolution: str, screen_format: str) -> gymnasium.Env[Any, Any]:

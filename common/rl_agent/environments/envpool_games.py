@@ -11,6 +11,7 @@ from gymnasium.vector.utils import batch_space
 from ps_common.errors import SettingsError
 from ps_common.settings.run_spec import Environment
 from rl_agent.environments.custom_environment import VectorEnvironments
+from rl_agent.environments.failures import FailureCount
 from rl_agent.environments.ids import not_installed
 
 PREFIX = "envpool/"
@@ -41,8 +42,8 @@ class EnvPoolGames(VectorEnv[Any, Any, Any]):
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         seen, rewards, terminated, truncated, _ = self._pool.step(actions)
         # A simulation may show what is no number until it is reset: such a game is cut off.
-        is_sound = np.isfinite(rewards) & np.isfinite(seen).reshape(self.num_envs, -1).all(1)
-        truncated = (truncated | ~is_sound) & ~terminated
+        is_finite = np.isfinite(rewards) & np.isfinite(seen).reshape(self.num_envs, -1).all(1)
+        truncated = (truncated | ~is_finite) & ~terminated
         rows = np.flatnonzero(terminated | truncated).astype(np.int32)
         if not len(rows):
             return seen, rewards, terminated, truncated, {}
@@ -67,8 +68,10 @@ class EnvPoolGames(VectorEnv[Any, Any, Any]):
         return envpool.make_gymnasium(name, num_envs=self.num_envs, num_threads=self._threads, env_seed=seeds, **limit)
 
 
-def make(settings: Environment, count: int, *, threads: int, with_screen: bool) -> VectorEnvironments:
+def make(
+    settings: Environment, count: int, *, threads: int, with_screen: bool, failures: FailureCount | None
+) -> VectorEnvironments:
     """As families.py says."""
     if with_screen:
         raise SettingsError(f"--environment {settings.id}: EnvPool draws no screens")
-    return VectorEnvironments(settings, count, with_screen, EnvPoolGames(settings, count, threads))
+    return VectorEnvironments(settings, count, with_screen, EnvPoolGames(settings, count, threads), failures=failures)

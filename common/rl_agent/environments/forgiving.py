@@ -1,27 +1,22 @@
 """
 Environments that may fail: an exception of step() or reset() costs a game, and not the run.
 
-The environment that has failed is closed and made anew. Its game is truncated at its last observation, so that its
-steps are learned from; its score is not counted, because the game was not played to its end. A simulator that fails
-too often ends the worker, with the reason.
+The environment that has failed is closed, and another is made. Its game is truncated at its last observation, so that
+its steps are learned from; its score is not counted, because the game was not played to its end. A simulator that fails
+too often ends the worker, with the reason (failures.py).
 """
 
-import logging
 from collections.abc import Callable
 from typing import Any
 
 import gymnasium
 
 from ps_common.errors import PsRlError
-from ps_common.meters import POWERS_OF_TEN
 from ps_common.program.reasons import reason_of
 from rl_agent.environments.interface import close_logged
 
 FAILURES = "ps_rl_failures"  # key of info: sentences
 MOST_TRIES = 3  # of making and resetting an environment, one after another
-LEAST_FAILURES = 3  # that end a worker, however few games it has played
-
-log = logging.getLogger("rl-worker")
 
 
 class Forgiving(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -69,28 +64,3 @@ class Forgiving(gymnasium.Wrapper[Any, Any, Any, Any]):
     def _told(self, info: dict[str, Any]) -> dict[str, Any]:
         failures, self._failures = self._failures, []
         return {**info, FAILURES: failures} if failures else info
-
-
-class FailureCount:
-    """The failures among the games of a worker."""
-
-    def __init__(self, name: str, most_share: float) -> None:
-        """`name`: of the environment. `most_share`: of games that may fail."""
-        self._name, self._most_share = name, most_share
-        self._games = self._failures = 0
-
-    def ended(self, games: int) -> None:
-        """So many games have ended, failed ones among them."""
-        self._games += games
-
-    def failed(self, row: int, sentence: str) -> None:
-        """A failure of environment `row`. Raises PsRlError when there are too many."""
-        self._failures += 1
-        what = f"{self._name}: environment {row}: {sentence}"
-        if self._failures >= LEAST_FAILURES and self._failures > self._most_share * self._games:
-            raise PsRlError(
-                f"{what}; {self._failures} failures in {self._games} games are more than --most-failures "
-                f"{self._most_share:g} allows; mend the environment, or allow more"
-            )
-        if self._failures in POWERS_OF_TEN:
-            log.warning("%s; its game is cut off, and it is made anew (%d failures so far)", what, self._failures)

@@ -14,6 +14,7 @@ from ps_common.errors import SettingsError
 from ps_common.protocol.names import is_import_path
 from ps_common.settings.families import FAMILIES, GYMNASIUM
 from ps_common.settings.run_spec import NO_ENVIRONMENT, Environment
+from rl_agent.environments.failures import FailureCount
 from rl_agent.environments.interface import Environments, close_logged
 from rl_agent.environments.process_guard import guard_children
 
@@ -24,8 +25,8 @@ def make_environments(
     settings: Environment, *, count: int, threads: int = 1, with_screen: bool = False, forgives: bool = False
 ) -> Environments:
     """
-    `threads` is how many step the games of a family that is emulated in C++. `forgives`: an environment that raises an
-    exception is made anew.
+    `threads` is how many step the games of a family that is emulated in C++. `forgives`: a failure costs a game
+    ; otherwise it is an error.
 
     Raises SettingsError naming the flag if the environment does not exist or is not supported.
     """
@@ -34,11 +35,12 @@ def make_environments(
             "--environment none: this run plays no game, and its workers are programs of its users "
             "(docs/how-to/anything-with-parameters.md); name a game to play one"
         )
+    failures = FailureCount(settings.id, settings.most_failures) if forgives else None
     if settings.family == GYMNASIUM:
-        return _of_gymnasium(settings, count, with_screen, forgives)
+        return _of_gymnasium(settings, count, with_screen, failures)
     _refuse_wrappers(settings)
     family = importlib.import_module(f"rl_agent.environments.{FAMILIES[settings.family].module}")
-    made: Environments = family.make(settings, count, threads=threads, with_screen=with_screen)
+    made: Environments = family.make(settings, count, threads=threads, with_screen=with_screen, failures=failures)
     return made
 
 
@@ -71,21 +73,17 @@ def with_time_limit(settings: Environment, *, at_least: int, given: int | None =
     return msgspec.structs.replace(settings, max_episode_steps=at_least), at_least
 
 
-def _of_gymnasium(settings: Environment, count: int, with_screen: bool, forgives: bool) -> Environments:
-    from rl_agent.environments.any_gymnasium import GymnasiumEnvironments
+def _of_gymnasium(settings: Environment, count: int, with_screen: bool, failures: FailureCount | None) -> Environments:
+    from rl_agent.environments.any_gymnasium import GymnasiumEnvironments, in_processes
     from rl_agent.environments.custom_environment import VectorEnvironments, makes_vectors
 
     if is_import_path(settings.id) and makes_vectors(settings.id):
-        return VectorEnvironments(settings, count, with_screen)
+        return VectorEnvironments(settings, count, with_screen, failures=failures)
     if settings.step_in == "processes" and count > 1:
-        from rl_agent.environments.forgiving import FailureCount
-        from rl_agent.environments.process_games import in_processes
-
         guard_children()
-        made = in_processes(settings, count, with_screen, forgives=forgives)
-        failures = FailureCount(settings.id, settings.most_failures) if forgives else None
+        made = in_processes(settings, count, with_screen, forgives=failures is not None)
         return VectorEnvironments(settings, count, with_screen, made, failures=failures)
-    return GymnasiumEnvironments(settings, count, with_screen, forgives=forgives)
+    return GymnasiumEnvironments(settings, count, with_screen, failures)
 
 
 def _refuse_wrappers(settings: Environment) -> None:

@@ -8,15 +8,15 @@ once. An environment may reuse its arrays, and its `info` may hold anything.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_agent.environments.forgiving import FAILURES, FailureCount
-from rl_agent.environments.interface import Stepped, checked, unsound_games, unsound_step
+from rl_agent.environments.failures import FailureCount, NumberCheck
+from rl_agent.environments.forgiving import FAILURES
+from rl_agent.environments.interface import Stepped
 from rl_agent.environments.spaces import Observations, ObservationSpace
 from rl_agent.games import Metrics, MetricsReader
 
@@ -44,14 +44,15 @@ class StepLoop:
         games: Sequence[tuple[gymnasium.Env[Any, Any], Read]],
         space: ObservationSpace,
         *,
+        name: str,
         failures: FailureCount | None = None,
         in_threads: bool = False,
     ) -> None:
-        """`failures` counts those of Forgiving environments. `in_threads`: environments wait for each other no more."""
+        """`failures` counts failed games; None: a failure is an error. `in_threads`: each has a thread of its own."""
         self.games = games
         self._failures = failures
         self._metrics = MetricsReader()
-        self._space = space
+        self._numbers = NumberCheck(name, space, failures, begin=self._begin)
         self._shape, self._dtype = (len(games), *space.shape), space.dtype
         # One thread for each environment: a simulator may tolerate no other than the one that it began in.
         self._threads = [ThreadPoolExecutor(1, f"environment-{row}") for row in range(len(games) if in_threads else 0)]
@@ -68,14 +69,10 @@ class StepLoop:
 
         for row, info in enumerate(self._each(reset)):
             self._note_failures(row, info)
-        return observations
+        return self._numbers.first(observations)
 
     def step(self, actions: Iterable[Any]) -> Stepped:
-        """
-        Step each environment with its action, and reset those whose game ends.
-
-        A game with a number that is not finite is cut off: a simulation may show NaN until it is reset.
-        """
+        """Step each environment with its action, and reset those whose game ends."""
         count, taken = len(self.games), list(actions)
         observations = np.empty(self._shape, self._dtype)
         rewards, (terminated, truncated) = np.empty(count, np.float32), np.empty((2, count), np.bool_)
@@ -109,7 +106,7 @@ class StepLoop:
             observations, rewards, terminated, truncated, final,
             failed=has_failed if has_failed.any() else None, metrics=metrics,
         )  # fmt: skip
-        return self._without_unsound(stepped)
+        return self._numbers.step(stepped)
 
     def close(self) -> None:
         """Close each environment, also after one whose close() raises."""
@@ -137,13 +134,9 @@ class StepLoop:
             self._failures.failed(row, sentence)
         return bool(sentences)
 
-    def _without_unsound(self, stepped: Stepped) -> Stepped:
-        if (unsound := unsound_step(stepped, self._space)) is None:
-            return stepped
-        observations, truncated, final = stepped.observations, stepped.truncated, stepped.final_observations
-        for row in unsound_games(stepped, self._space):
-            environment, read = self.games[row]
-            final = np.zeros_like(observations) if final is None else final
-            final[row], truncated[row] = observations[row], True
-            observations[row] = read(*self._in_its_thread(row, environment.reset))
-        return checked(replace(stepped, final_observations=final), self._space, unsound=unsound)
+    def _begin(self, row: int) -> NDArray[Any]:
+        """Reset one environment, whose game was cut off, and read its first observation."""
+        environment, read = self.games[row]
+        seen, info = self._in_its_thread(row, environment.reset)
+        self._note_failures(row, info)
+        return read(seen, info)

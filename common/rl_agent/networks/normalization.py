@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ps_common.errors import PsRlError
 from rl_agent.environments.interface import Environments, Stepped, random_play
 from rl_agent.networks.running_statistics import CLIP, ReturnNormalization, RunningNormalization
 
@@ -88,7 +87,7 @@ def measure_normalization(
     Initialize a network's statistics, if it has any, from random play. The environments need a reset afterwards.
 
     `played` is called at each step, and `say` gets lines for the log. On the `clock`, in seconds, random play ends
-    after MOST_SECONDS. Steps with unsound numbers are left out; raises PsRlError when there are no others.
+    after MOST_SECONDS.
     """
     modules = [module for module in network.modules() if isinstance(module, NORMALIZATIONS)]
     if not modules:
@@ -96,20 +95,10 @@ def measure_normalization(
     is_measured_once = any(isinstance(module, RandomPlayNormalization) for module in modules)
     steps = max(-(-SAMPLES // environments.count), LEAST_STEPS) if is_measured_once else FIRST_STEPS
     say(f"random play measures what is normalized: {steps:,} steps, or those of {MOST_SECONDS:.0f} s")
-    unsound, has_measured = None, False
     for stepped in _in_time(islice(random_play(environments, seed=seed), steps), say, clock):
-        unsound = stepped.unsound
         for module in modules:
-            if unsound is None:
-                _measure(module, stepped)
-            elif isinstance(module, ReturnNormalization):
-                module.begin_anew()  # no return reaches across a step that is left out
-        has_measured |= unsound is None
+            _measure(module, stepped)
         played()
-    if not has_measured:
-        assert unsound is not None, "a step is left out for nothing else"
-        name = next(iter(environments.description.values()), "the environment")
-        raise PsRlError(f"{name}: no step of random play was sound: environment {unsound.row} returned {unsound.what}")
     for module in modules:
         module.begin()
 

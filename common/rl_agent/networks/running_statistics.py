@@ -133,15 +133,11 @@ class ReturnNormalization(RunningStatistics):
 
     def begin(self) -> None:
         super().begin()
-        self.begin_anew()
+        self._before = None
 
     def observe(self, rewards: Tensor, continues: Tensor) -> None:
         """Add an unroll to the statistics of the next push. `continues` [T, B] is 0 where a return ends there."""
         self.add(self._returns(rewards, continues))
-
-    def begin_anew(self) -> None:
-        """The next unroll does not follow the last one: returns begin at its first step."""
-        self._before = None
 
     def _returns(self, rewards: Tensor, continues: Tensor) -> Tensor:
         """[T · B, 1]"""
@@ -167,21 +163,13 @@ def return_normalization(settings: Method) -> ReturnNormalization | None:
     return ReturnNormalization(discount=settings.discount, clip=settings.reward_clip)
 
 
-def observe(
-    network: nn.Module, observations: Tensor, rewards: Tensor, continues: Tensor, *, follows: bool = True
-) -> None:
-    """
-    Add an unroll to the network's statistics: observations [T, B, ...], rewards and continues [T, B].
-
-    `follows`: it begins where the last one ended.
-    """
+def observe(network: nn.Module, observations: Tensor, rewards: Tensor, continues: Tensor) -> None:
+    """Add an unroll to the network's statistics: observations [T, B, ...], rewards and continues [T, B]."""
     for _, module in _running(network):
         match module:
             case RunningNormalization():
                 module.observe(observations.flatten(0, 1))
             case ReturnNormalization():
-                if not follows:
-                    module.begin_anew()
                 module.observe(rewards, continues)
 
 

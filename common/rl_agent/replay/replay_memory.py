@@ -101,8 +101,8 @@ class ReplayMemory:
         """Take the steps of an unroll, whose buffers may be overwritten afterwards."""
         observations, actions = trajectory.observations.numpy(), trajectory.actions.numpy()
         ring = self._ring or self._begin(observations, actions)
-        if self._last is None or trajectory.follows_dropped:
-            self._end_of_known(ring)
+        if self._last is None:
+            self._mark_gap(ring)
         rewards, terminated = trajectory.rewards.numpy(), trajectory.discounts.numpy() == 0
         finals = {
             (cut_off.t, int(row)): last.numpy()
@@ -202,12 +202,10 @@ class ReplayMemory:
         self._report(f"the replay memory in {self._path} {begins}{torn}")
         return ring
 
-    def _end_of_known(self, ring: StepRing) -> None:
-        """What comes next does not follow the newest rows: bootstrap at their last observations, if these are known."""
+    def _mark_gap(self, ring: StepRing) -> None:
+        """What comes next does not follow the newest rows, which an earlier process has written into the file."""
         for environment in range(ring.layout.environments):
-            if self._last is not None:
-                self._append(ring, environment, FINAL, self._last[environment])
-            elif ring.written[environment]:
+            if ring.written[environment]:
                 nothing = np.zeros(ring.layout.observation, ring.layout.observation_dtype)
                 self._append(ring, environment, LOST, nothing)
 

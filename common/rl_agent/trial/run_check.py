@@ -1,29 +1,36 @@
 """
 Whether a run can be trained on this machine, checked before anything is started for it.
 
-The check makes two environments as a worker would, and plays a game. Torch takes seconds to load: what needs none of it
-is imported without it.
+The check makes two environments as a worker would, and plays a game at random. Torch takes seconds to load: what needs
+none of it is imported without it.
 """
 
 import ctypes
 import sys
+import time
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
-from ps_common.errors import SettingsError
+from ps_common.errors import PsRlError, SettingsError
+from ps_common.protocol.names import is_import_path
 from ps_common.protocol.tensors import Schema
 from ps_common.settings.families import GYMNASIUM
 from ps_common.settings.run_settings import secrets_in
-from ps_common.settings.run_spec import RunSpec
+from ps_common.settings.run_spec import Environment, RunSpec
 from rl_agent.environments.imports import gymnasium_warnings, import_named, tried
-from rl_agent.environments.interface import Environments
+from rl_agent.environments.interface import Environments, close_logged, closed_if_refused, random_play
+from rl_agent.environments.make import closing, make_environments
 from rl_agent.trial.start_card import card_line, start_card
 
+SEED = 0
+MOST_STEPS = 1000  # a game that is tried ends after these steps
+MOST_SECONDS = 1.0  # or after this time, whichever is first
 SECRET = (
     "looks like a secret, and the run's files, checkpoints and messages to workers have it as it is: take it from a "
     "variable of the environment instead. The page, trackers, logs and exports hide it"
@@ -33,16 +40,16 @@ NVIDIA_LIBRARY = "libcuda.so.1"
 AMD_DEVICE = Path("/dev/kfd")
 
 
-def check_run(run: RunSpec, *, imports: Sequence[str], with_screen: bool = False, resumed: str = "") -> list[str]:
+def check_run(run: RunSpec, *, imports: Sequence[str], resumed: str = "") -> list[str]:
     """
     The lines of the start card, and of warnings. `resumed` is the folder of the run whose weights it goes on with.
 
-    Raises SettingsError when a worker could not make, step or show the run's environment, or learn in it.
+    Raises SettingsError when a worker could not make or step the run's environment, or learn in it.
     """
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         with tried(f"--environment {run.environment.id}"):
-            card = _try(run, imports, with_screen, resumed)
+            card = _try(run, imports, resumed)
     secrets = [f"{name}: {SECRET}" for name in secrets_in(run)]
     return [*card, *(card_line("warning", text) for text in [*secrets, *gymnasium_warnings(warned)])]
 
@@ -61,34 +68,64 @@ def check_device(device: str) -> None:
     raise SettingsError("--device cuda: torch sees no GPU here; use --device cpu, or install a CUDA build of torch")
 
 
-def _try(run: RunSpec, imports: Sequence[str], with_screen: bool, resumed: str) -> list[str]:
+def _try(run: RunSpec, imports: Sequence[str], resumed: str) -> list[str]:
     # These load Gymnasium and torch, which take a second each.
     from rl_agent.agent import planned_schema
-    from rl_agent.environments.interface import close_logged
-    from rl_agent.environments.make import make_environments
+    from rl_agent.environments.custom_environment import makes_vectors
     from rl_agent.networks.compatibility import check_agent
-    from rl_agent.trial.environment_check import MOST_STEPS, check_environment, play
     from rl_agent.trial.weights_check import check_weights
 
     for module in imports:
         import_named(module, flag=f"--import {module}")
-    count, steps, hint = 1, 1, ""
-    if run.environment.family == GYMNASIUM:
-        check_environment(run.environment)
-        count, steps = min(2, run.environment.envs), MOST_STEPS
-        hint = "two were made in this process, as --envs 2 or more does; --envs 1 makes one" if count > 1 else ""
-    with ExitStack() as opened:
-        with tried(f"--environment {run.environment.id}", hint=hint):
-            environments = make_environments(run.environment, count=count, with_screen=with_screen)
-            opened.callback(close_logged, environments)
-            check_agent(run, environments)
-            schema = None if run.agent_parts else planned_schema(run, environments)
-            play(environments, most_steps=steps)
-        if with_screen:
-            environments.screen()
-        schema = schema or _try_agent(run, environments)
-        check_weights(run, environments, schema, resumed=resumed)
+    settings, most = run.environment, min(2, run.environment.envs) if run.environment.family == GYMNASIUM else 1
+    with tried(f"--environment {settings.id}"):
+        fewest = most if is_import_path(settings.id) and makes_vectors(settings.id) else 1
+    try:
+        environments = played(settings, fewest)
+    except PsRlError as error:
+        raise _blamed(settings, fewest, error) from error
+    if fewest < most:
+        close_logged(environments)
+        hint = "two were made in this process, as --envs 2 or more does; --envs 1 makes one"
+        environments = played(settings, most, hint=hint)
+    with closing(environments):
+        check_agent(run, environments)
+        schema = _try_agent(run, environments) if run.agent_parts else planned_schema(run, environments)
+        check_weights(run, schema, resumed=resumed)
         return [*start_card(run, environments), card_line("parameters", f"{schema.size:,}")]
+
+
+def played(settings: Environment, count: int, *, hint: str = "") -> Environments:
+    """`count` environments that were played at random until a game has ended or time is up. Raises PsRlError."""
+    most_steps = MOST_STEPS if settings.family == GYMNASIUM else 1
+    with tried(f"--environment {settings.id}", hint=hint):
+        environments = make_environments(settings, count=count)
+        with closed_if_refused(environments):
+            end = time.monotonic() + MOST_SECONDS
+            for stepped in islice(random_play(environments, seed=SEED), most_steps):
+                if stepped.terminated.any() or stepped.truncated.any() or time.monotonic() > end:
+                    break
+    return environments
+
+
+def _blamed(settings: Environment, count: int, error: PsRlError) -> SettingsError:
+    """The error of environments that cannot be played. It names the wrapper without which they can be."""
+    can_be_played = False
+    for number in range(len(settings.wrapper) + 1):
+        try:
+            close_logged(played(structs.replace(settings, wrapper=settings.wrapper[:number]), count))
+            can_be_played = True
+        except PsRlError as found:
+            if can_be_played:
+                flag = f"--wrapper {settings.wrapper[number - 1]}: "
+                why = _text(found).removeprefix(flag).removeprefix(f"--environment {settings.id}: ")
+                return SettingsError(flag + why)
+    return SettingsError(_text(error))
+
+
+def _text(error: PsRlError) -> str:
+    """The error, which begins with a flag."""
+    return str(error) if isinstance(error, SettingsError) else f"--environment {error}"
 
 
 def _try_agent(run: RunSpec, environments: Environments) -> Schema:

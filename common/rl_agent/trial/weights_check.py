@@ -11,11 +11,10 @@ from ps_common.run_folder.trained import Trained, trained_in
 from ps_common.settings.kinds import text_of
 from ps_common.settings.run_settings import flag_of, flat_settings
 from ps_common.settings.run_spec import RunSpec
-from rl_agent.agent import why_not_of
-from rl_agent.environments.spaces import Spaces
+from rl_agent.agent import why_other
 
 
-def check_weights(run: RunSpec, spaces: Spaces, schema: Schema, *, resumed: str) -> None:
+def check_weights(run: RunSpec, schema: Schema, *, resumed: str) -> None:
     """
     Raises SettingsError when the weights of the run folder `resumed`, or else of --start-from, do not fit the network.
 
@@ -28,16 +27,11 @@ def check_weights(run: RunSpec, spaces: Spaces, schema: Schema, *, resumed: str)
         trained = trained_in(place, flag=flag, newest=bool(resumed))
     except CheckpointError:
         return
-    fits = _is_same if resumed else _can_start
-    if fits(trained.schema, schema):
+    if trained.schema == schema or (not resumed and _can_start(trained.schema, schema)):
         return
-    why = _other_settings(trained, run) or why_not_of(trained.schema, run, spaces, fits=fits)
+    why = _other_settings(trained, run) or why_other(trained.schema, schema)
     again = "resume it as it was" if resumed else "start from weights of the same network and spaces"
     raise SettingsError(f"{flag} {place}: {why}; {again}, or begin a new run without it")
-
-
-def _is_same(trained: Schema, network: Schema) -> bool:
-    return trained == network
 
 
 def _can_start(trained: Schema, network: Schema) -> bool:

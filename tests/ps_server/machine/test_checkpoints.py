@@ -74,7 +74,7 @@ def test_the_best_so_far_is_saved_sooner_and_not_all_the_time(plan: Checkpoints,
 
 def test_a_restored_run_is_not_saved_again_before_it_changed() -> None:
     plan = checkpoints_of(None)
-    plan.saved_version = 8
+    plan.saved = Content(8, {})
     assert not plan.is_due(8, now=START + 100)
     assert plan.is_due(9, now=START + 100)
 
@@ -130,9 +130,9 @@ def test_a_completed_checkpoint_makes_durable_what_it_held_when_it_was_begun(
 ) -> None:
     plan.started(Content(5, run.ledger.record()), now=START)
     run.ledger.settle("a", 4)
-    assert (plan.saved_version, run.ledger.accounts["a"].durable) == (0, 0)
+    assert (plan.saved.position, run.ledger.accounts["a"].durable) == (0, 0)
     plan.completed(run, "a path")
-    assert (plan.saved_version, run.ledger.accounts["a"].durable) == (5, 3)
+    assert (plan.saved.position, run.ledger.accounts["a"].durable) == (5, 3)
 
 
 def test_a_failed_checkpoint_of_other_settings_is_tried_again_though_the_version_is_the_same(
@@ -150,12 +150,12 @@ def test_a_failed_checkpoint_makes_nothing_durable_and_is_tried_again_when_due(
 ) -> None:
     plan.started(Content(5, run.ledger.record()), now=START)
     plan.failed(run, "the disk is full")
-    assert (plan.failures, plan.saved_version, run.ledger.accounts["a"].durable) == (1, 0, 0)
+    assert (plan.failures, plan.saved.position, run.ledger.accounts["a"].durable) == (1, 0, 0)
     assert not plan.is_due(5, now=START + 1), "a full disk is not asked again at once"
     assert plan.is_due(5, now=START + 30)
     plan.started(Content(6, run.ledger.record()), now=START + 30)
     plan.completed(run, "a path")
-    assert (plan.failures, plan.saved_version, run.ledger.accounts["a"].durable) == (1, 6, 3)
+    assert (plan.failures, plan.saved.position, run.ledger.accounts["a"].durable) == (1, 6, 3)
 
 
 def test_a_request_is_answered_when_the_checkpoint_is_complete(plan: Checkpoints, run: TrainingRun) -> None:
@@ -302,7 +302,7 @@ def test_one_that_takes_too_long_counts_as_failed_until_it_is_written(plan: Chec
     assert (plan.failing, plan.is_stalled, plan.failures) == (True, True, 1)
     assert plan.tick(run, now=START + 1000) == [], "it is told once, and nothing else can be written meanwhile"
     assert answered(plan.completed(run, "a path")) == []
-    assert (plan.failing, plan.is_stalled, plan.saved_version, run.ledger.accounts["a"].durable) == (False, False, 1, 3)
+    assert (plan.failing, plan.is_stalled, plan.saved.version, run.ledger.accounts["a"].durable) == (False, False, 1, 3)
 
 
 def test_a_disk_that_is_slow_has_as_long_as_it_took_before(plan: Checkpoints, run: TrainingRun) -> None:

@@ -156,7 +156,10 @@ def test_a_standby_forgets_the_names_that_the_primary_forgets(
         server.push("b", 1 + number, [nan] * 3)
     saved, told = server.save_and_complete(), []
     standby = TrainingRun.restored(saved.vectors, saved.record, now=server.now)
-    monkeypatch.setattr(server.machine.replication, "forward", lambda *one, **_: told.append(one) or [])
+    server.run.log.take(is_read=True)
+    monkeypatch.setattr(
+        server.machine.replication, "send_changes", lambda log, **_: told.extend(log.take(is_read=True)) or []
+    )
     server.now += SILENT_SECONDS
     for worker in ("a", "b"):
         server.heartbeat(worker)
@@ -169,9 +172,10 @@ def test_a_standby_forgets_the_names_that_the_primary_forgets(
     assert "a" in accounts
     assert not {"quiet", "b"} & accounts.keys()
     assert server.push("a", 3).verdict == "duplicate"
-    for number, (worker, message, *vector) in enumerate(told):
-        update = messages.Update(request=1, number=number, worker_id=worker, message=message)
-        Replay(standby, 0).apply(update, *vector or [()], now=server.now)
+    replay = Replay(standby)
+    for entry in told:
+        update = messages.Update(request=1, number=entry.position, worker_id=entry.worker_id, message=entry.message)
+        replay.apply(update, entry.vector, now=server.now)
     numbers = [{name: one.number for name, one in run.ledger.accounts.items()} for run in (server.run, standby)]
     assert numbers[0] == numbers[1]
     assert server.run.ledger.superseded == standby.ledger.superseded

@@ -33,7 +33,7 @@ class Paused:
             self._note(server)
             if event % 4 == 0 and not server.machine.ending.reason:
                 server.push("a", server.run.ledger.accounts["a"].through + 1)
-            server.say("s", Followed(request=0, follow=1, number=server.machine.replication.number))
+            server.say("s", Followed(request=0, follow=1, number=server.machine.run.log.position))
         self.durable = server.run.ledger.accounts["a"].durable
         self.record = record_to_json(server.run.record(now=server.now))
 

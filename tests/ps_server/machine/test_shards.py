@@ -221,7 +221,7 @@ def test_a_standby_of_a_shard_repeats_what_the_shard_took_over() -> None:
     adjust(first, schedule__learning_rate=0.5, paused=True)
     reply = first.answer(RunReply, "shard 2", messages.RunRequest(request=1, shard=2))
     update = messages.Update(request=1, number=1, worker_id="", message=reply)
-    Replay(copy, 0).apply(update, (), now=START)
+    Replay(copy).apply(update, (), now=START)
     assert (copy.spec, copy.adjustments) == (first.run.spec, first.run.adjustments)
 
 

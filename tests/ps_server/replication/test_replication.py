@@ -97,7 +97,7 @@ def test_a_standby_gets_the_state_once_however_often_it_retries_follow() -> None
 
 def test_what_changes_the_run_is_sent_in_order_a_window_at_a_time() -> None:
     server = followed_server()
-    first = server.machine.replication.number + 1
+    first = server.machine.run.log.position + 1
     for sequence in range(1, SMALL_WINDOW + 3):
         server.push("a", sequence)
         assert server.updates() == ([first + sequence - 1] if sequence <= SMALL_WINDOW else [])
@@ -124,8 +124,10 @@ def test_followed_is_answered_with_what_is_durable_without_the_standby() -> None
     (leading,) = server.followed(0, request=8)
     assert (leading.request, leading.epoch, leading.run_id, leading.durable_through) == (8, EPOCH, RUN_ID, 0)
     server.push("a", 1)
-    *_, leading = server.followed(1, request=9)
-    assert leading.durable_through == 2, "the push may have been durable before the standby had the state"
+    *_, leading = server.followed(server.run.log.position - 1, request=9)
+    assert leading.durable_through == server.run.log.position, (
+        "the push may have been durable before the standby had the state"
+    )
 
 
 def test_a_standby_that_came_back_on_another_connection_gets_another_state() -> None:

@@ -73,7 +73,7 @@ def test_ruined_weights_are_nobodys_state() -> None:
 def test_a_standby_that_is_sent_ruined_weights_asks_again_and_lives() -> None:
     server = WithStandby.seeded()
     assert isinstance(server, WithStandby)
-    state, buffers = state_of(server.run, request=1, number=1, now=server.now)
+    state, buffers = state_of(server.run, request=1, now=server.now)
     at, spec = state.record_bytes, state.vectors[0]
     whole = bytearray(b"".join(bytes(buffer) for buffer in buffers))
     whole[at : at + 4] = np.float32("nan").tobytes()

@@ -279,7 +279,7 @@ def test_a_claim_of_a_later_epoch_without_its_proof_keeps_no_standby_from_taking
 
 def test_an_update_out_of_order_changes_nothing() -> None:
     server = WithStandby.following()
-    number = server.machine.replication.number
+    number = server.machine.run.log.position
     push = messages.Push(request=0, sequence=1, computed_on=1, epoch=EPOCH, schema_hash="x")
     for wrong in (number, number + 2):
         update = messages.Update(request=1, number=wrong, worker_id="a", message=push)

@@ -177,14 +177,14 @@ def test_a_restored_run_and_a_standby_go_on_with_the_same_weights(optimizer: dic
     run = train(begun(TWO, optimizer), given[:11])
     record = record_from_json(record_to_json(run.record(now=START)))
     restored = TrainingRun.restored({name: v.clone() for name, v in run.weights.vectors().items()}, record, now=START)
-    state, buffers = state_of(run, request=1, number=1, now=START)
+    state, buffers = state_of(run, request=1, now=START)
     copy = run_of(msgspec.convert(msgspec.to_builtins(state), type(state)), buffers, now=START)
-    replay = Replay(copy, 1)
+    replay = Replay(copy)
     for sequence, one in enumerate(given[11:], start=12):
         train(run, [one], first=sequence)
         train(restored, [one], first=sequence)
         worker, push, vector = push_of(run, sequence, one)
-        update = Update(request=1, number=sequence - 10, worker_id=worker, message=push)
+        update = Update(request=1, number=copy.log.position + 1, worker_id=worker, message=push)
         replay.apply(update, vector, now=START)
     for other in (restored, copy):
         vectors = other.weights.vectors()

@@ -1,5 +1,6 @@
 """A server restored from a checkpoint equals the one that wrote it, bit for bit; its workers go on."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +28,20 @@ def train(server: Transcript, updates: range, seed: int = 0) -> None:
                 server.report(worker, sequence, float(numbers.integers(-21, 22)))
 
 
-def restored(checkpoint: SaveCheckpoint, folder: Path, *, epoch: int = EPOCH + 1, now: float = START) -> Transcript:
+def restored(
+    checkpoint: SaveCheckpoint,
+    folder: Path,
+    *,
+    epoch: int = EPOCH + 1,
+    now: float = START,
+    workers: Sequence[str] = ("a", "b"),
+) -> Transcript:
     """A new server that resumes the run from a file. Its workers have sent HELLO again."""
     path = folder / "checkpoint.safetensors"
     write_checkpoint(path, checkpoint.vectors, checkpoint.record)
     vectors, record = read_checkpoint(path)
     server = Transcript(restored_run(vectors, record, epoch=epoch, now=now), epoch=epoch, now=now)
-    for worker in ("a", "b"):
+    for worker in workers:
         server.hello(worker)
     return server
 
@@ -114,7 +122,7 @@ def test_an_older_process_stays_superseded(server: Transcript, tmp_path: Path) -
 
 def test_a_restored_run_is_not_saved_again_before_it_changed(server: Transcript, tmp_path: Path) -> None:
     server.push("a", 1)
-    again = restored(server.save(), tmp_path)
+    again = restored(server.save(), tmp_path, workers=())
     assert again.machine.status(now=START).checkpoint_version == 2
     assert [effect for effect in again.after(1000) if isinstance(effect, SaveCheckpoint)] == []
 

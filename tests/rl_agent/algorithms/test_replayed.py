@@ -15,7 +15,7 @@ def updates(ratio: float, environments: int, length: int) -> tuple[int, float]:
     games = [Game(seed) for seed in range(environments)]
     made, reported = 0, 0.0
     for first in range(0, STEPS, environments * length):
-        unroll, _ = unroll_of(games, [[""] * length] * environments, first, follows_dropped=False)
+        unroll, _ = unroll_of(games, [[""] * length] * environments, first)
         for drawn in replayed.batches(unroll, DqnSettings(), None):
             made += 1
             reported = float(replayed.meters(drawn)["replay_ratio"])

@@ -6,10 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Discrete, Space
+from gymnasium.spaces import Space
 
 from ps_common.errors import SettingsError
-from rl_agent.rollouts import RolloutCollector
 from rl_eval.games import play
 from rl_eval.scores import RandomPlay
 from tests.rl_agent.environments.counting_environments import (
@@ -24,7 +23,6 @@ from tests.rl_agent.environments.counting_environments import (
     values_of,
     written,
 )
-from tests.rl_agent.scripted_environments import ScriptedActor
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*WARN")  # Gymnasium's checker warns of most of these environments
 
@@ -53,47 +51,6 @@ def test_info_may_hold_anything(made: Any, info: Callable[[Counts], Any]) -> Non
     assert values_of(environments, stepped.observations) == [[0], [50], [100]]
     assert stepped.rewards.tolist() == [STEPS] * 3
     assert stepped.truncated.all()
-
-
-class Breaks(Counts):
-    """A simulation that shows NaN from its third step on, until it is reset."""
-
-    action_space = Discrete(4)
-
-    def shown(self) -> Any:
-        return np.full(3, np.nan if self.t > 2 and self.number else self.t, np.float32)
-
-
-class Pays(Counts):
-    """Its rewards are NaN from the third step on."""
-
-    def reward(self) -> Any:
-        return np.nan if self.t > 2 and self.number else 0.0
-
-
-@pytest.mark.parametrize("game", [Breaks, Pays])
-def test_a_game_whose_numbers_are_not_sound_is_cut_off_and_another_begins(made: Any, game: type[Counts]) -> None:
-    environments = made(lambda number: game(NUMBERS, number))
-    environments.reset(0)
-    stepped = steps(environments, 3)
-    assert stepped.truncated.tolist() == [False, True]
-    assert np.isfinite(stepped.observations).all()
-    assert stepped.unsound is not None, "the collector drops the unroll"
-    assert stepped.unsound.row == 1
-    stepped = steps(environments, 1)
-    assert not stepped.truncated.any()
-    assert stepped.unsound is None
-
-
-def test_training_goes_on_after_a_simulation_has_broken(made: Any) -> None:
-    environments = made(lambda number: Breaks(NUMBERS, number))
-    warnings: list[str] = []
-    actor = ScriptedActor()
-    collector = RolloutCollector(environments, actor, unroll_length=2, discount=0.9, seed=0, warn=warnings.append)
-    for _ in range(30):
-        assert collector.collect().observations.isfinite().all()
-    assert collector.dropped == 58, "two of three unrolls: each third step is broken"
-    assert "environment 1 returned an observation that holds nan in step 3 of its game" in warnings[0]
 
 
 EACH_SPACE = pytest.mark.parametrize("space", SPACES.values(), ids=SPACES)

@@ -3,18 +3,16 @@ Random play, which normalization begins with: announced, bounded in time and mem
 finite.
 """
 
-import math
 import weakref
 
 import numpy as np
 import pytest
 import torch
 
-from ps_common.errors import PsRlError
 from rl_agent.environments.interface import Stepped
 from rl_agent.environments.spaces import ObservationSpace
 from rl_agent.networks.normalization import FIRST_STEPS, RandomPlayNormalization, measure_normalization
-from rl_agent.networks.running_statistics import SMALLEST_RETURN_VARIANCE, ReturnNormalization, RunningNormalization
+from rl_agent.networks.running_statistics import ReturnNormalization, RunningNormalization
 from rl_agent.rollouts import Decision, RolloutCollector
 from tests.rl_agent.scripted_environments import Game, ScriptedEnvironments
 
@@ -48,26 +46,6 @@ def test_random_play_says_how_far_it_is_and_ends_in_time() -> None:
         "random play ends after 20 s: 20 steps have to do",
     ]
     assert (float(returns.count), len(played)) == (20, 20)
-
-
-def test_random_play_leaves_out_steps_that_are_not_sound() -> None:
-    returns = ReturnNormalization(discount=0.9, clip=0.0)
-    measure_normalization(returns, one_after_another(2.0, math.nan, math.inf, 2.0), seed=0)
-    assert float(returns.count) == FIRST_STEPS / 2
-    assert all(buffer.isfinite().all() for buffer in returns.buffers())
-
-
-def test_no_return_reaches_across_a_step_that_is_left_out() -> None:
-    """All returns are 2: that of the first step would be 3 if it went on to the third."""
-    returns = ReturnNormalization(discount=0.5, clip=0.0)
-    measure_normalization(returns, one_after_another(2.0, math.nan, 2.0), seed=0)
-    assert float(returns.mean_and_deviation()[1]) == pytest.approx(SMALLEST_RETURN_VARIANCE**0.5)
-
-
-def test_an_environment_without_a_sound_step_is_named_by_random_play() -> None:
-    returns = ReturnNormalization(discount=0.9, clip=0.0)
-    with pytest.raises(PsRlError, match="no step of random play was sound: environment 0 returned the reward nan"):
-        measure_normalization(returns, one_after_another(math.nan), seed=0)
 
 
 def test_the_returns_of_random_play_are_those_of_training() -> None:

@@ -48,9 +48,7 @@ class Game:
         return Step(before, float(self.random.normal()), ended, after)
 
 
-def unroll_of(
-    games: list[Game], endings: list[list[str]], first: int, *, follows_dropped: bool
-) -> tuple[Trajectory, list[list[Step]]]:
+def unroll_of(games: list[Game], endings: list[list[str]], first: int) -> tuple[Trajectory, list[list[Step]]]:
     """Play an unroll; its trajectory, and its steps by environment. The actions are numbered from `first` on."""
     played = [[game.step(ended) for ended in column] for game, column in zip(games, endings, strict=True)]
     T, B = len(endings[0]), len(games)
@@ -74,7 +72,6 @@ def unroll_of(
         initial_state=(),
         final_state=(),
         cut_offs=tuple(cut_offs),
-        follows_dropped=follows_dropped,
     )  # fmt: skip
     return trajectory, played
 
@@ -94,31 +91,24 @@ class PlainMemory:
 
     def __init__(self, n_step: int) -> None:
         self.n_step = n_step
-        self.segments: dict[int, list[list[tuple[int, Step]]]] = {}  # of each environment, without gaps
+        self.steps: dict[int, list[tuple[int, Step]]] = {}  # of each environment
 
     def add(self, trajectory: Trajectory, played: list[list[Step]]) -> None:
         for b, column in enumerate(played):
-            segments = self.segments.setdefault(b, [])
-            if not segments or trajectory.follows_dropped:
-                segments.append([])
-            segments[-1] += zip(trajectory.actions[:, b].tolist(), column, strict=True)
+            self.steps.setdefault(b, []).extend(zip(trajectory.actions[:, b].tolist(), column, strict=True))
 
     def expected(self) -> Iterator[tuple[int, Expected]]:
-        for segments in self.segments.values():
-            for place, segment in enumerate(segments):
-                is_newest = place == len(segments) - 1
-                for i, (action, step) in enumerate(segment):
-                    if (found := self._of(segment, i, is_newest=is_newest)) is not None:
-                        yield action, Expected(step.observation, *found)
+        for steps in self.steps.values():
+            for i, (action, step) in enumerate(steps):
+                if (found := self._of(steps, i)) is not None:
+                    yield action, Expected(step.observation, *found)
 
-    def _of(
-        self, segment: list[tuple[int, Step]], i: int, *, is_newest: bool
-    ) -> tuple[float, float, np.ndarray] | None:
+    def _of(self, steps: list[tuple[int, Step]], i: int) -> tuple[float, float, np.ndarray] | None:
         total, discount = 0.0, 1.0
         for k in range(self.n_step):
-            if i + k == len(segment):  # the steps that follow were dropped: bootstrap where the known ones end
-                return None if is_newest else (total, discount, segment[-1][1].after)
-            step = segment[i + k][1]
+            if i + k == len(steps):
+                return None
+            step = steps[i + k][1]
             total += discount * step.reward
             if step.ended == "terminated":
                 return total, 0.0, step.after
@@ -126,7 +116,7 @@ class PlainMemory:
             if step.ended == "truncated":
                 return total, discount, step.after
         # The observation after the newest step arrives with the next unroll.
-        return None if is_newest and i + self.n_step == len(segment) else (total, discount, step.after)
+        return None if i + self.n_step == len(steps) else (total, discount, step.after)
 
 
 def drawn_by_action(memory: ReplayMemory, draws: int = 40) -> dict[int, Expected]:
@@ -147,7 +137,6 @@ ENDINGS = st.lists(st.sampled_from(["", "", "", "terminated", "truncated"]), min
 
 @given(
     endings=st.lists(st.tuples(ENDINGS, ENDINGS), min_size=1, max_size=12),
-    dropped=st.sets(st.integers(1, 11)),
     n_step=st.integers(1, 5),
     length=st.integers(6, 60),
     frames=st.sampled_from([1, FRAMES]),
@@ -156,7 +145,6 @@ ENDINGS = st.lists(st.sampled_from(["", "", "", "terminated", "truncated"]), min
 @settings(deadline=None, max_examples=60)
 def test_what_is_drawn_is_what_a_plain_loop_over_the_newest_steps_gives(
     endings: list[tuple[list[str], list[str]]],
-    dropped: set[int],
     n_step: int,
     length: int,
     frames: int,
@@ -168,7 +156,7 @@ def test_what_is_drawn_is_what_a_plain_loop_over_the_newest_steps_gives(
     )  # fmt: skip
     plain, games = PlainMemory(n_step), [Game(0), Game(1)]
     for number, columns in enumerate(endings):
-        trajectory, played = unroll_of(games, list(columns), 8 * number, follows_dropped=number in dropped)
+        trajectory, played = unroll_of(games, list(columns), 8 * number)
         memory.add(trajectory)
         for buffer in (trajectory.observations, trajectory.rewards):
             buffer.zero_()  # as the next unroll overwrites them
@@ -192,7 +180,7 @@ def filled(
     games = [Game(0), Game(1)]
     for number in range(unrolls):
         endings = ["", "truncated" if number % 2 else "", "terminated" if number % 3 == 2 else "", ""]
-        memory.add(unroll_of(games, [endings, endings], 8 * number, follows_dropped=False)[0])
+        memory.add(unroll_of(games, [endings, endings], 8 * number)[0])
     return memory, said
 
 
@@ -302,7 +290,7 @@ def test_rows_are_drawn_in_proportion_to_their_numbers(numbers: list[float], see
 def test_a_step_with_a_great_error_is_drawn_more_often_and_weighs_less() -> None:
     memory = ReplayMemory(most_steps=1000, most_mib=1, prioritized=Prioritized(0.5, 1.0))
     games = [Game(0)]
-    memory.add(unroll_of(games, [[""] * 41], 0, follows_dropped=False)[0])
+    memory.add(unroll_of(games, [[""] * 41], 0)[0])
     drawn = memory.draw(4000, discount=DISCOUNT)
     assert drawn is not None
     memory.set_priorities(drawn, torch.where(drawn.actions == 7, 16.0, 1.0))
@@ -320,6 +308,6 @@ def test_nothing_is_drawn_from_an_empty_memory() -> None:
     memory = ReplayMemory(most_steps=1000, most_mib=1)
     assert memory.draw(1, discount=DISCOUNT) is None
     drawn: Drawn | None
-    memory.add(unroll_of([Game(0)], [[""]], 0, follows_dropped=False)[0])
+    memory.add(unroll_of([Game(0)], [[""]], 0)[0])
     drawn = memory.draw(1, discount=DISCOUNT)
     assert drawn is None
