@@ -90,8 +90,8 @@ class ZmqClient:
         self._server = ServerAddress(server)
         self._keys, self._postponing_signals = keys, postponing_signals
         self.machine = machine
-        self._watch = watch or StallWatch(math.inf, now=time.monotonic())
         self._clock = RunningClock()
+        self._watch = watch or StallWatch(math.inf, now=self._clock.now())
         self._clock.on_pause = machine.heartbeats.was_away
         self._pending: dict[int, ReplyFuture[Reply]] = {}  # by ticket
         self._farewell: ReplyFuture[Reply] | None = None  # to GOODBYE

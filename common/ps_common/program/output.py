@@ -17,7 +17,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from queue import SimpleQueue
 from time import monotonic
 from typing import Any, TextIO
@@ -187,8 +187,12 @@ class BackgroundLog(logging.Handler):
     def __init__(self, descriptor: int = STDERR) -> None:
         super().__init__()
         self._descriptor = descriptor
-        self._writer = WriterThread("log", most=MOST_WAITING_BYTES)
         self._is_stuck = False
+
+    @cached_property
+    def _writer(self) -> WriterThread:
+        """From the first line on."""
+        return WriterThread("log", most=MOST_WAITING_BYTES)
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
