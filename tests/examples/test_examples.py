@@ -25,7 +25,6 @@ def test_a_page_shows_the_example_as_it_is() -> None:
         ("custom-environment", "environment"),
         ("custom-network", "network"),
         ("custom-algorithm", "algorithm"),
-        ("custom-algorithm", "off_policy"),
         ("custom-wrapper-and-hooks", "wrapper"),
         ("custom-wrapper-and-hooks", "hooks"),
     ]:

@@ -95,7 +95,7 @@ def test_files_of_a_run_folder_that_are_none_count_as_missing(make: Callable[[Pa
 
 
 WRITING: dict[str, Callable[[Path], object]] = {
-    "metrics.jsonl": lambda path: BoundedLinesFile(path, most_bytes=100, thin=list).close(),
+    "metrics.jsonl": lambda path: BoundedLinesFile(path, most_bytes=100).close(),
     "endpoint": lambda path: write_endpoint(path, "x:1"),
     "lineage.json": lambda path: write_lineage(path.parent, LINEAGE),
     "server.lock": lambda path: FolderLocks([path.parent]).close(),
