@@ -179,7 +179,7 @@ class Membership:
         return worker_id in self._living
 
     def may_push(self, worker_id: str) -> bool:
-        """Whether this worker is one of `moving`."""
+        """Whether this worker lives, and may push soon."""
         member = self._living.get(worker_id)
         return member is not None and member.may_push
 

@@ -109,7 +109,6 @@ class TrainingRun:
 
     @property
     def weights(self) -> WeightStore:
-        """The weights of a seeded run."""
         assert self.store is not None, "the run is not seeded yet; the server's phases refuse such messages"
         return self.store
 
@@ -287,7 +286,6 @@ class TrainingRun:
         return self.progress.end_of(budget if self.shard.number == 1 else replace(budget, max_minutes=0), now=now)
 
     def _settlement(self, worker_id: str, push: Push, judged: Accepted | Discarded | None) -> Settlement:
-        """The settlement of a push; `judged` is None for a duplicate."""
         denied = judged.reason if isinstance(judged, Discarded) else None
         verdict: Verdict = "duplicate" if judged is None else "discarded" if denied else "applied"
         return Settlement(
