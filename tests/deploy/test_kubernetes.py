@@ -83,7 +83,7 @@ def test_every_program_of_the_fleet_is_valid_has_keys_and_knows_both_servers() -
         for one in manifests
         if "template" in one.get("spec", {})
     }
-    assert pods.keys() == {"ps-rl-server", "ps-rl-worker", "ps-rl-metrics"}
+    assert pods.keys() == {"ps-rl-server", "ps-rl-worker"}
     for name, pod in pods.items():
         for container in pod["containers"]:
             environment = {variable["name"]: variable.get("value") for variable in container.get("env", ())}
