@@ -98,9 +98,3 @@ def test_a_worker_all_of_whose_pushes_are_duplicates_ends_after_a_warning() -> N
     assert isinstance(failed, Fail)
     assert isinstance(failed.error, PsRlError)
     assert "--name" in str(failed.error)
-
-
-def test_duplicates_among_others_end_nothing() -> None:
-    client = joined_client()
-    for sequence in range(1, 3 * MOST_DUPLICATES):
-        assert resolved(settle(client, "applied" if sequence % 100 == 0 else "duplicate", sequence))
