@@ -87,15 +87,15 @@ def _draw(
     """A run as a line, and its evaluations as points. The games of several runs would hide each other."""
     # Games of several workers come out of the order of their steps.
     rows = sorted(episodes, key=lambda row: row.global_steps) if field == "global_steps" else episodes
-    x, look = [getattr(row, field) for row in rows], {"color": f"C{number % 10}"}
+    x, colour = [getattr(row, field) for row in rows], f"C{number % 10}"
     if field == "episode" and shows_games:
-        axes.scatter(x, [row.episode_return for row in rows], s=2, alpha=0.3, linewidths=0, **look)
+        axes.scatter(x, [row.episode_return for row in rows], s=2, alpha=0.3, linewidths=0, color=colour)
     line, name = LINES[number // 10 % len(LINES)], printable(run_name(folder))
-    axes.plot(x, mean_of_last(EPISODES_IN_MEAN, rows), label=name, linestyle=line, **look)
+    axes.plot(x, mean_of_last(EPISODES_IN_MEAN, rows), label=name, linestyle=line, color=colour)
     if evaluations := read_evaluations(folder):
         at = [getattr(row, "episodes" if field == "episode" else field) for row in evaluations]
         means = [row.mean_return for row in evaluations]
-        axes.plot(at, means, marker="o", markersize=3, linestyle=":", linewidth=0.7, **look)
+        axes.plot(at, means, marker="o", markersize=3, linestyle=":", linewidth=0.7, color=colour)
 
 
 def _drawn(folder: Path) -> list[EpisodeRow]:
