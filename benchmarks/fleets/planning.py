@@ -175,18 +175,18 @@ def write_plans(fit: Fit) -> None:
 
 def _table_of(plans: Iterable[tuple[int, int, Plan, Plan]]) -> Iterable[str]:
     yield (
-        "| parameters | link | hosts × cores | workers of a core: use | a push each … | gangs: use | a push each … | "
-        "pushes/s | round trip p50, p99 | busiest |"
+        "|parameters|link|hosts×cores|workers of a core: use|a push each …|gangs: use|a push each …|"
+        "round trip p50, p99|busiest|"
     )
-    yield "|---|---|---|---|---|---|---|---|---|---|"
+    yield "|---|---|---|---|---|---|---|---|---|"
     names = {size: name for name, size in SIZES.items()}
     for hosts, cores, alone, gangs in plans:
         fleet, found = gangs.deployment, gangs.prediction
         trip = f"{1e3 * found.round_trip_p50:,.1f}, {1e3 * found.round_trip_p99:,.1f} ms"
         yield (
-            f"| {names[fleet.parameters]} | {fleet.link / 1e9:g} Gbit/s | {hosts} × {cores} | {_use(alone)} | "
-            f"{_seconds(_interval(alone))} | {_use(gangs)} | {_seconds(_interval(gangs))} | "
-            f"{found.pushes_per_second:,.0f} | {trip} | {found.busiest}, {found.busiest_share:.0%} |"
+            f"|{names[fleet.parameters]}|{fleet.link / 1e9:g} Gbit/s|{hosts}×{cores}|{_use(alone)}|"
+            f"{_seconds(_interval(alone))}|{_use(gangs)}|{_seconds(_interval(gangs))}|"
+            f"{trip}|{found.busiest}, {found.busiest_share:.0%}|"
         )
 
 

@@ -17,7 +17,6 @@ import pytest
 import yaml
 
 from deploy.kubernetes.autoscale.workers_wanted import GROUP, METRIC, MetricsServer, workers_wanted
-from deploy.kubernetes.jobs import jobs_of
 from deploy.kubernetes.kustomize import kustomize
 from ps_common.protocol.status import Status
 from tests.integration.processes import programs_in
@@ -102,22 +101,6 @@ def test_every_program_of_the_fleet_is_valid_has_keys_and_knows_both_servers() -
             assert "/keys" in [mount["mountPath"] for mount in container["volumeMounts"]]
             if name != "ps-rl-server":
                 assert environment["SERVERS"] == "ps-rl-server-0.ps-rl-server:5555,ps-rl-server-1.ps-rl-server:5555"
-
-
-def test_the_jobs_of_the_jobset_are_valid() -> None:
-    """The schemas have no JobSet; its templates are those of Jobs."""
-    jobset, claim = documents(JOBSET.read_text())
-    validate(claim)
-    for replicated in jobset["spec"]["replicatedJobs"]:
-        validate({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "x"}, **replicated["template"]})
-    made = jobs_of(jobset)
-    for document in made:
-        validate(document)
-    check_confined(pods_in(made))
-    assert jobset["spec"]["successPolicy"]["targetReplicatedJobs"] == ["server"]
-    servers = {pod["hostname"] for pod in pods_in(made) if "hostname" in pod}
-    (named,) = {v["value"] for pod in pods_in(made) for v in pod["containers"][0]["env"] if v["name"] == "SERVERS"}
-    assert named == f"{servers.pop()}.{jobset['spec']['network']['subdomain']}:5555"
 
 
 # -- the autoscaler's metric ------------------------------------------------------------------------------------------

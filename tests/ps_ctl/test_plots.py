@@ -1,8 +1,5 @@
 """Learning curves from run folders, intact or damaged."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -127,16 +124,6 @@ def test_runs_of_one_preset_become_their_mean_and_a_band(
     assert drawn[1][1][0] == 0.5, "minutes have a grid of their own"
 
 
-def test_each_of_several_runs_is_drawn_to_its_own_end(tmp_path: Path, lines: dict[bool, list[Any]]) -> None:
-    """The first to reach the goal ends first, and must not hide how the others go on."""
-    quick, slow = a_run(tmp_path / "quick", [0.0, 20.0]), a_run(tmp_path / "slow", [0.0, 5.0, 10.0, 20.0])
-    plot_runs([quick, slow], tmp_path / "curve.png")
-    assert [(x, y) for _, x, y in lines[False][:2]] == [
-        ([0, 100], [0.0, 20.0]),
-        ([0, 100, 200, 300], [0.0, 5.0, 10.0, 20.0]),
-    ]
-
-
 def test_the_mean_of_the_last_hundred_is_drawn_by_episode(run_folder: Path, tmp_path: Path, drawn: list[Any]) -> None:
     """Of fewer at the beginning; where each of the last hundred games came to 500, so does their mean."""
     some_episodes(run_folder, *[10.0, 20.0, 0.0], *[500.0] * 100)
@@ -145,20 +132,6 @@ def test_the_mean_of_the_last_hundred_is_drawn_by_episode(run_folder: Path, tmp_
     assert (label, episodes) == ("pong (pong-1)", list(range(1, 104)))
     assert means[:4] == pytest.approx([10.0, 15.0, 10.0, 132.5])
     assert means[-2:] == pytest.approx([495.0, 500.0])
-
-
-def test_the_curve_over_steps_has_a_point_for_each_game_where_it_ended(
-    run_folder: Path, tmp_path: Path, drawn: list[Any]
-) -> None:
-    """In the order of steps, which is not that of the reports of several workers."""
-    episodes = EpisodesFile(run_folder)
-    episodes.add(a_report(episodes=(Episode(10.0, 5, 40), Episode(40.0, 5, 80)), first_episode=1))
-    episodes.add(a_report(episodes=(Episode(20.0, 5, 60),), first_episode=3))
-    episodes.close()
-    plot_runs([run_folder], tmp_path / "curve.png")
-    assert drawn[0] == ("pong (pong-1)", [40, 60, 80], pytest.approx([10, 15, 70 / 3]))
-    assert drawn[1] == ("pong (pong-1)", [0.5, 0.5, 0.5], pytest.approx([10, 25, 70 / 3]))
-    assert drawn[2] == ("pong (pong-1)", [1, 2, 3], pytest.approx([10, 25, 70 / 3]))
 
 
 def test_rows_that_a_resume_lost_are_left_out(tmp_path: Path, drawn: list[Any]) -> None:
@@ -170,43 +143,9 @@ def test_rows_that_a_resume_lost_are_left_out(tmp_path: Path, drawn: list[Any]) 
     assert drawn[0][1] == [0, 100, 100, 200]
 
 
-def test_a_last_line_cut_short_anywhere_is_left_out(run_folder: Path, tmp_path: Path, drawn: list[Any]) -> None:
-    """A killed server may stop in the middle of a line, right behind a brace as well."""
-    path = run_folder / METRICS
-    whole = b"".join(path.read_bytes().splitlines(keepends=True)[:3])
-    last = whole.splitlines()[-1]
-    cuts = [1, len(last) // 3, last.index(b"}") + 1, len(last) - 1]
-    for cut in cuts:
-        drawn.clear()
-        path.write_bytes(whole + last[:cut])
-        plot_runs([run_folder], tmp_path / "curve.png")
-        assert drawn[0][2] == [-21.0, -20.5]
-
-
 def test_a_run_without_a_score_yet_has_nothing_to_draw(tmp_path: Path) -> None:
     young = a_run(tmp_path / "young", [None, None])
     with pytest.raises(SettingsError, match="young: no episode has ended yet"):
         plot_runs([young], tmp_path / "curve.png")
     assert not (tmp_path / "curve.png").exists()
     assert pyplot.get_fignums() == [], "a figure that is not closed is kept for ever"
-
-
-def test_a_folder_without_metrics_is_not_a_run_folder(run_folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=f"{tmp_path}/nowhere: is not a run folder"):
-        plot_runs([run_folder, tmp_path / "nowhere"], tmp_path / "curve.png")
-    assert pyplot.get_fignums() == []
-
-
-@pytest.mark.parametrize("name", ["no/such/folder.png", "curve.spreadsheet"])
-def test_a_plot_that_cannot_be_written_is_refused_with_the_flag(run_folder: Path, tmp_path: Path, name: str) -> None:
-    with pytest.raises(SettingsError, match=f"--out {tmp_path / name}"):
-        plot_runs([run_folder], tmp_path / name)
-    assert pyplot.get_fignums() == []
-
-
-def test_a_notebooks_backend_of_matplotlib_is_ignored(run_folder: Path, tmp_path: Path) -> None:
-    command = [str(Path(sys.executable).with_name("ps-ctl")), "plot", str(run_folder), "--out", str(tmp_path / "c.png")]
-    backend = {"MPLBACKEND": "module://no_such.backend_inline"}
-    ran = subprocess.run(command, env=os.environ | backend, capture_output=True, text=True, check=False, timeout=60)
-    assert (ran.returncode, ran.stderr) == (0, "")
-    assert (tmp_path / "c.png").stat().st_size > 1000

@@ -1,13 +1,9 @@
 """Groups of runs, their labels, and the runs below a folder."""
 
-import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from ps_common.errors import SettingsError
-from ps_common.settings.run_files import SETTINGS
 from ps_ctl.plots import group_runs, read_run, run_folders
 from tests.ps_ctl.test_plots import SCORES, a_run
 from tests.rows import row
@@ -45,20 +41,6 @@ def test_every_setting_that_differs_is_named(tmp_path_factory: pytest.TempPathFa
             assert labels(*runs) == [f"pong, {named[0]} (1)", f"pong, {named[1]} (2)"]
 
 
-@pytest.mark.parametrize(
-    "settings", [{"seed": 7}, {"budget.max_steps": 5}, {"budget.until_return": None}, {"records.summaries": "perf"}]
-)
-def test_seed_budget_and_records_do_not_separate_groups(settings: dict[str, Any], tmp_path: Path) -> None:
-    runs = [a_run(tmp_path / "1", SCORES, settings=settings), a_run(tmp_path / "2", SCORES, settings={"seed": 1})]
-    assert labels(*runs) == ["pong (2 runs)"]
-
-
-def test_a_label_can_be_drawn_whatever_the_folder_is_called(tmp_path: Path) -> None:
-    """Under LC_ALL=C Python reads the name "ü" as two bytes without a meaning."""
-    folder = a_run(tmp_path / os.fsdecode(b"\xc3\xfc"), SCORES)
-    assert labels(folder) == ["pong (\\udcc3\\udcfc)"]
-
-
 # -- folders with runs below ------------------------------------------------------------------------------------------
 
 
@@ -68,18 +50,3 @@ def test_a_folder_stands_for_the_runs_below_it(tmp_path: Path) -> None:
     first = a_run(tmp_path / "runs" / "b", SCORES)
     a_run(tmp_path / "runs" / "young", [None])
     assert labels(tmp_path / "runs", first) == ["pong (b)", "cartpole (a)"]
-
-
-def test_a_folder_without_runs_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=f"{tmp_path}: is not a run folder, and contains none"):
-        run_folders([tmp_path])
-    a_run(tmp_path / "young", [None])
-    with pytest.raises(SettingsError, match="no episode has ended yet in any run below it"):
-        run_folders([tmp_path])
-
-
-@pytest.mark.parametrize("content", [b"", b"[[[", b"\xff\xfe", b"nonsense = 1"])
-def test_a_run_whose_settings_cannot_be_read_is_drawn_all_the_same(content: bytes, tmp_path: Path) -> None:
-    run = a_run(tmp_path / "run", SCORES)
-    (run / SETTINGS).write_bytes(content)
-    assert labels(run) == ["pong (run)"]

@@ -94,7 +94,7 @@ class EventRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class EpisodeRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
-    One full game, or consecutive games as their mean: long runs keep older games so.
+    One full game; in files of release 0.2.0, also consecutive games as their mean.
 
     Games are numbered as they are reported, and each worker reports at most twice a second: T of a game may lie before
     that of another worker's game with a lower number. Games of one report share their minutes. A row of several games

@@ -12,7 +12,6 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from ps_common.program import fork_server
 from tests.ps_client.loopback_server import wait_until
 
 ROOT = Path(__file__).parents[3]
@@ -59,13 +58,6 @@ assert (failing.exit_status, failing.has_died) == (3, True)
 sleeping = Child("sleeps", [], Path("sleeps.log"))
 sleeping.kill()
 assert sleeping.wait(within_seconds=30) and sleeping.cause_of_death() == "killed by SIGKILL"
-"""
-LINKED = """
-from ps_common.program.child_processes import LinkedChild
-child = LinkedChild("answers")
-child.link.send_bytes(b"a question")
-assert child.link.poll(30) and child.link.recv_bytes() == b"a question, of a fork"
-assert child.wait(within_seconds=30) and child.exit_status == 0
 """
 STAYS = """
 child = Child("sleeps", [], Path("sleeps.log"))
@@ -145,13 +137,6 @@ def test_no_process_outlives_the_one_that_has_begun_it(folder: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="adopts its forks as Linux allows")
-def test_a_fork_has_the_link_of_its_parent_as_its_input(folder: Path) -> None:
-    parent = started(folder, LINKED)
-    assert parent.communicate(timeout=60) == ("", None)
-    assert parent.returncode == 0
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="adopts its forks as Linux allows")
 def test_a_launcher_that_ignores_the_end_of_its_children_does_not_end_the_fork_server(folder: Path) -> None:
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
@@ -178,12 +163,3 @@ os.fork = second_fails
     assert started(folder, SAYS).communicate(timeout=60) == ("", None)
     one = said(folder, 1)
     assert one["imported_in"] == one["pid"]
-
-
-def test_a_signal_that_comes_while_the_state_of_a_fork_is_asked_can_kill_it() -> None:
-    child = subprocess.Popen(["sleep", "60"])
-    fork = fork_server.Fork(child.pid)
-    with fork._lock:  # as the main thread has it, whose handler calls this
-        fork.kill()
-    assert fork.wait(10) == -signal.SIGKILL
-    child.returncode = -signal.SIGKILL  # its status was taken
