@@ -34,8 +34,6 @@ class Kinds(msgspec.Struct, frozen=True, kw_only=True):
     """a resumed run keeps it: weights, optimizer slots and scores were made with it"""
     built_in: bool = False
     """a worker is built with it, and ends when the run comes back with another value"""
-    per_run: bool = False
-    """runs that differ in it alone are repetitions of one experiment"""
     of_a_game: tuple[Any, ...] | None = None
     """it belongs to the game of its run, and fits no other: these values of it, or with () all but the default"""
     needs: Needs | None = None
@@ -68,7 +66,6 @@ ADJUSTABLE = kinds(adjustable=True)
 EACH_WORKERS = kinds(each_workers=True)
 KEPT, CHANGEABLE = kinds(kept=True), kinds(kept=False)
 BUILT_IN, TAKEN_OVER = kinds(built_in=True), kinds(built_in=False)
-PER_RUN = kinds(per_run=True)
 KNOWN_TO_THE_SERVER = kinds(known_to_the_server=True)
 
 
@@ -126,15 +123,8 @@ def table_flag(name: str) -> tuple[Any, ...]:
 
 
 def _table_in(text: str) -> dict[str, Any]:
-    """The table in a JSON text. Raises ValueError that shows how the text would be typed."""
-    try:
-        table = json.loads(text)
-    except ValueError:
-        table = None
-    if isinstance(table, dict):
-        return table
-    name, equals, value = text.partition("=")
+    """The table in a JSON text. Raises ValueError that shows how a table is typed."""
     with suppress(ValueError):
-        value = json.loads(value)
-    shown = json.dumps({name: value} if equals else {"size": 5})
-    raise ValueError(f"{text}: is no table in JSON, which is typed as '{shown}'")
+        if isinstance(table := json.loads(text), dict):
+            return table
+    raise ValueError(f"{text}: is not a table in JSON, which is typed as '{{\"size\": 5}}'")
