@@ -4,8 +4,9 @@ The kinds of settings, which annotate each setting in run_spec.py: `envs: Annota
 A kind of a section holds for each of its settings. table.py reads the kinds; every rule about settings asks it.
 """
 
+import difflib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -98,6 +99,12 @@ def value_in(text: str) -> Any:
         with suppress(ValueError):
             return kind(text)
     return text
+
+
+def did_you_mean(word: str, names: Iterable[str]) -> str:
+    """A question, with a space after it, on the name that is nearest to the word; "" where none is near."""
+    near = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    return f"did you mean {near[0]}? " if near else ""
 
 
 def flag(name: str | None = None, metavar: str | None = None, help: str | None = None) -> Any:
