@@ -20,7 +20,7 @@ class Needs(msgspec.Struct, frozen=True):
 
     words: str
     holds: Callable[[Any], bool]
-    nothing: tuple[Any, ...] = ()
+    inert: tuple[Any, ...] = ()
     """values of the setting that ask for nothing"""
 
 
@@ -55,9 +55,9 @@ def kinds(**given: Any) -> msgspec.Meta:
     return msgspec.Meta(extra=given)
 
 
-def needs(words: str, holds: Callable[[Any], bool], *nothing: Any) -> msgspec.Meta:
-    """The setting does nothing unless this holds for the run; `nothing` are the values that ask for nothing."""
-    return kinds(needs=Needs(words, holds, nothing))
+def needs(words: str, holds: Callable[[Any], bool], *inert: Any) -> msgspec.Meta:
+    """The setting does nothing unless this holds for the run; `inert` are the values for which that is no mistake."""
+    return kinds(needs=Needs(words, holds, inert))
 
 
 def of_a_game(*values: Any) -> msgspec.Meta:

@@ -131,7 +131,7 @@ def with_settings(run: RunSpec, settings: Mapping[str, Any], *, source: str) -> 
     """
     nested = run.to_dict()
     if "environment.id" in settings and run.environment.id == NO_ENVIRONMENT:
-        nested["algorithm"].pop("reward_clip", None)  # nobody has chosen it: the environment decides
+        nested["algorithm"].pop("reward_clip", None)  # the environment decides, since nobody has chosen a clip
     for key, value in sorted(settings.items(), key=lambda item: not item[0].endswith(".name")):
         section, _, name = key.rpartition(".")
         place = nested.get(section) if section else nested
