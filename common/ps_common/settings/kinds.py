@@ -35,8 +35,6 @@ class Kinds(msgspec.Struct, frozen=True, kw_only=True):
     """a resumed run keeps it: weights, optimizer slots and scores were made with it"""
     built_in: bool = False
     """a worker is built with it, and ends when the run comes back with another value"""
-    per_run: bool = False
-    """runs that differ in it alone are repetitions of one experiment"""
     of_a_game: tuple[Any, ...] | None = None
     """it belongs to the game of its run, and fits no other: these values of it, or with () all but the default"""
     needs: Needs | None = None
@@ -69,7 +67,6 @@ ADJUSTABLE = kinds(adjustable=True)
 EACH_WORKERS = kinds(each_workers=True)
 KEPT, CHANGEABLE = kinds(kept=True), kinds(kept=False)
 BUILT_IN, TAKEN_OVER = kinds(built_in=True), kinds(built_in=False)
-PER_RUN = kinds(per_run=True)
 KNOWN_TO_THE_SERVER = kinds(known_to_the_server=True)
 
 
