@@ -76,4 +76,4 @@ def _commit_of(checkout: Path) -> str:
     if not (checkout / "common").is_dir() or not (checkout / ".git").exists():
         return ""
     command = ["git", "-C", str(checkout), "rev-parse", "HEAD"]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.check_output(command, stderr=subprocess.DEVNULL, encoding="utf-8").strip()
