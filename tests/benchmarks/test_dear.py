@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from benchmarks.dear.curves import GAMES, Game, Point, crossing, curve, means
+from benchmarks.dear.curves import GAMES, Game, Point, curve
 from benchmarks.dear.mujoco_page import OURS, THEIRS, Row, page_of
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 50), st.integers(-300, 300)), max_size=40)
@@ -27,15 +27,6 @@ def test_a_point_is_the_mean_of_the_ten_games_before_it(lengths: list[tuple[int,
         before = [game.score for game in games if game.steps <= point.steps]
         assert point.score == (pytest.approx(mean(before[-GAMES:])) if len(before) >= GAMES else None)
         assert point.minutes == pytest.approx(point.steps / 10, abs=1e-3)
-
-
-@given(LENGTHS, st.integers(-300, 300))
-def test_a_goal_is_crossed_at_the_first_mean_that_has_it(lengths: list[tuple[int, int]], goal: int) -> None:
-    games = games_from(lengths)
-    reached = crossing(games, goal)
-    below = [score for steps, score in means(games) if reached is None or steps < reached]
-    assert all(score < goal for score in below)
-    assert reached is None or dict(means(games))[reached] >= goal
 
 
 def runs(side: str, scores: list[float]) -> list[Row]:

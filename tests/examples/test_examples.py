@@ -75,13 +75,6 @@ def test_the_off_policy_algorithm_learns_from_remembered_steps() -> None:
     assert score > 0.5
 
 
-def test_the_wrapper_hides_two_numbers_of_four() -> None:
-    settings = Environment(id="CartPole-v1", wrapper=("examples.wrapper:WithoutVelocities",))
-    environments, bare = (make_environments(one, count=2) for one in (settings, Environment(id="CartPole-v1")))
-    assert environments.observations.shape == (2,)
-    assert np.array_equal(environments.reset(3), bare.reset(3)[:, [0, 2]])
-
-
 def test_all_parts_and_hooks_make_a_run_that_is_resumed(tmp_path: Path) -> None:
     run = tmp_path / "run"
     (tmp_path / "examples").symlink_to(EXAMPLES)  # found in the working folder
