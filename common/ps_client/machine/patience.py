@@ -6,15 +6,14 @@ The patience of a worker's machine, in three clocks. `now` is seconds of any mon
 - The link timeout: how long a connection may be silent before it is taken for dead. A server with more to do than it
   can is silent too, for as long as its queue lasts. To reconnect then adds to the queue: each worker sends its vectors
   again. Each timeout therefore doubles the next, until replies come as quickly as usual.
-- Patience with a server that does not serve the worker, and with a refusal loop: a server that replies while nothing
-  that the worker requests is done. It retries after a refusal that is not final ("send HELLO first", "outside the
-  window"), and a push may turn out to be a duplicate. A few of either are normal; a long row of them without progress
-  is a fault.
+- Patience with a server that does not serve the worker, and with a refusal loop: the server keeps replying, but fulfils
+  no request. The worker retries after a refusal that is not final ("send HELLO first", "outside the window"). A few of
+  them are normal; a long row without progress is a fault.
 """
 
 import math
 
-from ps_common.errors import PsRlError, RequestRefused, ServerUnreachable
+from ps_common.errors import RequestRefused, ServerUnreachable
 from ps_common.protocol.messages import Alive, Settled, ToWorker, Weights
 
 TIMEOUT_SECONDS = 5.0
@@ -105,8 +104,7 @@ class Heartbeats:
 WARNING_SECONDS = 10.0  # between two lines about a server that does not serve this worker
 MOST_REFUSALS = 50  # without progress
 REFUSED_SECONDS = 60.0  # for which they last at least
-MOST_DUPLICATES = 200  # in a row; no network repeats as many
-WARN_AFTER = 10  # of either
+WARN_AFTER = 10
 
 
 class Patience:
@@ -149,28 +147,16 @@ class Patience:
 
 
 class RefusalLoop:
-    """Counts refusals and duplicates since the last progress."""
+    """Counts refusals since the last progress."""
 
     def __init__(self) -> None:
         self._warning = ""
         self._refusals = 0
         self._refused_since = 0.0
-        self._duplicates = 0
 
     def replied(self) -> None:
         """A call of the trainer has its reply."""
         self._refusals = 0
-
-    def settled(self, verdict: str) -> None:
-        """A push has its first verdict. Raises PsRlError when the worker should end."""
-        self._duplicates = self._duplicates + 1 if verdict == "duplicate" else 0
-        if self._duplicates == WARN_AFTER:
-            self._warning = f"the server had settled {WARN_AFTER} pushes in a row before they came"
-        if self._duplicates >= MOST_DUPLICATES:
-            raise PsRlError(
-                f"the server had settled {MOST_DUPLICATES} pushes in a row before they came: another process pushes "
-                "under the name of this worker, and nothing of this one counts; restart it under another --name"
-            )
 
     def refused(self, code: str, reason: str, *, now: float) -> None:
         """A request was refused, or its reply cannot be read: it is sent again. Raises RequestRefused when to end."""

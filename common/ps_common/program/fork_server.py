@@ -33,8 +33,6 @@ ARG_START, ARG_END = 45, 46  # in /proc/self/stat, behind the name: where the wo
 NAME = "ps_fork_server"  # in lists of processes
 READY = b"ready"
 NONE = b"0"  # in place of the id of a fork
-READY_SECONDS = 120.0  # for its imports, while a program waits for them
-REPLY_SECONDS = 10.0  # for a fork, which takes milliseconds
 MOST_BYTES = 2**20  # of a request; a socket takes less
 POLL_SECONDS = 0.02  # between two looks whether a process has ended, at most
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -143,23 +141,17 @@ class _ForkServer:
         self._lock = threading.Lock()
 
     def fork(self, program: str, request: bytes, descriptors: list[int]) -> int | None:
-        with self._lock, contextlib.suppress(OSError):  # it has ended, or the request is too large
-            try:
-                return self._forked(request, descriptors, READY_SECONDS if program in self._programs else 0.0)
-            except TimeoutError:  # it stands still: a fork that it makes later finds nobody, and ends
-                self.end()
-        return None
-
-    def _forked(self, request: bytes, descriptors: list[int], ready_seconds: float) -> int | None:
-        self._requests.settimeout(ready_seconds)
-        self._is_ready = self._is_ready or self._requests.recv(len(READY)) == READY
-        if self._is_ready and _prctl(SET_CHILD_SUBREAPER, 1):
-            try:
-                self._requests.settimeout(REPLY_SECONDS)
-                socket.send_fds(self._requests, [request], descriptors)
-                return int(self._requests.recv(16) or 0) or None
-            finally:
-                _prctl(SET_CHILD_SUBREAPER, 0)
+        """The id of the fork; None where there is none. A program that needs the imports waits for them."""
+        with self._lock, contextlib.suppress(OSError):  # it imports, or has ended, or the request is too large
+            self._requests.setblocking(program in self._programs)
+            self._is_ready = self._is_ready or self._requests.recv(len(READY)) == READY
+            if self._is_ready and _prctl(SET_CHILD_SUBREAPER, 1):
+                try:
+                    self._requests.setblocking(True)
+                    socket.send_fds(self._requests, [request], descriptors)
+                    return int(self._requests.recv(16) or 0) or None
+                finally:
+                    _prctl(SET_CHILD_SUBREAPER, 0)
         return None
 
     def end(self) -> None:

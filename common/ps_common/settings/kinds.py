@@ -126,15 +126,8 @@ def table_flag(name: str) -> tuple[Any, ...]:
 
 
 def _table_in(text: str) -> dict[str, Any]:
-    """The table in a JSON text. Raises ValueError that shows how the text would be typed."""
-    try:
-        table = json.loads(text)
-    except ValueError:
-        table = None
-    if isinstance(table, dict):
-        return table
-    name, equals, value = text.partition("=")
+    """The table in a JSON text. Raises ValueError that shows how a table is typed."""
     with suppress(ValueError):
-        value = json.loads(value)
-    shown = json.dumps({name: value} if equals else {"size": 5})
-    raise ValueError(f"{text}: is no table in JSON, which is typed as '{shown}'")
+        if isinstance(table := json.loads(text), dict):
+            return table
+    raise ValueError(f"{text}: is not a table in JSON, which is typed as '{{\"size\": 5}}'")

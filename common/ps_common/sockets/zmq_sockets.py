@@ -155,12 +155,6 @@ def _bindable(host: str) -> str:
     return str(by_family[0][4][0])
 
 
-def most_descriptors() -> int:
-    """The most that this process may be allowed, with `take_every_descriptor_allowed`."""
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    return 2**63 if most == resource.RLIM_INFINITY else most
-
-
 def take_every_descriptor_allowed() -> None:
     """Raise the limit of descriptors as far as the system lets this user."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]

@@ -118,13 +118,11 @@ def test_a_whole_number_may_have_an_exponent_in_every_program() -> None:
 
 
 def test_a_table_is_typed_as_json_and_the_error_shows_how(capsys: pytest.CaptureFixture[str]) -> None:
-    for text, shown in [
-        ("size=5", '{"size": 5}'), ("size=large", '{"size": "large"}'), ("5", '{"size": 5}'),
-    ]:  # fmt: skip
-        with row(text, shown):
+    for text in ("size=5", "5"):
+        with row(text):
             with pytest.raises(SystemExit):
                 parsed("--environment", "CartPole-v1", "--environment-kwargs", text)
-            assert shown in " ".join(capsys.readouterr().err.replace("│", " ").split())
+            assert '{"size": 5}' in " ".join(capsys.readouterr().err.replace("│", " ").split())
     kwargs = {"size": 5, "name": "large"}
     typed = parsed("--environment", "CartPole-v1", "--environment-kwargs", json.dumps(kwargs))
     assert typed.run.environment.kwargs == kwargs

@@ -59,17 +59,6 @@ sleeping = Child("sleeps", [], Path("sleeps.log"))
 sleeping.kill()
 assert sleeping.wait(within_seconds=30) and sleeping.cause_of_death() == "killed by SIGKILL"
 """
-STANDS_STILL = """
-fork_server.REPLY_SECONDS = fork_server.READY_SECONDS = 0.2 if "unready" in sys.argv else 20
-if "unready" not in sys.argv:
-    fork_server._servers[0]._is_ready = fork_server._servers[0]._requests.recv(100) == b"ready"
-    fork_server.REPLY_SECONDS = 0.2
-server = fork_server._servers[0]._process
-os.kill(server.pid, signal.SIGSTOP)
-child = Child("says", ["a", "1"], Path("1.log"))
-assert child.wait(within_seconds=30) and child.has_done_its_work
-assert server.wait(30) == -signal.SIGKILL
-"""
 STAYS = """
 child = Child("sleeps", [], Path("sleeps.log"))
 print(fork_server._servers[0]._process.pid, child.pid, flush=True)
@@ -157,17 +146,6 @@ def test_a_launcher_that_ignores_the_end_of_its_children_does_not_end_the_fork_s
     assert parent.communicate(timeout=60) == ("", None)
     assert parent.returncode == 0
     assert said(folder, 1)["imported_in"] == said(folder, 2)["imported_in"], "the fork server made both"
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="adopts its forks as Linux allows")
-def test_a_fork_server_that_stands_still_is_ended_and_the_program_started_anew(folder: Path) -> None:
-    for when in ("unready", "ready"):
-        parent = started(folder, STANDS_STILL, when)
-        assert parent.communicate(timeout=60) == ("", None)
-        assert parent.returncode == 0
-        one = said(folder, 1)
-        assert one["imported_in"] == one["pid"]
-        (folder / "1.log").unlink()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="adopts its forks as Linux allows")
