@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from ps_common.errors import CheckpointError, DamagedCheckpoint
-from ps_common.run_folder import checkpoint_file
+from ps_common.run_folder import checkpoint_file, policy_file
 from ps_common.run_folder.checkpoint_file import write_checkpoint
 from ps_common.run_folder.paths import BEST, CHECKPOINTS, checkpoint_name
 from ps_common.run_folder.places import read_newest
@@ -85,7 +85,7 @@ def test_what_cannot_be_read_now_is_not_passed_over(
                     raise OSError(number, os.strerror(number), str(path))
 
             with monkeypatch.context() as patched:
-                patched.setattr(checkpoint_file, "check_regular", failing)
+                patched.setattr(policy_file, "check_regular", failing)
                 with pytest.raises(CheckpointError, match=os.strerror(number)) as refused:
                     WAYS[way](folder)
             assert not isinstance(refused.value, DamagedCheckpoint)
