@@ -158,7 +158,7 @@ class Environment(Section, frozen=True, kw_only=True):
 
     @property
     def family(self) -> str:
-        """As families.py has it; "module:" may stand before the id."""
+        """A key of FAMILIES, or GYMNASIUM; "module:" may stand before the id."""
         return GYMNASIUM if is_import_path(self.id) else family_of(self.id.rpartition(":")[2])
 
     @property
@@ -641,7 +641,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def algorithm_name(self) -> str:
-        """As --algorithm names it."""
+        """The value of --algorithm."""
         return str(type(self.algorithm).__struct_config__.tag)
 
     @property
