@@ -70,10 +70,10 @@ def test_gradients_that_do_not_fit_are_named(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"learning_rat": 1.0}, "learning_rat is no setting of this run; did you mean learning_rate"),
+        ({"learning_rat": 1.0}, "learning_rat is not a setting of this run; did you mean learning_rate"),
         ({"learning_rate": -1.0}, r"ParameterServerClient: .* >= 0.* for schedule.learning_rate \(--learning-rate\)"),
         ({"optimizer": "adagrad"}, "there are sgd, momentum, rmsprop, adam"),
-        ({"momentum": 0.9}, "momentum is no setting of this run"),
+        ({"momentum": 0.9}, "momentum is not a setting of this run"),
         ({"name": "two words"}, "for example two-words"),
         ({"resend_mib": -1}, "resend_mib -1: must be"),
         ({"curve_secret": "worker.key_secret"}, "is of no use without --curve-server-key"),

@@ -31,7 +31,7 @@ FIRST_HELLO_SECONDS = 0.05  # until HELLO is sent again; doubles up to the next 
 SLOWEST_HELLO_SECONDS = 2.0
 REFUSED_HELLO_SECONDS = 0.1  # until HELLO is sent again to a server that will soon serve the run
 REFUSED_SECONDS = 1.0  # after this long with nothing but temporary refusals, the next address is tried
-NAME_TAKEN_SECONDS = 60.0  # until a worker whose name another process has gives up; leases of the dead are shorter
+NAME_TAKEN_SECONDS = 60.0  # of a worker whose name another process has; leases of the dead are shorter
 # Two such refusals with more time between have different causes: the server was away meanwhile. A dead second address
 # keeps a worker for half as long.
 REFUSALS_APART_SECONDS = 30.0
@@ -45,7 +45,7 @@ class Consequence:
     """The effects of a temporary refusal, besides another HELLO."""
 
     is_final: bool  # the worker gives up
-    is_news: bool  # the log should have it
+    is_news: bool  # the reason is worth a line of the log
     is_next_address: bool  # the worker tries the next one
 
 

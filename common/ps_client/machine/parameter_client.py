@@ -43,7 +43,7 @@ class ParameterClient:
         self.error: PsRlError | None = None  # why the conversation is over
         self.is_watched = False  # whether somebody watches this worker's game
         self.is_drained = False  # whether this worker is to leave when its pushes are settled
-        self.adjusted_run: Run | None = None  # when its settings have changed since the first WELCOME
+        self.adjusted_run: Run | None = None  # the run, once its settings have changed since the first WELCOME
         self.links_elsewhere: Sequence[LinkTimeout] = ()  # of this worker, to the other shards
         self._identity = identity
         self._handshake = Handshake(addresses=addresses, now=now)

@@ -103,7 +103,7 @@ class Heartbeats:
 
 WARNING_SECONDS = 10.0  # between two lines about a server that does not serve this worker
 MOST_REFUSALS = 50  # without progress
-REFUSED_SECONDS = 60.0  # for which they last at least
+REFUSED_SECONDS = 60.0  # between the first and the last of them, at least
 WARN_AFTER = 10
 
 
@@ -113,7 +113,7 @@ class Patience:
     def __init__(self, seconds: float, *, now: float) -> None:
         self.warning_due = now + WARNING_SECONDS
         self._seconds = seconds
-        self._served = self._awake_since = self._ticked = now  # when last; and when it was last paused
+        self._served = self._awake_since = self._ticked = now  # the last service, the last pause, the last tick
 
     def served(self, *, now: float) -> None:
         """A message has come from a server that serves this worker."""

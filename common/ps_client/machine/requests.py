@@ -79,7 +79,7 @@ class Requests:
         self._granted_bytes = 0  # for one push that is larger than the credit
         self._weights_bytes = 0  # of the newest weights
         self._seed: Transmit | None = None  # the SEED with which the run began, until a checkpoint has its weights
-        self._settings_version = self._newest_settings = 0  # of the settings here; of those at the server
+        self._settings_version = self._newest_settings = 0  # versions of the settings here, and at the server
 
     def __len__(self) -> int:
         """The number of requests without a reply."""

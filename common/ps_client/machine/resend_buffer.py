@@ -15,7 +15,7 @@ from ps_common.protocol.messages import Push
 from ps_common.protocol.tensors import vector_bytes
 from ps_common.protocol.wire import Buffer
 
-OVERHEAD_BYTES = 1024  # of a kept push besides its vector: objects and table entries
+OVERHEAD_BYTES = 1024  # of a kept push without its vector: objects and table entries
 
 
 @dataclass

@@ -35,8 +35,8 @@ from ps_common.settings.run_spec import Algorithm, Wire
 SEED_CODEC = "float32"  # of the first weights
 DRAINED = "its workers were asked to leave (ps-ctl drain)"
 MOST_DISCARDED = 20  # unrolls in a row without a gradient that is applied: training is broken
-SEEDED_SECONDS = 10.0  # for the worker whose weights shard 1 took to seed the others
-LOOK_SECONDS = 0.05  # between two looks whether it has
+SEEDED_SECONDS = 10.0  # in which the worker whose weights shard 1 took seeds the others
+LOOK_SECONDS = 0.05  # between two looks whether they are seeded
 TURN_SECONDS = 0.05  # for one connection, while others wait to be driven
 
 T = TypeVar("T")
@@ -167,7 +167,7 @@ class RemoteParameters:
     # -- one server ---------------------------------------------------------------------------------------------------
 
     def _seed(self, part: Part, weights: Tensor) -> bool:
-        vector = [CODECS[SEED_CODEC].encode(weights[part.schema.range].clone())]  # it may be sent again
+        vector = [CODECS[SEED_CODEC].encode(weights[part.schema.range].clone())]  # the copy may be sent again
         call = partial(part.client.machine.seed, part.schema, SEED_CODEC, vector)
         reply, _ = part.client.call(call).result()
         return isinstance(reply, messages.Seeded) and reply.accepted

@@ -28,7 +28,7 @@ _running: WeakSet["Child"] = WeakSet()
 
 
 class Child:
-    """One of our programs as a child process; its output is appended to `log`."""
+    """One of our programs as a child process, whose output is appended to `log`."""
 
     log: Path | None
     _process: subprocess.Popen[bytes] | Fork
@@ -137,12 +137,12 @@ class Child:
         self.ask_to_leave()
         try:
             has_left = self.wait(within_seconds=within_seconds)
-        except KeyboardInterrupt:  # again, and now it is not waited for
+        except KeyboardInterrupt:  # a second one: nobody waits any more
             self.kill()
             raise
         if not has_left:
             self.kill()
-            self.wait(within_seconds=KILLED_SECONDS)  # in vain if it is in the kernel, waiting for a disk
+            self.wait(within_seconds=KILLED_SECONDS)  # in vain if the child waits for a disk in the kernel
 
     def wait(self, *, within_seconds: float | None = None) -> bool:
         """Whether it leaves by itself within this time; None: however long it takes."""
@@ -153,7 +153,7 @@ class Child:
         return self.exit_status is not None
 
     def read_rest(self, *, within_seconds: float) -> None:
-        """It has ended: wait for the rest of its output, if it comes through this process."""
+        """Wait for the rest of the output of a child that has ended, if the output comes through this process."""
 
     def _start(self, program: str, arguments: Sequence[str], **streams: IO[bytes] | int | None) -> None:
         self._started = time.monotonic()
@@ -190,7 +190,7 @@ class Child:
 
 
 class PipedChild(Child):
-    """The same, without a log: `on_line` gets each line of its output, in a thread of its own."""
+    """A child without a log: `on_line` gets each line of its output, in a thread of its own."""
 
     def __init__(self, program: str, arguments: Sequence[str], on_line: Callable[[str], None]) -> None:
         self.log = None
@@ -215,7 +215,7 @@ class PipedChild(Child):
 
 
 class LinkedChild(Child):
-    """The same with the output of this process. The child's standard input is one end of a pipe, `link` the other."""
+    """A child with the output of this process. Its standard input is one end of a pipe, whose other end is `link`."""
 
     def __init__(self, program: str, arguments: Sequence[str] = ()) -> None:
         self.log = None

@@ -171,7 +171,7 @@ def starting_run(typed: Typed) -> tuple[RunSpec, dict[str, Any], str]:
 
 
 def _named_run(typed: Typed) -> tuple[RunSpec, dict[str, Any], str]:
-    """The same, of --preset, --config, --resume and --environment alone."""
+    """The run, overrides and remark of --preset, --config, --resume and --environment alone."""
     preset, config, resume = (_value(typed, flag) for flag in ("--preset", "--config", "--resume"))
     environment = _value(typed, "--environment")
     if preset is not None and config is not None:

@@ -49,7 +49,7 @@ def begin_fork_server(imports: Mapping[str, Sequence[str]], *, here: str = "") -
     """
     if sys.platform != "linux":
         return
-    # Who has started this process may ignore it, and then the kernel keeps the exit status of no child.
+    # Where the launcher of this process ignores the signal, the kernel keeps the exit status of no child.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     parent = os.getpid()
@@ -106,7 +106,7 @@ class Fork:
             if self._status is None:
                 try:
                     has_ended, status = os.waitpid(self.pid, os.WNOHANG)
-                except ChildProcessError:  # somebody else has taken its status
+                except ChildProcessError:  # another part of the process has taken the status
                     has_ended, status = self.pid, int(signal.SIGKILL)
                 self._status = os.waitstatus_to_exitcode(status) if has_ended else None
         return self._status
@@ -142,7 +142,7 @@ class _ForkServer:
 
     def fork(self, program: str, request: bytes, descriptors: list[int]) -> int | None:
         """The id of the fork; None where there is none. A program that needs the imports waits for them."""
-        with self._lock, contextlib.suppress(OSError):  # it imports, or has ended, or the request is too large
+        with self._lock, contextlib.suppress(OSError):  # it is not ready, has ended, or the request is too large
             self._requests.setblocking(program in self._programs)
             self._is_ready = self._is_ready or self._requests.recv(len(READY)) == READY
             if self._is_ready and _prctl(SET_CHILD_SUBREAPER, 1):
@@ -210,7 +210,7 @@ def _run(request: dict[str, Any], descriptors: list[int], here: str) -> None:
 
 
 def _draw_anew() -> None:
-    """Forks would draw the same numbers; Python's module `random` sees to that itself."""
+    """Have each fork draw other numbers; Python's module `random` does so by itself."""
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()
     if "torch" in sys.modules:

@@ -26,7 +26,7 @@ _given: dict[str, Any] = {}  # of runs that this process has started or used, th
 
 
 def have(objects: Mapping[str, Any]) -> None:
-    """This process has these objects from now on."""
+    """Give these objects to this process."""
     _given.update(objects)
 
 

@@ -66,7 +66,7 @@ def answer_to_parent() -> None:
         return
     parent, descriptor = map(int, launched.split())
     die_with_parent()
-    if os.getppid() != parent:  # it died before the kernel was asked
+    if os.getppid() != parent:  # the parent died before the kernel was asked
         os._exit(1)
     os.set_inheritable(descriptor, False)
     os.set_blocking(descriptor, False)
@@ -105,7 +105,7 @@ def heard(lines: bytes) -> Reason | None:
 def reason_of(error: BaseException) -> str:
     """An error as one line, with its place in the user's own code."""
     lines, name = traceback.format_exception_only(error), type(error).__qualname__
-    what = next(line for line in reversed(lines) if name in line.partition(":")[0])  # notes stand behind it
+    what = next(line for line in reversed(lines) if name in line.partition(":")[0])  # behind that line come notes
     if isinstance(error, SystemExit):
         what = f"sys.exit({'' if error.code is None else repr(error.code)}) was called"
     return one_line(what) + place_of(error)

@@ -66,7 +66,7 @@ def _status(main: Any, prog: str) -> int:
         status = int(error.code or 0)
         say("failed" if status else "left", f"its flags were refused: exit status {status}" if status else "")
         return status
-    except Interrupted:  # it has not begun yet, or has ended already
+    except Interrupted:  # the program has not begun yet, or has ended already
         if not has_said_goodbye():
             say("left", "asked to leave")
         return 0

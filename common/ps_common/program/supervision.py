@@ -43,9 +43,9 @@ class SupervisedProcess:
         self._may_leave, self._counts_work, self._must_come_up = may_leave, counts_work, must_come_up
         self._most_deaths, self._progress_seconds = most_deaths, progress_seconds
         self._done = 0  # units of work, by the present child
-        self._worked_from = self._worked_until = 0.0  # its ages when `_done` first and last rose
+        self._worked_from = self._worked_until = 0.0  # ages of the child when `_done` first and last rose
         self.deaths = 0  # in a row, without progress between them
-        self._due: float | None = None  # when the next child is to be started; None: it was
+        self._due: float | None = None  # when the next child is to be started; None: the child is there
 
     def look(self) -> str | None:
         """How the child died, if it has since the last look. Raises PsRlError as `replace` does."""

@@ -18,7 +18,7 @@ LONGEST_COMMAND = 2**14  # bytes; shlex takes time with the square of a word
 
 
 def keep_command(run_folder: Path, program: str) -> None:
-    """This process's command is the one that began the run, unless its folder has another."""
+    """Keep the command of this process as the one that began the run, unless the folder has another."""
     command = shlex.join([program, *sys.argv[1:]]) + "\n"
     with contextlib.suppress(OSError), (run_folder / COMMAND).open("xb") as file:
         file.write(os.fsencode(command))

@@ -244,11 +244,11 @@ class NewPaths:
         self._paths: set[Path] = set()
 
     def expect(self, *paths: Path) -> None:
-        """These may be made from now on, with the folders above them. Those that are there already stay."""
+        """Paths that may be made from now on, with the folders above them. What is there already stays."""
         self._paths.update(one for path in paths for one in (path, *path.parents) if not one.exists())
 
     def made(self, *paths: Path) -> None:
-        """These are new."""
+        """Paths that are new."""
         self._paths.update(paths)
 
     def keep(self) -> None:

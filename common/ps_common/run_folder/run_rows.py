@@ -28,7 +28,7 @@ NOTHING = {"phase": "empty", "refused": {}} | dict.fromkeys(
 MOST_BYTES = 2**30  # of a file that is read whole; ps-server thins those that it writes at 32 MiB
 LONGEST_LINE = TAIL_BYTES = 2**20  # of a file, searched for its last whole line
 MOST_BYTES_AT_ONCE = 2**26  # more than the longest file of a run folder
-KNOWN_BYTES = 2**10  # by which a file that is read on is known again: of several rows, which have times or numbers
+KNOWN_BYTES = 2**10  # by which a file that is read on is known again: of several rows, no two of which are equal
 
 Time = Annotated[float, msgspec.Meta(ge=0, le=1e11)]  # seconds since 1970
 
@@ -102,8 +102,8 @@ class EpisodeRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
 
     episode: Sequence  # 1, 2, 3, … in the run
-    global_steps: Count  # T when it ended
-    minutes: float  # when it was reported
+    global_steps: Count  # T at its end
+    minutes: float  # at its report
     worker: str  # "" for games of several workers
     episode_return: float  # true, unclipped
     length: Annotated[float, msgspec.Meta(ge=0)]  # steps
@@ -131,7 +131,7 @@ class EvaluationRow(msgspec.Struct, frozen=True, kw_only=True):
         return {f"evaluation/{name}": value for name, value in values.items()}
 
     def drawn(self) -> dict[str, float]:
-        """As a row of a table that has a column for each curve."""
+        """The values as a row of a table that has a column for each curve."""
         place = {"global_steps": self.global_steps, "minutes": self.minutes, "episodes": self.episodes}
         return place | self.values()
 
@@ -157,7 +157,7 @@ class LoggedRow(msgspec.Struct, frozen=True, kw_only=True):
     value: float
 
     def drawn(self) -> dict[str, float]:
-        """As a row of a table that has a column for each curve."""
+        """The values as a row of a table that has a column for each curve."""
         place = {"global_steps": self.global_steps, "minutes": self.minutes, "episodes": self.episodes}
         return place | {self.name: self.value}
 

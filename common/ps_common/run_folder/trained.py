@@ -105,7 +105,7 @@ def trained_as(path: Path) -> Trained:
     before = _file_sha256(path)
     run, schema, weights, record = read_weights(path)
     if _file_sha256(path) != before:
-        return trained_as(path)  # a live run has put another in its place
+        return trained_as(path)  # a live run has put another file in its place
     steps, minutes = record.progress.global_steps, record.progress.minutes
     of_run = record.lineage.run_id, record.version
     return Trained(run, schema, weights, steps, minutes, f"{path}, step {steps}", before, *of_run)

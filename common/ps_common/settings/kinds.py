@@ -4,8 +4,9 @@ The kinds of settings, which annotate each setting in run_spec.py: `envs: Annota
 A kind of a section holds for each of its settings. table.py reads the kinds; every rule about settings asks it.
 """
 
+import difflib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -19,7 +20,7 @@ class Needs(msgspec.Struct, frozen=True):
 
     words: str
     holds: Callable[[Any], bool]
-    nothing: tuple[Any, ...] = ()
+    inert: tuple[Any, ...] = ()
     """values of the setting that ask for nothing"""
 
 
@@ -34,8 +35,6 @@ class Kinds(msgspec.Struct, frozen=True, kw_only=True):
     """a resumed run keeps it: weights, optimizer slots and scores were made with it"""
     built_in: bool = False
     """a worker is built with it, and ends when the run comes back with another value"""
-    per_run: bool = False
-    """runs that differ in it alone are repetitions of one experiment"""
     of_a_game: tuple[Any, ...] | None = None
     """it belongs to the game of its run, and fits no other: these values of it, or with () all but the default"""
     needs: Needs | None = None
@@ -54,9 +53,9 @@ def kinds(**given: Any) -> msgspec.Meta:
     return msgspec.Meta(extra=given)
 
 
-def needs(words: str, holds: Callable[[Any], bool], *nothing: Any) -> msgspec.Meta:
-    """The setting does nothing unless this holds for the run; `nothing` are the values that ask for nothing."""
-    return kinds(needs=Needs(words, holds, nothing))
+def needs(words: str, holds: Callable[[Any], bool], *inert: Any) -> msgspec.Meta:
+    """The setting does nothing unless this holds for the run; `inert` are the values for which that is no mistake."""
+    return kinds(needs=Needs(words, holds, inert))
 
 
 def of_a_game(*values: Any) -> msgspec.Meta:
@@ -68,7 +67,6 @@ ADJUSTABLE = kinds(adjustable=True)
 EACH_WORKERS = kinds(each_workers=True)
 KEPT, CHANGEABLE = kinds(kept=True), kinds(kept=False)
 BUILT_IN, TAKEN_OVER = kinds(built_in=True), kinds(built_in=False)
-PER_RUN = kinds(per_run=True)
 KNOWN_TO_THE_SERVER = kinds(known_to_the_server=True)
 
 
@@ -98,6 +96,12 @@ def value_in(text: str) -> Any:
         with suppress(ValueError):
             return kind(text)
     return text
+
+
+def did_you_mean(word: str, names: Iterable[str]) -> str:
+    """A question, with a space after it, on the name that is nearest to the word; "" where none is near."""
+    near = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    return f"did you mean {near[0]}? " if near else ""
 
 
 def flag(name: str | None = None, metavar: str | None = None, help: str | None = None) -> Any:

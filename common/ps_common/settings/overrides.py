@@ -67,7 +67,7 @@ def check_effects(run: RunSpec, overrides: Mapping[str, Any]) -> None:
     for key, value in overrides.items():
         needed = kinds_of(key).needs
         value = tuple(value) if isinstance(value, list) else value
-        if needed is not None and value not in needed.nothing and not needed.holds(run):
+        if needed is not None and value not in needed.inert and not needed.holds(run):
             here = f" with {run.environment.id}" if key.startswith("environment.") else ""
             raise SettingsError(f"{flag_of(key)}: does nothing here{here}, since it needs {needed.words}; leave it out")
 

@@ -14,7 +14,6 @@ preset that is tuned to its game plays no other.
 """
 
 import contextlib
-import difflib
 import itertools
 import re
 import tomllib
@@ -29,7 +28,7 @@ from ps_common.errors import SettingsError
 from ps_common.protocol.messages import Run
 from ps_common.protocol.names import as_text
 from ps_common.settings.hidden import hidden
-from ps_common.settings.kinds import text_of
+from ps_common.settings.kinds import did_you_mean, text_of
 from ps_common.settings.regular_file import toml_in
 from ps_common.settings.run_settings import (
     flag_of,
@@ -89,8 +88,7 @@ def what_preset_is(name: str) -> str:
 def load_preset(name: str) -> RunSpec:
     """Raises SettingsError when there is no such preset."""
     if name not in presets():
-        near = difflib.get_close_matches(name, presets(), n=1, cutoff=0.5)
-        meant = f"did you mean {near[0]}? " if near else ""
+        meant = did_you_mean(name, presets())
         raise SettingsError(f"--preset {name}: no such preset; {meant}rl-cluster --list shows all of them")
     settings = tomllib.loads((_preset_folder() / f"{name}.toml").read_text(encoding="utf-8"))
     settings = {"preset": name, **settings}

@@ -24,7 +24,6 @@ from ps_common.settings.kinds import (
     EACH_WORKERS,
     KEPT,
     KNOWN_TO_THE_SERVER,
-    PER_RUN,
     TAKEN_OVER,
     flag,
     kinds,
@@ -159,7 +158,7 @@ class Environment(Section, frozen=True, kw_only=True):
 
     @property
     def family(self) -> str:
-        """As families.py has it; "module:" may stand before the id."""
+        """A key of FAMILIES, or GYMNASIUM; "module:" may stand before the id."""
         return GYMNASIUM if is_import_path(self.id) else family_of(self.id.rpartition(":")[2])
 
     @property
@@ -608,17 +607,15 @@ OPTIMIZER_SETTINGS: dict[str, type[Optimizer]] = {kind.__struct_config__.tag: ki
 class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The settings of one run. `preset` is the name that it started from."""
 
-    preset: Annotated[Text, KEPT, PER_RUN, flag(help="the name of the preset that the run started from")] = "custom"
+    preset: Annotated[Text, KEPT, flag(help="the name of the preset that the run started from")] = "custom"
     experiment: Annotated[
         ExperimentName,
-        PER_RUN,
-        flag(help="name of what is tried: of the folder of its runs, and of their curve in plots"),
+        flag(help="name of what is tried: of the folder of its runs"),
     ] = ""
     seed: Annotated[
         Seed | None,
         KEPT,
         EACH_WORKERS,
-        PER_RUN,
         flag(help="seed of weights, environments and sampling; each worker derives its own from it"),
     ] = None
     start_from: Annotated[
@@ -638,13 +635,13 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     optimizer: Optimizer = RmsPropSettings()
     schedule: Schedule = Schedule()
     consistency: Consistency = Consistency()
-    budget: Annotated[Budget, PER_RUN] = Budget()
+    budget: Budget = Budget()
     wire: Annotated[Wire, EACH_WORKERS, BUILT_IN] = Wire()
-    records: Annotated[Records, PER_RUN] = Records()
+    records: Records = Records()
 
     @property
     def algorithm_name(self) -> str:
-        """As --algorithm names it."""
+        """The value of --algorithm."""
         return str(type(self.algorithm).__struct_config__.tag)
 
     @property

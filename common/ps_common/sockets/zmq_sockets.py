@@ -20,7 +20,7 @@ from ps_common.protocol.wire import MAX_FRAME_BYTES, MAX_FRAMES, Buffer, read_to
 from ps_common.sockets.curve import ClientKeys
 
 HIGH_WATER = 16  # whole messages, in either direction
-# Beside the frames of a message: its sender's id, places in a mapped segment, and one frame that shows excess.
+# In addition to the frames of a message: the sender's id, places in a mapped segment, and one that shows excess.
 MOST_FRAMES = MAX_FRAMES + 3
 _AT_ONCE, _MORE = int(zmq.NOBLOCK), int(zmq.SNDMORE)
 # A buffer of at most this many bytes is copied into its frame. When a frame that refers to one is dropped, pyzmq's own
@@ -35,7 +35,7 @@ def dealer(context: zmq.Context[Any], keys: ClientKeys | None) -> zmq.Socket[byt
     It sets no routing id: the server gives each connection a new one, and HELLO names the worker.
     """
     sock: zmq.Socket[bytes] = context.socket(zmq.DEALER)
-    # Nothing is queued for a connection that does not stand: it would arrive before HELLO, or twice.
+    # Nothing is queued while there is no connection: a message would arrive before HELLO, or twice.
     sock.setsockopt(zmq.IMMEDIATE, 1)
     sock.setsockopt(zmq.SNDHWM, HIGH_WATER)
     sock.setsockopt(zmq.RCVHWM, HIGH_WATER)

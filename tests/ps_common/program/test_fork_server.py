@@ -37,7 +37,7 @@ from pathlib import Path
 from ps_common.program.child_processes import Child, PipedChild
 from ps_common.program import fork_server
 
-fork_server.begin_fork_server(dict.fromkeys(["says", "answers"], ["heavy"]), here=os.getcwd())
+fork_server.begin_fork_server({"says": ["heavy"]}, here=os.getcwd())
 SCRIPT
 """
 SAYS = """
@@ -73,10 +73,6 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "fails.py").write_text("import sys\nsys.exit(3)\n")
     (tmp_path / "sleeps.py").write_text(
         "import signal\nfrom ps_common.program.reasons import answer_to_parent\nanswer_to_parent()\nsignal.pause()\n"
-    )
-    (tmp_path / "answers.py").write_text(
-        "import os\nfrom multiprocessing.connection import Connection\nimport heavy\nlink = Connection(os.dup(0))\n"
-        "link.send_bytes(link.recv_bytes() + b', of a fork' * (heavy.pid != os.getpid()))\n"
     )
     return tmp_path
 

@@ -17,7 +17,7 @@ from ps_common.run_folder.trained import trained_in
 from ps_common.settings.regular_file import content_of, opened, opened_to_write
 from ps_common.settings.run_files import load_config, settings_as_written
 from ps_common.sockets.curve import read_public
-from ps_ctl.plots import read_run
+from ps_ctl.plots import plot_runs
 from ps_rl.run import Run
 from ps_server.records.bounded_file import BoundedLinesFile
 from ps_server.records.tensorboard import EventFile
@@ -90,7 +90,7 @@ def test_files_of_a_run_folder_that_are_none_count_as_missing(make: Callable[[Pa
     with pytest.raises(OSError, match="metrics"):
         list(rows_in(tmp_path / "metrics.jsonl", MetricsRow))
     with pytest.raises(PsRlError):
-        read_run(tmp_path)
+        plot_runs([tmp_path], tmp_path / "curve.png")
     assert Run(tmp_path).status is None
 
 
