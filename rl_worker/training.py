@@ -68,17 +68,20 @@ def train(
         while not is_leaving():
             _adjust(algorithm, adjusted())
             with reporter.time("collect"):
-                trajectory, played = unrolls.next(newest.global_steps)
+                began = newest.global_steps
+                trajectory, ended = unrolls.next(began)
             newest = learner.prepare(trajectory, newest)
             target.refresh(newest)
+            episodes: list[Episode] = []  # that count: those of an unroll whose steps were counted
             try:
                 for pushed in learner.learn(trajectory, newest):
                     newest = pushed.newest
                     if pushed.steps:
-                        reporter.played(played.counted(newest.global_steps, steps=pushed.steps), steps=pushed.steps)
+                        episodes = ended.between(began, max(newest.global_steps, began + pushed.steps))
+                        reporter.played(episodes, steps=pushed.steps)
             finally:
-                if played.episodes:
-                    on_episodes(played.episodes, newest)
+                if episodes:
+                    on_episodes(episodes, newest)
             on_unroll(trajectory, pushed.meters)
             reporter.report(pushed, network, collector)
     finally:

@@ -81,7 +81,7 @@ class DoomEnvironments:
             shown = self._twin.step(self.actions.native(actions[:1]))
             assert shown.rewards[0] == stepped.rewards[0], "the rendered twin has diverged from the game"
             self._screens = shown.observations
-        ended = stepped.terminated | stepped.truncated
+        ended = stepped.ended
         observations, final = self._stack.step(stepped.observations, ended, stepped.final_observations)
         return replace(stepped, observations=observations, final_observations=final)
 

@@ -41,10 +41,14 @@ class Stepped:
     metrics: Mapping[int, Metrics] = field(default_factory=dict)  # of games that ended, by row
 
     @property
+    def ended(self) -> NDArray[np.bool_]:
+        """[B]: the step is the last of its game."""
+        return self.terminated | self.truncated
+
+    @property
     def return_ends(self) -> NDArray[np.bool_]:
         """[B]: the step is the last of its return: of its game, or of a life or point where these end one."""
-        ended = self.terminated | self.truncated
-        return ended if self.return_ended is None else ended | self.return_ended
+        return self.ended if self.return_ended is None else self.ended | self.return_ended
 
 
 class Environments(Protocol):
