@@ -211,9 +211,8 @@ def check_method(folder: Path, name: str, *, more: str = "0", added: str = "0", 
     ],
 )
 def test_a_second_network_of_an_algorithm_is_refused(more: str, added: str, folder: Path) -> None:
-    with pytest.raises(SettingsError, match=r"^--algorithm own_method:Second: its output depends on more than") as one:
+    with pytest.raises(SettingsError, match=r"^--algorithm own_method:Second: its output depends on more than"):
         check_method(folder, "Second", more=more, added=added)
-    assert ("`more` of Second" in str(one.value)) == ("random.random" not in more)
 
 
 @pytest.mark.parametrize("more", ["nn.Linear(4, 1)", "torch.zeros((), requires_grad=True)", "{}"])
