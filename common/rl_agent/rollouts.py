@@ -117,7 +117,7 @@ class RolloutCollector:
         *,
         unroll_length: int,
         discount: float,
-        seed: int,
+        seed: int | None,
         commits_next_action: bool = False,
         keeps_unrolls: bool = False,
         lost_game_reward: float | None = None,
