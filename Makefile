@@ -137,12 +137,6 @@ dear: $(READY) $(PEERS)/ready  ## SAC on a simulator of 20 ms a step, beside Sta
 dear-mujoco: $(READY) $(PEERS)/ready  ## Hopper and HalfCheetah beside Stable-Baselines3's SAC, hours; continues where it stopped: ARGS="--seeds 1 …"
 	$(BIN)/python -m benchmarks.dear.mujoco --venvs $(PEERS) $(ARGS)
 
-dear-goals: $(READY)  ## steps until ten games have the goal, for the presets with a replay memory, half an hour: ARGS="--presets …"
-	$(BIN)/python -m benchmarks.dear.goals $(ARGS)
-
-dear-update: $(READY) $(PEERS)/ready  ## ms of an update of SAC, beside Stable-Baselines3's, and of its push and pull; two minutes
-	$(BIN)/python -m benchmarks.dear.update_cost --venvs $(PEERS) $(ARGS)
-
 engine-test: $(READY)  ## ps-rl on a real cluster engine of deploy/, started, scaled and hurt: ENGINE=docker|swarm|slurm|kubernetes|ray
 	deploy/engine_test.sh $(ENGINE)
 

@@ -8,7 +8,7 @@ What the rest of the repository adds, and where:
     messages that are typed and checked, codecs, encryption; settings       common/ps_common
     Atari, ViZDoom, MuJoCo, your environment; LSTM, V-trace, Q-learning     common/rl_agent
     one command for many workers, on this machine or on a cluster           rl_cluster deploy
-    scores that others can verify, films, policies to take away             rl_eval
+    scores that others can verify, policies to take away             rl_eval
     a page, a terminal, metrics, experiment trackers                        ps_web ps_ctl ps_track
 """
 

@@ -25,8 +25,7 @@ def plot(runs: tuple[Path, ...], /, *, out: Path | None = None) -> None:
     """
     Plot learning curves as a PNG: the mean return of the last 100 episodes against steps, minutes and episodes.
 
-    Runs that differ only in their seed are drawn as their mean and a band from the lowest to the highest, up to the end
-    of the shortest, and each as a thin line. The legend names the settings in which the other runs differ.
+    Each run is a line of its own; the page (ps-web runs/) compares settings.
 
     Args:
         runs: run folders, or folders that contain run folders

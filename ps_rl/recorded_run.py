@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ps_common.program.objects import have, pickled
+from ps_common.program.objects import have
 from ps_common.run_folder.checkpoint_folder import checkpoints_of
 from ps_common.run_folder.endpoint_file import read_endpoint
 from ps_common.run_folder.paths import ENDPOINT, EPISODES, METRICS, records_folder
@@ -23,6 +23,7 @@ from ps_common.run_folder.run_rows import (
 from ps_common.settings.run_files import SETTINGS, load_config
 from ps_common.settings.run_settings import keywords_of
 from ps_rl.cluster_process import run_rl_eval
+from ps_rl.custom_objects import pickled
 from ps_rl.updates import Curve
 from rl_eval.games import Result
 

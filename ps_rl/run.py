@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from ps_common.errors import PsRlError, SettingsError
 from ps_common.program.child_processes import Child
-from ps_common.program.objects import pickled
 from ps_common.program.progress_display import ProgressDisplay
 from ps_common.program.reasons import reason_of
 from ps_common.protocol.messages import (
@@ -35,6 +34,7 @@ from ps_common.settings.run_files import SETTINGS
 from ps_common.sockets.curve import ClientKeys, client_keys
 from ps_common.sockets.request import ask_run, status_of
 from ps_rl.cluster_process import LOOK_SECONDS, STOP_SECONDS, ClusterProcess
+from ps_rl.custom_objects import pickled
 from ps_rl.recorded_run import RecordedRun
 from ps_rl.updates import LoggedCurves, Update, Updates, updates_of
 

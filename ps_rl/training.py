@@ -15,7 +15,7 @@ import msgspec
 from ps_common.errors import SettingsError
 from ps_common.program.flags import Typed, starting_run, typed_flags
 from ps_common.program.names_elsewhere import name_here
-from ps_common.program.objects import MAIN, have, path_of
+from ps_common.program.objects import MAIN, have
 from ps_common.protocol.names import is_import_path, module_of
 from ps_common.run_folder.paths import make_run_folder
 from ps_common.settings.run_files import OF_PPO, PPO
@@ -29,6 +29,7 @@ from ps_common.settings.run_settings import (
     words_of,
 )
 from ps_common.settings.run_spec import RunSpec
+from ps_rl.custom_objects import path_of
 from ps_rl.run import Callback, Run
 from rl_agent.trial.run_check import custom_settings
 from rl_cluster.settings import ClusterSettings

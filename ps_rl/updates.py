@@ -20,7 +20,7 @@ from ps_common.meters import RateLimit
 from ps_common.protocol.names import is_name
 from ps_common.run_folder.paths import EPISODES, LOGGED, METRICS, TENSORBOARD, records_folder
 from ps_common.run_folder.run_rows import EpisodeRow, LoggedRow, MetricsRow, RowsTail, last_row, scored_rows
-from ps_server.records.bounded_file import BoundedLinesFile, evenly_in_time
+from ps_server.records.bounded_file import BoundedLinesFile
 from ps_server.records.tensorboard import EventFile
 
 LOOK_SECONDS = 0.2  # between two looks at files
@@ -129,7 +129,7 @@ class LoggedCurves:
         """`folder` has the records of the run. Raises SettingsError when it cannot be written."""
         self._events: EventFile | None = None
         try:
-            self._file = BoundedLinesFile(folder / LOGGED, most_bytes=LOGGED_BYTES, thin=evenly_in_time)
+            self._file = BoundedLinesFile(folder / LOGGED, most_bytes=LOGGED_BYTES)
             if (folder / TENSORBOARD).is_dir():
                 # TensorBoard leaves a file for good when a newer one is beside it.
                 last = last_row(folder / LOGGED, LoggedRow)

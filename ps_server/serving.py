@@ -2,7 +2,6 @@
 
 import contextlib
 import logging
-import shlex
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -11,7 +10,7 @@ from pathlib import Path
 import msgspec
 import torch
 
-from ps_common.errors import CheckpointError, Fenced, PsRlError, SettingsError
+from ps_common.errors import CheckpointError, Fenced, SettingsError
 from ps_common.program.flags import Parsed
 from ps_common.program.reasons import reason_of, say
 from ps_common.program.resources import flush_denormals
@@ -128,7 +127,6 @@ def _serve(
         mark_replaced(shell.served, storage)  # before the last checkpoint, which may take a minute
         if not shell.close() & records.close(_last_status(machine, now=clock.now())):
             storage.keep()
-    _check_sound(shell, storage)
     if shell.served is None:
         return None
     if primary := shell.served.ending.gives_way_to:
@@ -166,7 +164,6 @@ def _shell(
             receive_bytes=int(settings.receive_mib * 2**20),
             access_control=access_control,
             clock=clock,
-            checks=settings.check,
         )
     except SettingsError:
         writer.close()
@@ -272,12 +269,3 @@ def _not_saved(server: ParameterServer, storage: RunStorage) -> str:
                 f"from it: {storage.resumed_from(url)}"
             )
     return f"version {server.version} could not be saved; see the warnings above"
-
-
-def _check_sound(shell: ZmqServer, storage: RunStorage) -> None:
-    """Raises PsRlError for a state that nothing leads to."""
-    if not shell.broken:
-        return
-    again = f"ps-server --resume {shlex.quote(str(storage.folder))}"
-    what = f"go on from the newest checkpoint: {again}" if shell.served is not None else "start this standby anew"
-    raise PsRlError(f"{shell.broken}: that cannot be, so nothing was saved since; {what}; please report it")

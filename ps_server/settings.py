@@ -78,9 +78,6 @@ class ServerSettings:
     """the server's secret key, made by `ps-ctl keygen`: traffic is encrypted, and only authorised keys may connect"""
     authorized_keys: Path | None = None
     """folder of public keys that may connect; those in its subfolder admins may also save and stop the run"""
-    check: bool = False
-    """look whether the server's own state can be, four times a second and before each checkpoint, and end where it
-    cannot: for tests, and for a fault that comes back"""
     web_port: Port | None = None
     """show the run in a browser on this port of the loopback interface; 0: a free one"""
     track: Annotated[tuple[TrackerName, ...], UseAppendAction] = ()

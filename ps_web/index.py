@@ -18,11 +18,11 @@ from ps_common.protocol.names import printable
 from ps_common.run_folder.endpoint_file import is_serving
 from ps_common.run_folder.paths import ENDPOINT, METRICS, records_folder, run_folders_below, run_name, written_at
 from ps_common.run_folder.run_rows import MetricsRow, last_row
-from ps_common.settings.help_texts import help_texts
 from ps_common.settings.run_files import SETTINGS, settings_as_written
 from ps_common.settings.run_settings import NAMED_SECTIONS
 from ps_common.settings.run_spec import RunSpec
 from ps_common.sockets.curve import ClientKeys
+from ps_web.help_texts import help_texts
 from ps_web.history import ending_of
 from ps_web.run import WatchedRun
 from ps_web.viewers import Viewers

@@ -46,7 +46,6 @@ from rl_agent.environments.imports import check_modules
 from rl_agent.trial.run_check import custom_settings
 from rl_cluster.addresses import check_listening, shard_addresses
 from rl_cluster.evaluator import Evaluator
-from rl_cluster.game_gifs import GameGifs
 from rl_cluster.hooks.cli import checkpoint_hooks
 from rl_cluster.local_cluster import LocalCluster
 from rl_cluster.settings import ClusterSettings, WorkersElsewhere
@@ -87,17 +86,12 @@ def _train(flags: Parsed[ClusterSettings]) -> int:
     make_shard_folder(shown)
     if flags.program.resume is None:
         keep_command(shown, PROGRAM)
-    every, modules = flags.run.records.gif_every_episodes, flags.modules
-    with (
-        _followers(flags, shown) as followers,
-        GameGifs(folder, every, shards, modules, stop.is_set) as gifs,
-        Evaluator(folder, flags.run, modules) as evaluator,
-    ):
+    with _followers(flags, shown) as followers, Evaluator(folder, flags.run, flags.modules) as evaluator:
         cluster = _start(flags, folder, server_flags, shards, stop.is_set)
         try:
             followers.announce_page(leaving=stop.is_set)
             with ProgressDisplay() as display:
-                deaths = _watch(cluster, lambda: [*followers.look(), *gifs.look(), *evaluator.look()], display, stop)
+                deaths = _watch(cluster, lambda: [*followers.look(), *evaluator.look()], display, stop)
                 status = _last_status(shown)
                 display.finish(status)
             followers.ask_to_leave()

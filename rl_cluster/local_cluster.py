@@ -17,8 +17,8 @@ from ps_common.protocol import messages
 from ps_common.protocol.names import EVERY_INTERFACE, LONGEST_SENTENCE, as_text, bare_host
 from ps_common.protocol.status import STANDBY_PHASE, Status
 from ps_common.run_folder.paths import server_log, shard_folder, worker_log
-from ps_common.run_folder.run_rows import record_failure
 from ps_common.sockets.request import ask, status_of
+from rl_cluster.failed_run import record_failure
 from rl_cluster.silent_server import SilentServer
 from rl_cluster.workers import SupervisedWorkers
 

@@ -47,7 +47,7 @@ class ClusterSettings(WorkersHere):
       --until-return R   end when the last 100 games have this mean
       --resume RUN_DIR   go on with a run; other flags change its settings
       --seed N           of weights, environments and sampling
-      --experiment NAME  runs of one experiment share a folder, and a curve in plots
+      --experiment NAME  runs of one experiment share a folder
 
     Workers for a server elsewhere: rl-cluster --server HOST:PORT --help
     """

@@ -60,7 +60,7 @@ def _check() -> int:
     for path in hooks:
         with tried(f"--hook {path}"):
             Hooks([path])
-    card = check_run(run, imports=imports, with_screen=run.records.gif_every_episodes > 0, resumed=resumed)
+    card = check_run(run, imports=imports, resumed=resumed)
     say("over", "\n".join(card))
     return 0
 

@@ -14,12 +14,12 @@ from typing import Literal
 
 from ps_common.errors import PsRlError
 from ps_common.program.child_processes import Child, PipedChild, end_all
-from ps_common.program.resources import usable_cores
 from ps_common.program.stop_signals import StopSignal
 from ps_common.program.supervision import SupervisedProcess, deaths_of
 from ps_common.protocol.status import Status
 from ps_common.run_folder.endpoint_file import ServerAddress
 from ps_common.sockets.request import SERVED_ELSEWHERE, status_of
+from rl_cluster.cores import usable_cores
 from rl_cluster.settings import WorkersElsewhere
 
 HUNG_SECONDS = 1.0  # for a hung child to leave: it may not react to SIGTERM

@@ -1,1 +1,1 @@
-"""Scores of full games, receipts, films, and policies to take away."""
+"""Scores of full games, receipts, and policies to take away."""

@@ -19,7 +19,6 @@ from rich.progress import track
 from ps_common.program.flags import parse_program
 from ps_common.program.reasons import say
 from ps_common.run_folder.output_files import write_output
-from ps_common.run_folder.paths import gif_name
 from ps_common.run_folder.policy_file import MODEL
 from ps_common.run_folder.trained import Trained, trained_in
 from ps_common.settings.run_spec import SacSettings
@@ -29,7 +28,6 @@ from rl_agent.environments.interface import Environments
 from rl_agent.environments.make import closing, make_environments, with_time_limit
 from rl_agent.random_numbers import drawing, drawing_apart
 from rl_eval.export import write_policy
-from rl_eval.film import write_contact_sheet, write_film
 from rl_eval.games import MOST_ENVIRONMENTS, MOST_GAME_STEPS, Beside, Game, Result, play, summary
 from rl_eval.onnx_file import check_onnx
 from rl_eval.receipt import read_receipt, receipt_of, verify, write_receipt
@@ -59,10 +57,6 @@ def evaluate(argv: Sequence[str] | None = None) -> int:
 
 def _evaluate(settings: EvaluationSettings) -> None:
     """Play, and write what is asked for. Raises PsRlError as `evaluate` does."""
-    if settings.film is not None and settings.checkpoint is not None:
-        games = write_film(settings.film, Path(settings.checkpoint), settings)
-        print(f"film: {settings.film}, {games} games")
-        return
     if settings.follow is not None:
         _follow(settings.follow, settings)
         say("over", "")
@@ -155,7 +149,7 @@ def _scored(
         greedy=greedy,
         seed=seed,
         most_steps=most_steps,
-        keeps_actions=any((settings.receipt, settings.contact_sheet, settings.export)),
+        keeps_actions=any((settings.receipt, settings.export)),
         beside=beside,
     )
     console = Console(stderr=True)
@@ -186,9 +180,6 @@ def _write_files(
     if settings.receipt is not None:
         write_receipt(settings.receipt, receipt_of(games, result, played, environments, seed=settings.seed))
         print(f"receipt: {settings.receipt}")
-    if settings.contact_sheet is not None:
-        write_contact_sheet(settings.contact_sheet, played.run.environment, games, seed=settings.seed)
-        print(f"contact sheet: {settings.contact_sheet}")
 
 
 def _record(agent: Algorithm, trained: Trained, settings: EvaluationSettings) -> None:
@@ -196,7 +187,6 @@ def _record(agent: Algorithm, trained: Trained, settings: EvaluationSettings) ->
     for flag, kind, path in (("--video", "video", settings.video), ("--gif", "GIF", settings.gif)):
         if path is None:
             continue
-        path = path / gif_name(trained.global_steps) if path.is_dir() else path
         environment, greedy, seed = trained.run.environment, settings.greedy, settings.seed
-        record(flag, path, agent, environment, greedy=greedy, seed=seed, overlay=settings.overlay)
+        record(flag, path, agent, environment, greedy=greedy, seed=seed)
         print(f"{kind}: {path}")

@@ -12,7 +12,7 @@ from tyro.conf import arg
 from ps_common.errors import SettingsError
 from ps_common.program.number_flags import check_numbers
 from ps_common.protocol.names import check_address
-from ps_common.run_folder.object_store import check_folder, is_url
+from ps_common.run_folder.object_store import check_folder
 from ps_common.run_folder.output_files import check_output
 from ps_common.sockets.curve import CurveFlags
 
@@ -39,15 +39,13 @@ class EvaluationSettings(CurveFlags):
       --baselines              random play and each action held, beside the score
       --seed N                 of the games
       --receipt FILE           everything that decided the games; --verify FILE plays them again
-      --json FILE              scores, mean, deviation, interval
-      --video FILE             one more whole game as MP4; with --overlay, score, value and probabilities beside it
-      --contact-sheet FILE     pictures of the best game
-      --film FILE              the learning of the run, game by game
+      --json FILE              scores, mean, standard deviation, interval
+      --video FILE             one more whole game as MP4
     """
 
     checkpoint: str | None = None
-    """a checkpoint file, or a run folder or object store (s3://BUCKET/NAME): its best checkpoint, or the newest sound
-    one if there is no sound best"""
+    """a checkpoint file, or a run folder or object store (s3://BUCKET/NAME): its best checkpoint, or the newest intact
+    one if the best is damaged or missing"""
     server: str | None = None
     """HOST:PORT of a running ps-server"""
     follow: str | None = None
@@ -76,16 +74,7 @@ class EvaluationSettings(CurveFlags):
     video: Path | None = None
     """file for an MP4 of one more whole game"""
     gif: Path | None = None
-    """file for a GIF of the first minute of one more game; or a folder, which gets game-T.gif"""
-    overlay: bool = False
-    """draw the score, the value estimate and the action probabilities beside the frames of --video and --gif"""
-    contact_sheet: Path | None = None
-    """file for a PNG with pictures of the best game"""
-    film: Path | None = None
-    """file for a GIF or MP4 of the learning of the run in --checkpoint, in place of scores; it shows up to nine of
-    the run's GIFs, or of games with each kept checkpoint"""
-    side_by_side: bool = False
-    """show the games of the film side by side instead of in a row"""
+    """file for a GIF of the first minute of one more game"""
     export: Path | None = None
     """new folder for the policy: weights by name, settings, a model card with these scores, and their receipt"""
     onnx: bool = False
@@ -100,27 +89,17 @@ class EvaluationSettings(CurveFlags):
             raise SettingsError(
                 "give one of --checkpoint PATH, --server HOST:PORT, --follow RUN_DIR and --verify RECEIPT"
             )
-        of_games = any((self.receipt, self.video, self.gif, self.contact_sheet, self.export, self.json))
-        if self.follow is not None and (of_games or self.film is not None or self.baselines):
-            raise SettingsError(
-                "--follow: prints and reports scores alone; leave --baselines and the flags of files out"
-            )
+        of_games = any((self.receipt, self.video, self.gif, self.export, self.json))
+        if self.follow is not None and (of_games or self.baselines):
+            raise SettingsError("--follow: only prints and reports scores; remove --baselines and the flags of files")
         if self.epsilon is not None and self.greedy:
-            raise SettingsError(f"--epsilon {self.epsilon:g}: --greedy has no random actions; leave one of them out")
-        if self.baselines and (self.verify is not None or self.film is not None):
-            raise SettingsError("--baselines: belongs to scored games; leave --verify and --film out")
+            raise SettingsError(f"--epsilon {self.epsilon:g}: --greedy has no random actions; remove one of them")
+        if self.baselines and self.verify is not None:
+            raise SettingsError("--baselines: belongs to scored games; remove --verify")
         if self.max_episode_steps is not None and self.verify is not None:
-            raise SettingsError("--max-episode-steps: a receipt has the limit of its games; leave --verify out")
-        if self.verify is not None and (of_games or self.film is not None):
-            raise SettingsError("--verify: replays games and writes no files; leave the flags of files out")
-        if self.film is not None and of_games:
-            raise SettingsError("--film: takes the place of scored games; leave the flags of other files out")
-        if self.film is None and self.side_by_side:
-            raise SettingsError("--side-by-side: belongs to a film; add --film FILE")
-        if self.overlay and self.video is None and self.gif is None:
-            raise SettingsError("--overlay: draws into recordings; add --video FILE or --gif FILE")
-        if self.film is not None and (self.checkpoint is None or is_url(self.checkpoint)):
-            raise SettingsError("--film: is made of a run's folder; add --checkpoint RUN_DIR")
+            raise SettingsError("--max-episode-steps: a receipt has the limit of its games; remove it or --verify")
+        if self.verify is not None and of_games:
+            raise SettingsError("--verify: replays games and writes no files; remove the flags of files")
         if self.onnx and self.export is None:
             raise SettingsError("--onnx: belongs to an exported policy; add --export DIR")
         check_folder("--checkpoint", self.checkpoint)
@@ -131,10 +110,7 @@ class EvaluationSettings(CurveFlags):
         """Raises SettingsError unless every output file can be written."""
         check_output("--receipt", self.receipt)
         check_output("--video", self.video, suffix=".mp4")
-        check_output("--gif", None if self.gif is not None and self.gif.is_dir() else self.gif, suffix=".gif")
-        check_output("--contact-sheet", self.contact_sheet, suffix=".png")
-        is_video = self.film is not None and self.film.suffix.lower() == ".mp4"
-        check_output("--film", self.film, suffix=".mp4" if is_video else ".gif")
+        check_output("--gif", self.gif, suffix=".gif")
         check_output("--json", self.json)
         if self.export is not None and (self.export.exists() or not self.export.absolute().parent.is_dir()):
             raise SettingsError(f"--export {self.export}: must be a new folder in an existing one")

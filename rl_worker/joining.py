@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from ps_client.machine.patience import StallWatch
 from ps_client.shell.newest import Newest
 from ps_client.shell.remote_parameters import RemoteParameters
 from ps_client.shell.shard_connections import ShardConnections
+from ps_client.shell.stall_watch import StallWatch
 from ps_client.shell.zmq_client import ZmqClient
 from ps_common.errors import RunEnded, SettingsError
 from ps_common.program.flags import Parsed

@@ -54,7 +54,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(scope="module")
 def browser() -> Iterator["Browser"]:
     """Chromium, for the tests of a module; they are skipped where there is none."""
-    from benchmarks.page.chromium import CHROMIUM, chromium  # Playwright is loaded for these tests alone
+    from tests.chromium import CHROMIUM, chromium  # Playwright is loaded for these tests alone
 
     if CHROMIUM is None:
         pytest.skip("there is no chromium here: apt-get install chromium")

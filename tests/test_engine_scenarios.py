@@ -47,19 +47,6 @@ def test_a_step_that_fails_is_the_exit_status(root: Path) -> None:
     assert "bad: a step failed (exit status 3)" in output
 
 
-def test_an_engine_that_is_not_there_has_its_own_exit_status_and_a_reason(root: Path) -> None:
-    status, output = told(root, "absent")
-    assert status == 77
-    assert output == "no daemon answers\nabsent: its engine is not there; nothing was tested\n"
-
-
-@pytest.mark.parametrize("arguments", [[], ["nomad"], [""]], ids=str)
-def test_who_names_no_engine_is_told_which_there_are(root: Path, arguments: list[str]) -> None:
-    status, output = told(root, *arguments)
-    assert status == 2
-    assert "those that there are: absent bad good" in output
-
-
 def test_every_engine_has_a_scenario_that_bash_can_read() -> None:
     folders = [path for path in (ROOT / "deploy").iterdir() if path.is_dir() and not path.name.startswith("_")]
     for folder in folders:

@@ -153,13 +153,6 @@ def test_a_program_that_is_killed_is_started_again(tmp_path: Path) -> None:
     assert "ended with status 137; it is started again" in output
 
 
-def test_a_program_that_fails_at_first_fails_the_task(tmp_path: Path) -> None:
-    task = Task(tmp_path, 0, "run", "--no-such-flag", lives=("echo its reason; exit 2",))
-    status, output = task.end()
-    assert (status, len(task.started())) == (2, 1)
-    assert "its reason" in output
-
-
 @pytest.mark.parametrize(("over", "restarts"), [(70, 0), (71, 0), (9, 1)], ids=str)
 def test_a_run_that_is_over_keeps_no_worker_waiting(tmp_path: Path, over: int, restarts: int) -> None:
     assert Task(tmp_path, 0, "run", lives=("exit 0",)).end()[0] == 0
@@ -191,10 +184,3 @@ def test_a_new_job_goes_on_with_a_run_that_was_over(tmp_path: Path) -> None:
     assert [program for program, *_ in worker.started()] == ["rl-worker"]
     assert Task(tmp_path, 0, "run", lives=("exit 0", "kill -15 $PPID; exit 0")).end()[0] == 0
     assert not (tmp_path / "run" / "over").exists()
-
-
-@pytest.mark.parametrize("arguments", [[], ["--preset", "pong"]], ids=str)
-def test_a_missing_run_folder_is_explained(tmp_path: Path, arguments: list[str]) -> None:
-    status, output = Task(tmp_path, 0, *arguments, lives=()).end()
-    assert status == 2
-    assert "RUN_FOLDER" in output

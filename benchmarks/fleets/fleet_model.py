@@ -8,8 +8,7 @@ service_times.py; this file must not know where they were measured.
 A station serves one job at a time, first come, first served: a thread of a server, its network link in one direction,
 the thread of a process that has many synthetic workers. A thread without a job sleeps, and the next job takes longer by
 what it costs to wake it. Jobs that queue may share a part of their work, as many as the server takes together: the
-first of them does it. Where the threads of a program share one core, each job holds that core as well. A message
-that one thread sends while another receives it takes both at once.
+first of them does it. A message that one thread sends while another receives it takes both at once.
 """
 
 import random
@@ -31,7 +30,6 @@ class Visit:
     stations: tuple[str, ...] = ()
     waking: tuple[float, ...] = ()  # more seconds, by station, where it sleeps when the job comes; () for none
     shared: float = 0.0  # more seconds at each station for the first of the jobs that it takes together
-    aside: bool = False  # the push goes on meanwhile
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +51,6 @@ class Fleet:
     gather_seconds: float = 0.0  # then, until the speaker pushes
     together: int = 1  # jobs of which the first does what is shared
     processes: int = 0  # 0: each worker has its own
-    one_core: bool = False  # for all stations of a shard, and for those of a worker's process; if not, each has its own
     uneven: float = 0.2  # computing takes so much more or less, evenly distributed
     exponential: bool = False  # it takes exponentially distributed times instead
 
@@ -76,44 +73,24 @@ class Prediction:
 class Station:
     """One server with a queue, first come, first served."""
 
-    def __init__(self, environment: simpy.Environment, core: simpy.Resource | None, together: int) -> None:
-        self._environment, self._core = environment, core
+    def __init__(self, environment: simpy.Environment, together: int) -> None:
+        self._environment = environment
         self._together, self._left = together, 0  # how many of the next jobs need not do what is shared
         self._free_at = -1.0  # it sleeps since then, unless that is yet to come
-        self._turn = simpy.Resource(environment) if core is not None else None
         self.busy_seconds = 0.0
 
-    def serve(self, seconds: float, waking: float, shared: float) -> simpy.Event:
-        """An event at the end of this job, where it may have to wait for a core."""
-        return self._environment.process(self._serve_on_a_core(seconds, waking, shared))
-
     def end_of(self, seconds: float, waking: float, shared: float) -> float:
-        """When this job will end, where no core is missing: that is known when it comes."""
+        """When this job will end, which is known when it comes."""
         now = self._environment.now
-        took = self._whole(seconds, waking, shared, sleeps=self._free_at < now)
-        self.busy_seconds += took
-        self._free_at = max(now, self._free_at) + took
-        return self._free_at
-
-    def _whole(self, seconds: float, waking: float, shared: float, *, sleeps: bool) -> float:
+        sleeps = self._free_at < now
         if sleeps or not self._left:
             self._left = self._together
             seconds += shared
         self._left -= 1
-        return seconds + (waking if sleeps else 0.0)
-
-    def _serve_on_a_core(self, seconds: float, waking: float, shared: float) -> Process:
-        assert self._turn is not None
-        assert self._core is not None
-        sleeps = self._turn.count == 0 and self._free_at < self._environment.now
-        took = self._whole(seconds, waking, shared, sleeps=sleeps)
-        with self._turn.request() as turn:
-            yield turn
-            with self._core.request() as core:
-                yield core
-                yield self._environment.timeout(took)
-                self.busy_seconds += took
-                self._free_at = self._environment.now
+        seconds += waking if sleeps else 0.0
+        self.busy_seconds += seconds
+        self._free_at = max(now, self._free_at) + seconds
+        return self._free_at
 
 
 class Simulation:
@@ -123,7 +100,6 @@ class Simulation:
         """It ends after so many pushes; the first third is the start, and is not counted."""
         self._fleet, self._pushes = fleet, pushes
         self._environment = simpy.Environment()
-        self._cores: dict[tuple[str, int], simpy.Resource] = {}
         self._stations: dict[tuple[str, int], Station] = {}
         self._random = random.Random(seed)
         self._versions = [0] * fleet.shards
@@ -208,11 +184,9 @@ class Simulation:
         yield from self._through(self._fleet.from_shard, worker, shard)
 
     def _through(self, visits: tuple[Visit, ...], worker: int, shard: int) -> Process:
-        """One visit after another, apart from those that the push does not wait for."""
+        """One visit after another."""
         for visit in visits:
-            end = self._at(visit, worker, shard)
-            if not visit.aside:
-                yield end
+            yield self._at(visit, worker, shard)
 
     def _at(self, visit: Visit, worker: int, shard: int) -> simpy.Event:
         """An event at the end of this visit."""
@@ -225,18 +199,10 @@ class Simulation:
             key = (name, process if name.startswith("worker") else shard)
             station = self._stations.get(key)
             if station is None:
-                station = self._stations[key] = Station(self._environment, self._core_of(*key), self._fleet.together)
+                station = self._stations[key] = Station(self._environment, self._fleet.together)
             jobs.append((station, seconds, more))
-        if self._fleet.one_core:
-            return self._environment.all_of([one.serve(seconds, more, visit.shared) for one, seconds, more in jobs])
         end = max(station.end_of(seconds, more, visit.shared) for station, seconds, more in jobs)
         return self._environment.timeout(end - self._environment.now)
-
-    def _core_of(self, station: str, number: int) -> simpy.Resource | None:
-        """The core that all stations of this program share; None where each has its own."""
-        if not self._fleet.one_core:
-            return None
-        return self._cores.setdefault((station.split()[0], number), simpy.Resource(self._environment))
 
 
 def predicted(fleet: Fleet, *, pushes: int = 0, seed: int = 0) -> Prediction:

@@ -1,20 +1,21 @@
 """
 The needs of a fleet, by the simulator: for so many cores on so many hosts with so large a network, workers of one core
-or gangs, which codec, how many shards, and how much work between two pushes. Writes the tables of docs/PLANNING.md.
+or gangs, which codec, how many shards, and how much work between two pushes.
+
+`python -m benchmarks.fleets.planning` writes the tables of docs/PLANNING.md.
 
 The servers are like the one that was measured, with a core for each of their threads. Workers, and members of gangs,
 have a core each. Those of a host share a link as fast as a shard's.
 """
 
 import re
-import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 
 from benchmarks.fleets.fleet_model import Fleet, Prediction, Visit, predicted
-from benchmarks.fleets.service_times import CODECS, FLOAT32, SHARING, ServiceTimes, together
+from benchmarks.fleets.service_times import CODECS, FLOAT32, SHARING, Fit, kept, together
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "PLANNING.md"
@@ -56,45 +57,20 @@ class Plan:
     prediction: Prediction
 
 
-@dataclass(frozen=True)
-class Checked:
-    """Measured and predicted pushes a second of one setting, in several turns."""
-
-    parameters: int
-    workers: int
-    rates: tuple[tuple[float, float], ...]
-
-    @property
-    def errors(self) -> list[float]:
-        return [predicted / measured - 1 for measured, predicted in self.rates]
-
-    @property
-    def error(self) -> float:
-        return statistics.median(self.errors)
-
-    @property
-    def measured(self) -> float:
-        return statistics.median(measured for measured, _ in self.rates)
-
-    @property
-    def predicted(self) -> float:
-        return statistics.median(predicted for _, predicted in self.rates)
-
-
-def fleet_of(times: ServiceTimes, deployment: Deployment) -> Fleet:
+def fleet_of(fit: Fit, deployment: Deployment) -> Fleet:
     """Workers with a core each, and shards with one for each thread, on a network of such links."""
     codecs, shards = deployment.codecs, deployment.shards
     part = deployment.parameters / shards
-    seconds = {thread: cost.of(parameters=part, codecs=codecs) for thread, cost in times.fit.costs.items()}
+    seconds = {thread: cost.of(parameters=part, codecs=codecs) for thread, cost in fit.costs.items()}
     up_bytes, down_bytes = (BYTES[name] * part for name in codecs.split("/"))
     up, down = 8 * up_bytes / deployment.link, 8 * down_bytes / deployment.link
     pieces = (up_bytes + down_bytes) / 8  # parameters of as many bytes
-    waking = {thread: cost.waking * cost.wakings_of(pieces) for thread, cost in times.fit.costs.items()}
+    waking = {thread: cost.waking * cost.wakings_of(pieces) for thread, cost in fit.costs.items()}
     io = seconds["server io"] / (up + down)  # its time goes with the bytes
     io_waking = (0.0, 0.0, waking["server io"] / 2)
     # The worker's own work, which it does for each shard, and the way.
     own = shards * sum(seconds[thread] + waking[thread] for thread in ("worker main", "worker io")) / 2
-    way = Visit(seconds=(own + HOP_SECONDS + times.fit.wake_seconds,))
+    way = Visit(seconds=(own + HOP_SECONDS + fit.wake_seconds,))
     return Fleet(
         workers=deployment.workers,
         compute_seconds=deployment.compute_seconds,
@@ -110,7 +86,7 @@ def fleet_of(times: ServiceTimes, deployment: Deployment) -> Fleet:
             stations=(SHARING,),
             seconds=(seconds[SHARING],),
             waking=(waking[SHARING],),
-            shared=times.fit.costs[SHARING].shared_of(part),
+            shared=fit.costs[SHARING].shared_of(part),
         ),
         from_shard=(
             Visit(
@@ -123,12 +99,12 @@ def fleet_of(times: ServiceTimes, deployment: Deployment) -> Fleet:
         shards=SIMULATED_SHARDS,
         processes=deployment.hosts,
         members=deployment.members,
-        gather_seconds=times.fit.gathering.of(members=deployment.members, parameters=deployment.parameters),
+        gather_seconds=fit.gathering.of(members=deployment.members, parameters=deployment.parameters),
         together=together(deployment.workers),
     )
 
 
-def best_plan(times: ServiceTimes, hosts: int, cores: int, parameters: int, link: float, *, gangs: bool) -> Plan:
+def best_plan(fit: Fit, hosts: int, cores: int, parameters: int, link: float, *, gangs: bool) -> Plan:
     """
     The fewest shards, then the least lossy codecs, then the largest gangs, with which workers may push as often as they
     usually do; where none do, those that are not worth replacing. Simulated.
@@ -147,20 +123,20 @@ def best_plan(times: ServiceTimes, hosts: int, cores: int, parameters: int, link
             members=members,
             hosts=hosts,
         )
-        least = _least_compute(fleet_of(times, asked))
+        least = _least_compute(fleet_of(fit, asked))
         if chosen is None or (
             chosen.compute_seconds > usual and (least <= usual or least * WORTH < chosen.compute_seconds)
         ):
             chosen = replace(asked, compute_seconds=least)
     assert chosen is not None
     chosen = replace(chosen, compute_seconds=max(chosen.compute_seconds, usual))
-    while (found := _predicted(times, chosen)).worker_share < WORKER_SHARE:
+    while (found := _predicted(fit, chosen)).worker_share < WORKER_SHARE:
         chosen = replace(chosen, compute_seconds=1.1 * chosen.compute_seconds)
     return Plan(deployment=chosen, prediction=found)
 
 
-def _predicted(times: ServiceTimes, deployment: Deployment) -> Prediction:
-    return predicted(fleet_of(times, deployment), pushes=max(LEAST_PUSHES, PUSHES_EACH * deployment.workers))
+def _predicted(fit: Fit, deployment: Deployment) -> Prediction:
+    return predicted(fleet_of(fit, deployment), pushes=max(LEAST_PUSHES, PUSHES_EACH * deployment.workers))
 
 
 def _least_compute(fleet: Fleet) -> float:
@@ -178,14 +154,14 @@ def _least_compute(fleet: Fleet) -> float:
     return max(waits, alone * WORKER_SHARE / (1 - WORKER_SHARE))
 
 
-def write_plans(times: ServiceTimes, checked: Sequence[Checked]) -> None:
+def write_plans(fit: Fit) -> None:
     """Simulate, print and write everything."""
     plans = [
         (
             hosts,
             cores,
-            best_plan(times, hosts, cores, parameters, link, gangs=False),
-            best_plan(times, hosts, cores, parameters, link, gangs=True),
+            best_plan(fit, hosts, cores, parameters, link, gangs=False),
+            best_plan(fit, hosts, cores, parameters, link, gangs=True),
         )
         for parameters in SIZES.values()
         for link in LINKS
@@ -194,41 +170,23 @@ def write_plans(times: ServiceTimes, checked: Sequence[Checked]) -> None:
     lines = list(_table_of(plans))
     print(*lines, sep="\n")
     _replace("plan", lines)
-    errors = [abs(one.error) for one in checked]
-    measured = f"Measured on\n{times.machine}, at a load average of {times.load_average:.1f} from other programs."
-    words = f"The largest error is {max(errors):.0%}, the median {statistics.median(errors):.0%}. {measured}"
-    _replace("check", [*check_table(checked), "", words])
-    _replace("costs", _cost_table(times))
-
-
-def check_table(checked: Sequence[Checked]) -> Iterable[str]:
-    """Lines of Markdown: measured and predicted pushes a second."""
-    yield (
-        "| parameters | workers | measured, pushes/s (least to most) | predicted | error, median of the turns "
-        "| in each turn |"
-    )
-    yield "|---|---|---|---|---|---|"
-    for one in checked:
-        rates = [measured for measured, _ in one.rates]
-        measured = f"{one.measured:,.0f} ({min(rates):,.0f} to {max(rates):,.0f})"
-        turns = ", ".join(f"{error:+.1%}" for error in one.errors)
-        yield f"| {one.parameters:,} | {one.workers} | {measured} | {one.predicted:,.0f} | {one.error:+.1%} | {turns} |"
+    _replace("costs", _cost_table(fit))
 
 
 def _table_of(plans: Iterable[tuple[int, int, Plan, Plan]]) -> Iterable[str]:
     yield (
-        "| parameters | link | hosts × cores | workers of a core: use | a push each … | gangs: use | a push each … | "
-        "pushes/s | round trip p50, p99 | busiest |"
+        "|parameters|link|hosts×cores|workers of a core: use|a push each …|gangs: use|a push each …|"
+        "round trip p50, p99|busiest|"
     )
-    yield "|---|---|---|---|---|---|---|---|---|---|"
+    yield "|---|---|---|---|---|---|---|---|---|"
     names = {size: name for name, size in SIZES.items()}
     for hosts, cores, alone, gangs in plans:
         fleet, found = gangs.deployment, gangs.prediction
         trip = f"{1e3 * found.round_trip_p50:,.1f}, {1e3 * found.round_trip_p99:,.1f} ms"
         yield (
-            f"| {names[fleet.parameters]} | {fleet.link / 1e9:g} Gbit/s | {hosts} × {cores} | {_use(alone)} | "
-            f"{_seconds(_interval(alone))} | {_use(gangs)} | {_seconds(_interval(gangs))} | "
-            f"{found.pushes_per_second:,.0f} | {trip} | {found.busiest}, {found.busiest_share:.0%} |"
+            f"|{names[fleet.parameters]}|{fleet.link / 1e9:g} Gbit/s|{hosts}×{cores}|{_use(alone)}|"
+            f"{_seconds(_interval(alone))}|{_use(gangs)}|{_seconds(_interval(gangs))}|"
+            f"{trip}|{found.busiest}, {found.busiest_share:.0%}|"
         )
 
 
@@ -246,14 +204,14 @@ def _interval(plan: Plan) -> float:
     return plan.deployment.workers / plan.prediction.pushes_per_second
 
 
-def _cost_table(times: ServiceTimes) -> Iterable[str]:
+def _cost_table(fit: Fit) -> Iterable[str]:
     millions = " | ".join(CODECS)
     yield (
         "| thread | a push costs, µs | more that replies share which leave together, µs | more where it sleeps, µs | "
         f"and for a million parameters: {millions} |"
     )
     yield "|---|---|---|---|" + "---|" * len(CODECS)
-    for thread, cost in times.fit.costs.items():
+    for thread, cost in fit.costs.items():
         each = cost.of(parameters=0, codecs=FLOAT32)
         million = (1e6 * (cost.of(parameters=1e6, codecs=codecs) - each) for codecs in CODECS)
         elements = " | ".join(f"{microseconds:,.0f}" for microseconds in million)
@@ -267,7 +225,7 @@ def _cost_table(times: ServiceTimes) -> Iterable[str]:
 def _replace(name: str, lines: Iterable[str]) -> None:
     """Put a table into its place in the page."""
     text = PAGE.read_text()
-    begin, end = f"<!-- {name}: begin, written by benchmarks.simulate -->", f"<!-- {name}: end -->"
+    begin, end = f"<!-- {name}: begin, written by benchmarks.fleets.planning -->", f"<!-- {name}: end -->"
     table = "\n".join([begin, *lines, end])
     found, count = re.subn(re.escape(begin) + ".*?" + re.escape(end), lambda _: table, text, flags=re.DOTALL)
     assert count == 1, f"{PAGE} has no place for {name}"
@@ -276,3 +234,7 @@ def _replace(name: str, lines: Iterable[str]) -> None:
 
 def _seconds(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds >= 1 else f"{1e3 * seconds:.0f} ms"
+
+
+if __name__ == "__main__":
+    write_plans(kept())

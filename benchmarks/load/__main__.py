@@ -9,6 +9,7 @@ were served unequally, or made the server's memory grow beyond the formula of do
 import os
 import socket
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -32,6 +33,7 @@ from ps_common.sockets.curve import CurveFlags
 from ps_common.sockets.request import status_of
 
 JOIN_SECONDS = 60.0
+MEASURE_SECONDS = 1.5  # until the server has measured its memory once more
 REPLY_SECONDS = 30.0  # a server under load replies in turn
 LEAST_FAIRNESS, MOST_JOIN_SECONDS = 0.95, 15.0  # with a server on this machine
 # Bytes of the formula in docs/GUARANTEES.md, by which the memory of a server may grow because of its workers. For each
@@ -96,6 +98,7 @@ def _loaded(flags: Flags, *, is_own: bool) -> tuple[dict[str, float], dict[str, 
         with workers_named(names[:1]) as first:
             first.join(within_seconds=JOIN_SECONDS)
             first.leave()
+        time.sleep(MEASURE_SECONDS)
     before = status_of(flags.server, timeout_seconds=REPLY_SECONDS, keys=keys).status.memory_bytes
     with workers_named(names) as workers:
         workers.join(within_seconds=JOIN_SECONDS)

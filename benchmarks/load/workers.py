@@ -8,6 +8,7 @@ import contextlib
 import heapq
 import math
 import random
+import resource
 import secrets
 import selectors
 import socket
@@ -32,7 +33,6 @@ from ps_common.sockets.curve import ClientKeys
 from ps_common.sockets.zmq_sockets import (
     connect,
     dealer,
-    most_descriptors,
     receive_frames,
     take_every_descriptor_allowed,
 )
@@ -61,9 +61,11 @@ class SyntheticWorkers:
         """`compute_seconds`: the mean pause after each reply. Raises SettingsError where descriptors are too few."""
         torch.set_num_threads(1)
         take_every_descriptor_allowed()
-        if (needed := DESCRIPTORS_A_WORKER * len(names) + SPARE_DESCRIPTORS) > most_descriptors():
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        needed = DESCRIPTORS_A_WORKER * len(names) + SPARE_DESCRIPTORS
+        if needed > most != resource.RLIM_INFINITY:
             raise SettingsError(
-                f"--workers {len(names)}: takes {needed} descriptors of {most_descriptors()}: raise the limit "
+                f"--workers {len(names)}: takes {needed} descriptors of {most}: raise the limit "
                 f"(ulimit -Hn {needed}, as root), or start several tests with fewer"
             )
         self._server, self._names, self._keys = server, names, keys

@@ -23,8 +23,8 @@ from benchmarks.scale.measuring import NotMeasured, Workers
 from benchmarks.scale.trials import Row, Trial, as_gangs, best_of, by_environments, by_workers, on_gpu
 from benchmarks.servers import serving
 from ps_common.errors import PsRlError
-from ps_common.program.resources import usable_cores
 from ps_common.settings.run_files import load_preset
+from rl_cluster.cores import usable_cores
 
 MOST_TRIALS = 16  # which the seconds of a trial are reckoned by
 MOST_SECONDS = 15.0  # of a trial

@@ -7,8 +7,8 @@ A way is named in WAYS with the flags of its workers; rl-cluster takes the same 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ps_common.program.resources import usable_cores
 from ps_common.protocol.status import WorkerStatus
+from rl_cluster.cores import usable_cores
 
 CPU, GANG, GPU = "CPU", "gang", "GPU"
 WAYS: dict[str, tuple[str, ...]] = {CPU: (), GANG: (), GPU: ("--device", "cuda", "--threads", str(usable_cores()))}

@@ -2,8 +2,9 @@
 Does the server leak? Workers join and leave all the time, while its memory and its descriptors are sampled.
 
 Run it as a module, with sizes in the environment: SEED=, MINUTES=, WORKERS= (at a time), NAMES= (of workers). Workers
-leave with GOODBYE, silently, after a malformed message, or because their process is killed with SIGKILL. Bounded tables
-fill in the first third of the time; after it, memory must grow by less than a mebibyte an hour.
+leave with GOODBYE, silently, or because their process is killed with SIGKILL. Bounded tables fill in the first third of
+the time; after it, memory must grow by less than a mebibyte an hour. With arguments it is one of these processes: soak
+HOST:PORT FIRST COUNT NAMES SEED has COUNT workers at a time, under NAMES names from number FIRST on.
 
 Resident memory follows memory in use only if the allocator returns free memory to the kernel, which GIVE_BACK enforces.
 On a busy machine messages queue up; a queue longer than ever before shows as growth.
@@ -18,12 +19,18 @@ from collections.abc import Sequence
 import numpy as np
 import psutil
 
+from benchmarks.load.workers import SyntheticWorkers
 from benchmarks.trials.frame import programs_of_a_trial, report, sizes
+from ps_common.protocol.tensors import Schema, TensorSpec
 from tests.integration.processes import Program, Programs, status_of, wait_for
 
 HERDS = 4  # processes that the workers live in
 KILL_SECONDS = 10.0  # from one killed process to the next
 SAMPLE_SECONDS = 1.0
+SCHEMA = Schema([TensorSpec("sum", (1000,))])
+PUSH_SECONDS = 1.0  # between two pushes of a worker
+JOIN_SECONDS = 10.0  # a name whose last worker left silently is free when its lease has ended
+LONGEST_SECONDS = 10.0  # that workers push
 MOST_GROWTH_MIB = 1.0  # an hour
 GIVE_BACK = {"MALLOC_ARENA_MAX": "1", "MALLOC_TRIM_THRESHOLD_": "0", "MALLOC_MMAP_THRESHOLD_": "65536"}
 
@@ -56,7 +63,20 @@ class Herds:
 
     def _start(self, number: int) -> Program:
         sizes = [number * self._names, self._workers, self._names, self._random.randrange(2**31)]
-        return self._programs.start("benchmarks.trials.herd", self._endpoint, *map(str, sizes))
+        return self._programs.start("benchmarks.trials.soak", self._endpoint, *map(str, sizes))
+
+
+def herd(server: str, first: int, count: int, names: int, seed: int) -> None:
+    """Workers join, push for some seconds and leave, half of the times silently, again and again."""
+    drawn = random.Random(seed)
+    how = {"gradient_codec": "float32", "weight_codec": "float32", "compute_seconds": PUSH_SECONDS}
+    while True:
+        chosen = [f"worker-{number}" for number in drawn.sample(range(first, first + names), count)]
+        with SyntheticWorkers(server, chosen, SCHEMA, **how) as workers:  # type: ignore[arg-type]
+            workers.join(within_seconds=JOIN_SECONDS)
+            workers.push(drawn.uniform(PUSH_SECONDS, LONGEST_SECONDS))
+            if drawn.random() < 0.5:
+                workers.leave()
 
 
 def trial(*, seed: int, minutes: float, workers: int, names: int) -> dict[str, float]:
@@ -128,4 +148,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:]:
+        herd(sys.argv[1], *map(int, sys.argv[2:]))
     sys.exit(main())

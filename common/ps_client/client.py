@@ -47,7 +47,7 @@ class ParameterServerClient:
                 weights = server.push_pull({name: p.grad for name, p in module.named_parameters()}, steps=len(batch))
 
     The server steps its optimizer against each gradient, once, however often the network or a restart repeats it. A
-    server that is restarted, or a standby that takes over, gets again what it lacks; calls wait meanwhile. All calls
+    server that is restarted, or a standby that is promoted, gets again what it lacks; calls wait meanwhile. All calls
     belong to one thread at a time. They raise `RunEnded` when the run is over or its workers were asked to leave,
     `ServerUnreachable` after `patience_seconds` without a server, and `RequestRefused` when the server refuses. A
     forked process cannot use its parent's client, and makes one of its own.
@@ -169,8 +169,8 @@ class ParameterServerClient:
         Push a gradient, computed on the weights of the last reply, and return the newest weights.
 
         `gradients` are tensors or arrays of the parameters' names and shapes; None counts as zeros. `steps`, such as
-        the examples in the batch, are added to the run's count. A gradient that is not finite is discarded, and so
-        says `settlement`; after twenty in a row that count steps RequestRefused is raised. Raises SchemaMismatch for
+        the examples in the batch, are added to the run's count. A gradient that is not finite is discarded, as
+        `settlement` shows; after twenty in a row that count steps RequestRefused is raised. Raises SchemaMismatch for
         other tensors.
         """
         self._push(gradients, steps, pulls=True)
@@ -215,7 +215,7 @@ class ParameterServerClient:
             self._leave(f"failed: {kind.__name__}")
 
     def _leave(self, reason: str) -> None:
-        """Leave the run; in a forked process nothing happens, since the parent goes on."""
+        """Leave the run; in a forked process nothing happens, since the client is its parent's."""
         if not self._is_closed and self._pid == os.getpid():
             self._is_closed = True
             atexit.unregister(self.close)

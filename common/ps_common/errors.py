@@ -15,7 +15,7 @@ class SettingsError(PsRlError):
 
 
 class WireError(PsRlError):
-    """Bytes that are not a message. The peer's fault: a server counts and refuses them, and goes on."""
+    """Bytes that are not a message. The peer's fault: a server counts and refuses them."""
 
 
 class UnknownCodec(WireError):
@@ -55,7 +55,10 @@ class DamagedCheckpoint(CheckpointError):
 
 
 class OtherFormat(CheckpointError):
-    """A file in a format that this version of ps-rl does not read. It is sound, so nobody goes back to an older one."""
+    """
+    A file in a format that this version of ps-rl does not read. It may be well-formed, so nobody resumes an older one
+    unasked.
+    """
 
 
 class StoreError(CheckpointError):
@@ -63,7 +66,7 @@ class StoreError(CheckpointError):
 
 
 class Replaced(StoreError):
-    """Another server goes on with the run of this store, in a later epoch."""
+    """Another server continues the run of this store, in a later epoch."""
 
     def __init__(self, url: str, epoch: int) -> None:
         super().__init__(f"{url}: another server has begun a later life of this run there")
@@ -75,4 +78,4 @@ class ReceiptError(PsRlError):
 
 
 class Fenced(PsRlError):
-    """Another server has taken over the run; this one must not serve it any more."""
+    """A standby was promoted; this server must not serve the run any more."""

@@ -1,12 +1,12 @@
 """
-The release of ps-rl that this process runs, as it is said to peers and written into files: the version, and the commit
-where it is known, such as 0.2.0+1a2b3c4d5. A checkout may run where another release is installed: the name of the
-installed package says nothing.
+The release of ps-rl that this process runs, as peers and files get it: the version, and the commit where it is known,
+such as 0.2.0+1a2b3c4d5. A checkout may run where another release is installed, so the installed package is not asked.
 
-A build writes its commit into a file beside this one. A checkout has it in .git.
+A build writes its commit into a file in the folder of this one; of a checkout git knows it.
 """
 
 import re
+import subprocess
 from functools import cache
 from pathlib import Path
 
@@ -22,7 +22,7 @@ def release() -> str:
     try:
         built_from = here.with_name(BUILT_FROM)
         commit = built_from.read_text(encoding="utf-8") if built_from.exists() else _commit_of(here.parents[2])
-    except (OSError, ValueError, IndexError):
+    except (OSError, ValueError, IndexError, subprocess.CalledProcessError):
         commit = ""
     return f"{VERSION}+{commit[:DIGITS]}" if re.match(rf"[0-9a-f]{{{DIGITS}}}", commit) else VERSION
 
@@ -40,7 +40,7 @@ def is_older(other: str) -> bool:
 def beside(whose: str, other: str, *, here: str = "this program") -> str:
     """
     A clause, with "; " before it, on the releases of two that do not understand each other, and what to do: of `whose`,
-    such as "the server", and of `here`. "" where both have the same, or the other says none.
+    such as "the server", and of `here`. "" where both have the same, or that of the other is unknown.
     """
     if other in ("", release()):
         return ""
@@ -72,18 +72,8 @@ def _order(text: str) -> tuple[int, ...]:
 
 
 def _commit_of(checkout: Path) -> str:
-    """The commit that a checkout is at, as far as its files say; "" where there is none. Raises OSError, ValueError."""
-    git = checkout / ".git"
-    if not (checkout / "common").is_dir() or not git.exists():
+    """The commit that a checkout is at; "" where there is none. Raises OSError, or CalledProcessError of git."""
+    if not (checkout / "common").is_dir() or not (checkout / ".git").exists():
         return ""
-    if git.is_file():  # of a worktree: "gitdir: PATH"
-        git = checkout / git.read_text(encoding="utf-8").partition(": ")[2].strip()
-    head = (git / "HEAD").read_text(encoding="utf-8").strip()
-    name = head.removeprefix("ref: ")
-    if name == head:
-        return head
-    shared = git / (git / "commondir").read_text(encoding="utf-8").strip() if (git / "commondir").exists() else git
-    if (shared / name).exists():
-        return (shared / name).read_text(encoding="utf-8").strip()
-    packed = (shared / "packed-refs").read_text(encoding="utf-8").splitlines()
-    return next((line.partition(" ")[0] for line in packed if line.endswith(f" {name}")), "")
+    command = ["git", "-C", str(checkout), "rev-parse", "HEAD"]
+    return subprocess.check_output(command, stderr=subprocess.DEVNULL, encoding="utf-8").strip()

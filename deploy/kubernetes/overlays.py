@@ -3,26 +3,20 @@
 # No target and a long budget: the scenario ends the run.
 FLAGS = "--checkpoint-seconds 2 --until-return None --max-steps 1000000000"
 
-# The fleet, small enough for the cores of a test machine, and with an autoscaler that needs no five minutes.
+# The fleet, small enough for the cores of a test machine.
 FLEET = """
 apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 namespace: {namespace}
 resources: [{here}/fleet]
 images: [{{name: ps-rl, newName: {image}, newTag: {tag}}}]
+replicas: [{{name: ps-rl-worker, count: 2}}]
 configMapGenerator:
   - {{name: ps-rl-run, behavior: merge, literals: [PRESET=cartpole-a3c, "FLAGS={flags}"]}}
-  - {{name: ps-rl-autoscale, behavior: merge, literals: [STEPS_PER_SECOND=1]}}
 patches:
   - target: {{kind: StatefulSet|Deployment}}
     patch: |
       - {{op: replace, path: /spec/template/spec/containers/0/resources/requests/cpu, value: 20m}}
-  - target: {{kind: HorizontalPodAutoscaler}}
-    patch: |
-      - {{op: replace, path: /spec/minReplicas, value: 2}}
-      - {{op: replace, path: /spec/maxReplicas, value: 4}}
-      - {{op: replace, path: /spec/behavior/scaleUp/stabilizationWindowSeconds, value: 0}}
-      - {{op: replace, path: /spec/behavior/scaleDown/stabilizationWindowSeconds, value: 0}}
 """
 # Servers of a run that counting workers propose, and none of the fleet's.
 COUNTED = """

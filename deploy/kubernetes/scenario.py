@@ -67,13 +67,11 @@ def overlay(cluster: Cluster, folder: Path, text: str, *files: Path) -> str:
 
 
 def clear(cluster: Cluster) -> None:
-    """The API first: a namespace does not end while one of the cluster's APIs has no server."""
-    cluster.kubectl("delete", "apiservice", "v1beta1.external.metrics.k8s.io", "--ignore-not-found")
     cluster.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--wait")
 
 
 def in_use(cluster: Cluster, fleet: Fleet, folder: Path) -> None:
-    """A run of all parts: scaled by its autoscaler, workers killed, its node drained, ended."""
+    """A run of all parts: scaled, workers killed, its node drained, ended."""
     manifest = overlay(cluster, folder / "fleet", FLEET)
     with step("first push after the apply of two servers and two workers"):
         cluster.apply(manifest)
@@ -84,12 +82,12 @@ def in_use(cluster: Cluster, fleet: Fleet, folder: Path) -> None:
         cluster.kubectl("rollout", "status", "statefulset/ps-rl-server", "--timeout=120s")
     with step("metrics of the run on the page"):
         wait_for(lambda: "ps_rl_workers{" in metrics(cluster), within_seconds=PATIENCE_SECONDS)
-    with step("autoscaler: a speed that two workers do not reach; four push"):
-        cluster.kubectl("set", "env", "deployment/ps-rl-metrics", "STEPS_PER_SECOND=1e9")
+    with step("scaled to four workers; all push"):
+        cluster.kubectl("scale", "deployment/ps-rl-worker", "--replicas=4")
         fleet.wait_for_workers(4)
-    with step("autoscaler: a speed that one reaches; two leave in order, two push"):
+    with step("scaled to two workers; two leave in order, two push"):
         before = alive_in(fleet.wait_for_status())
-        cluster.kubectl("set", "env", "deployment/ps-rl-metrics", "STEPS_PER_SECOND=1")
+        cluster.kubectl("scale", "deployment/ps-rl-worker", "--replicas=2")
         fleet.wait_for_workers(2)
         gone = before - alive_in(fleet.wait_for_status())
         log = cluster.kubectl("logs", fleet.primary(), "-c", "server", "--tail=200")
@@ -102,7 +100,7 @@ def in_use(cluster: Cluster, fleet: Fleet, folder: Path) -> None:
         fleet.wait_for_workers(2)
     drain(cluster, fleet)
     with step("network policies: accepted; whether the cluster enforces them is not tested"):
-        assert len(cluster.objects("networkpolicies")) == 3
+        assert len(cluster.objects("networkpolicies")) == 2
     with step("the run is stopped with an admin's key, and all is deleted but the volumes"):
         stop(cluster, fleet, folder / "keys")
         delete(cluster, manifest)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The fleet of this folder on a real cluster: first push, scaled by its autoscaler, servers and workers killed, cut off,
+# The fleet of this folder on a real cluster: first push, scaled, servers and workers killed, cut off,
 # drained. Every step says how long it took; the first one that fails ends the scenario.
 #
 #   KUBECTL   command of a cluster's admin (kubectl); everything happens in the namespace ps-rl-scenario, made anew

@@ -2,6 +2,7 @@
 
 import inspect
 import re
+import typing
 from collections.abc import Iterator
 from types import UnionType
 from typing import Any, get_args
@@ -14,6 +15,7 @@ CHAPTERS = {
     "For custom parts": ps_rl.FOR_CUSTOM_PARTS,
     "Errors": ps_rl.ERRORS,
 }
+WITH_MEMBERS = ("Run", "Policy", "ParameterServerClient", "Algorithm", "ReplayedUpdates", "ReplayMemory")
 EMPTY = inspect.Parameter.empty
 
 
@@ -27,19 +29,18 @@ def names() -> str:
 
 def _rows(name: str) -> Iterator[tuple[str, str]]:
     value = getattr(ps_rl, name)
-    if isinstance(value, UnionType):  # of classes with the same methods, which the first has
-        kinds = get_args(value)
-        yield f"`{name}`", " or ".join(f"`{kind.__name__}`" for kind in kinds)
-        value = kinds[0]
+    if isinstance(value, UnionType):
+        yield f"`{name}`", " or ".join(f"`{kind.__name__}`" for kind in get_args(value))
     else:
         yield f"`{name}{_called(value)}`", _first_sentence(value)
-    if inspect.isclass(value):
+    if name in WITH_MEMBERS:
         yield from _members(name, value)
 
 
 def _members(owner: str, kind: type) -> Iterator[tuple[str, str]]:
+    shown_above = () if owner == "Algorithm" else vars(ps_rl.Algorithm)
     for name, value in vars(kind).items():
-        if name.startswith("_") or not inspect.getdoc(value):
+        if name.startswith("_") or name in shown_above or not inspect.getdoc(value):
             continue
         if isinstance(value, property):
             yield f"`{owner}.{name}`", _first_sentence(value)
@@ -72,5 +73,7 @@ def _literal(default: Any) -> str:
 
 
 def _first_sentence(value: Any) -> str:
+    if typing.get_origin(value):
+        return plain(str(value))
     text = " ".join((inspect.getdoc(value) or "").partition("\n\n")[0].split())
     return plain(re.split(r"(?<=\.) (?=[A-Z`])", text)[0])

@@ -5,7 +5,10 @@ One connection has one account, whatever names it brings; of new names all conne
 An open port is for a trusted network: whoever may open connections without end has accounts without end.
 """
 
-from ps_common.meters import RateLimits
+from collections import OrderedDict
+from collections.abc import Hashable
+
+from ps_common.meters import RateLimit
 from ps_server.state.effects import PeerId
 
 # At once, and a second.
@@ -30,3 +33,27 @@ class Allowances:
         """Whether this connection, or key, may ask for that now; if so, it is counted."""
         at_once, per_second = LIMITS[what]
         return self._limits[what].allows(who, at_once=at_once, per_second=per_second, now=now)
+
+
+class RateLimits:
+    """A RateLimit for each of the latest so many: peers come without end. Those that are full again are forgotten."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._limits: OrderedDict[Hashable, RateLimit] = OrderedDict()  # the latest last
+
+    def __len__(self) -> int:
+        return len(self._limits)
+
+    def allows(self, who: Hashable, *, at_once: int, per_second: float, now: float) -> bool:
+        """As RateLimit, for this one."""
+        limit = self._limits.pop(who, None) or RateLimit(at_once=at_once, per_second=per_second)
+        self._limits[who] = limit
+        allows = limit.allows(now=now)
+        while len(self._limits) > self._most or self._earliest.is_full(now=now):
+            self._limits.popitem(last=False)
+        return allows
+
+    @property
+    def _earliest(self) -> RateLimit:
+        return next(iter(self._limits.values()))

@@ -279,5 +279,4 @@ class Checkpoints:
     def _milestone(self, run: TrainingRun) -> int | None:
         """Episodes so far, if a checkpoint begun now would be that of a milestone."""
         episodes, records = run.progress.episodes, run.spec.records
-        every = records.checkpoint_every_episodes or records.gif_every_episodes
-        return episodes if self.is_milestone(episodes, every=every) else None
+        return episodes if self.is_milestone(episodes, every=records.checkpoint_every_episodes) else None

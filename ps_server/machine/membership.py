@@ -45,18 +45,12 @@ class Member:
     steps: int = 0
     staleness: RollingMean = field(default_factory=lambda: RollingMean(100))
     meters: dict[str, float] = field(default_factory=dict)  # newest reported
-    wastes_credit: bool = False  # it let its last grant expire
     watchers: dict[PeerId, float] = field(default_factory=dict)  # who watches its game, and the end of each lease
 
     @property
     def moves(self) -> bool:
         """Whether it may push soon, as long as it lives."""
         return not (self.stalled or self.waits_elsewhere)
-
-    @property
-    def uses_credit(self) -> bool:
-        """Whether it has pushed, and has used the last credit that it was granted."""
-        return self.pushes > 0 and not self.wastes_credit
 
     def watched_by(self, *, now: float) -> list[PeerId]:
         """The peers that watch its game."""

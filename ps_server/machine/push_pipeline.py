@@ -97,7 +97,7 @@ class PushPipeline:
         run = self._decided()
         if push.weight_codec is not None:
             codec_for_weights(push.weight_codec)  # refused before the push is settled
-        self.budget.arrived(member)
+        self.budget.arrived(member.peer)
         effects: list[Effect] = []
         waiting = WaitingPush(member, member.peer, push, vector, vector_bytes(vector))
         self.gate.give_up(member.worker_id, push.oldest)

@@ -9,14 +9,14 @@ import contextlib
 import logging
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
 import msgspec
 
 from ps_common.run_folder.paths import replacement_of
-from ps_common.run_folder.run_rows import EpisodeRow, EventRow, played_once, rows_of
+from ps_common.run_folder.run_rows import rows_of
 from ps_common.settings.regular_file import opened, opened_to_write
 
 log = logging.getLogger("ps-server")
@@ -62,14 +62,13 @@ class BoundedLinesFile:
     """
     Appends JSON objects, one a line, to `path`; a resumed run continues the same file.
 
-    Beyond `most_bytes` the older half of the lines is thinned: `thin` receives them and returns about half as many.
+    Each row has `minutes`. Beyond `most_bytes` the older half of the lines is thinned to half as many.
     """
 
-    def __init__(self, path: Path, *, most_bytes: int, thin: Callable[[Sequence[bytes]], Sequence[bytes]]) -> None:
+    def __init__(self, path: Path, *, most_bytes: int) -> None:
         """Raises OSError."""
         self._path = path
         self._most_bytes = most_bytes
-        self._thin = thin
         self._append_to(opened_to_write(path))
 
     def add(self, rows: Sequence[Any]) -> None:
@@ -94,7 +93,7 @@ class BoundedLinesFile:
         beside = replacement_of(self._path)
         try:
             with opened(self._path) as old, opened_to_write(beside, anew=True) as new:
-                new.writelines(self._thin(_lines_until(old, self._bytes // 2)))
+                new.writelines(evenly_in_time(_lines_until(old, self._bytes // 2)))
                 shutil.copyfileobj(old, new)
             file = opened_to_write(beside)  # before the larger one goes: where this fails, rows go on to that
             beside.replace(self._path)
@@ -126,20 +125,21 @@ def _end_line(file: IO[bytes]) -> None:
 
 
 class _Stamp(msgspec.Struct):
+    """When a line was written, and the series that it belongs to: of a worker, a curve, or a kind of events."""
+
     minutes: float
-    worker_id: str = ""
-    name: str = ""
+    worker_id: str = ""  # in rows of workers, and of events
+    worker: str = ""  # in rows of games
+    name: str = ""  # of a curve
+    kind: str = ""  # of events
 
     @property
-    def series(self) -> str:
-        return self.worker_id or self.name
+    def series(self) -> tuple[str, ...]:
+        return self.worker_id, self.worker, self.name, self.kind
 
 
 def evenly_in_time(lines: Sequence[bytes]) -> list[bytes]:
-    """
-    About half of the lines: for each worker, each curve, or the run, the first line of each interval; of more workers
-    than that is lines, every second.
-    """
+    """About half of the lines: of each series the first line of each interval; of more series, every second line."""
     stamps = [(line, stamp) for line in lines for stamp in rows_of([line], _Stamp)]
     if not stamps:
         return []
@@ -147,7 +147,7 @@ def evenly_in_time(lines: Sequence[bytes]) -> list[bytes]:
     span = max(stamp.minutes for _, stamp in stamps) - start
     series = len({stamp.series for _, stamp in stamps})
     intervals = max(1, len(stamps) // (2 * series))
-    kept, newest = [], dict[str, int]()
+    kept, newest = [], dict[tuple[str, ...], int]()
     for line, stamp in stamps:
         interval = min(intervals - 1, int((stamp.minutes - start) / span * intervals)) if span else 0
         if newest.get(stamp.series) != interval:
@@ -155,39 +155,3 @@ def evenly_in_time(lines: Sequence[bytes]) -> list[bytes]:
             kept.append(line)
     most = max(1, len(stamps) // 2)
     return kept if len(kept) <= most else [kept[number * len(kept) // most] for number in range(most)]
-
-
-def newest_events(lines: Sequence[bytes]) -> list[bytes]:
-    """Half of the lines: the newest adjustments and ends of a run first, then the newest of the others."""
-    kinds = [(number, row.kind) for number, line in enumerate(lines) for row in rows_of([line], EventRow)]
-    lasting = [number for number, kind in kinds if kind in ("adjustment", "end")]
-    others = [number for number, kind in kinds if kind not in ("adjustment", "end")]
-    kept = sorted([*others, *lasting][-(len(lines) // 2) :]) if len(lines) > 1 else []
-    return [lines[number] for number in kept]
-
-
-def means_of_games(lines: Sequence[bytes]) -> list[bytes]:
-    """About half as many lines, each the mean of an equal number of consecutive games."""
-    rows = played_once(rows_of(lines, EpisodeRow))
-    most = -(-2 * sum(row.games for row in rows) // max(1, len(rows)))
-    merged: list[EpisodeRow] = []
-    for row in rows:
-        if merged and merged[-1].games + row.games <= most:
-            merged[-1] = _together(merged[-1], row)
-        else:
-            merged.append(row)
-    return [msgspec.json.encode(row) + b"\n" for row in merged]
-
-
-def _together(one: EpisodeRow, next_one: EpisodeRow) -> EpisodeRow:
-    games = one.games + next_one.games
-    share = next_one.games / games
-    return EpisodeRow(
-        episode=next_one.episode,
-        global_steps=next_one.global_steps,
-        minutes=next_one.minutes,
-        worker=one.worker if one.worker == next_one.worker else "",
-        episode_return=one.episode_return + share * (next_one.episode_return - one.episode_return),
-        length=one.length + share * (next_one.length - one.length),
-        games=games,
-    )

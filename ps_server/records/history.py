@@ -8,7 +8,7 @@ import msgspec
 from ps_common.protocol.status import Status, mean_meters
 from ps_common.run_folder.paths import EPISODES, METRICS, WORKERS
 from ps_common.run_folder.run_rows import EpisodeRow
-from ps_server.records.bounded_file import BoundedLinesFile, evenly_in_time, means_of_games
+from ps_server.records.bounded_file import BoundedLinesFile
 from ps_server.state.effects import RecordReport
 
 # Seconds between two rows of the run grow with it, so that the curves of a short run have many points, too.
@@ -16,7 +16,7 @@ FIRST_SECONDS, EVERY_SECONDS = 0.5, 2.0
 PARTS = 200  # rows are this part of the time trained apart, within those limits
 WORKERS_EVERY_SECONDS = 60.0  # between two rows of each worker
 METRICS_BYTES = 2**25  # the bound of each file: half of metrics.jsonl is the newest eleven hours
-EPISODES_BYTES = 2**25  # the bound: a quarter of a million lines, the newest games one a line, older ones as means
+EPISODES_BYTES = 2**25  # the bound: a quarter of a million games
 
 
 class MetricsFiles:
@@ -28,8 +28,8 @@ class MetricsFiles:
 
     def __init__(self, run_folder: Path) -> None:
         """Raises OSError."""
-        self._run = BoundedLinesFile(run_folder / METRICS, most_bytes=METRICS_BYTES, thin=evenly_in_time)
-        self._workers = BoundedLinesFile(run_folder / WORKERS, most_bytes=METRICS_BYTES, thin=evenly_in_time)
+        self._run = BoundedLinesFile(run_folder / METRICS, most_bytes=METRICS_BYTES)
+        self._workers = BoundedLinesFile(run_folder / WORKERS, most_bytes=METRICS_BYTES)
         self._due = self._workers_due = 0.0
         self._meters: dict[str, float] = {}  # the newest, for the last row: by then the workers have left
 
@@ -66,7 +66,7 @@ class EpisodesFile:
 
     def __init__(self, run_folder: Path) -> None:
         """Raises OSError."""
-        self._lines = BoundedLinesFile(run_folder / EPISODES, most_bytes=EPISODES_BYTES, thin=means_of_games)
+        self._lines = BoundedLinesFile(run_folder / EPISODES, most_bytes=EPISODES_BYTES)
 
     def add(self, report: RecordReport) -> None:
         rows = [

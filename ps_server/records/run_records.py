@@ -19,7 +19,7 @@ from ps_common.run_folder.paths import ENDPOINT, EVALUATIONS, EVENTS, TENSORBOAR
 from ps_common.run_folder.run_rows import EvaluationRow, EventRow
 from ps_common.settings.run_files import SETTINGS
 from ps_common.settings.run_spec import RunSpec
-from ps_server.records.bounded_file import BoundedLinesFile, evenly_in_time, newest_events
+from ps_server.records.bounded_file import BoundedLinesFile
 from ps_server.records.history import EpisodesFile, MetricsFiles
 from ps_server.records.tensorboard import Summaries
 from ps_server.state.effects import Recorded, RecordEvaluation, RecordEvent, RecordReport
@@ -99,8 +99,8 @@ class _RecordFiles:
         self._folder = folder
         self.metrics = MetricsFiles(folder)
         self._episodes = EpisodesFile(folder)
-        self._events = BoundedLinesFile(folder / EVENTS, most_bytes=EVENTS_BYTES, thin=newest_events)
-        self._evaluations = BoundedLinesFile(folder / EVALUATIONS, most_bytes=EVENTS_BYTES, thin=evenly_in_time)
+        self._events = BoundedLinesFile(folder / EVENTS, most_bytes=EVENTS_BYTES)
+        self._evaluations = BoundedLinesFile(folder / EVALUATIONS, most_bytes=EVENTS_BYTES)
         self.lacks_settings = False  # the disk has refused them
         self._summaries: Summaries | None = None
         self._endpoint = endpoint

@@ -16,9 +16,9 @@ from collections.abc import Callable, Collection, Sequence
 import zmq
 
 from ps_common.meters import POWERS_OF_TEN
-from ps_common.program.resources import bytes_in_use, give_back_freed_memory
 from ps_common.protocol.wire import MAX_HEADER_BYTES
 from ps_common.sockets.zmq_sockets import MOST_FRAMES
+from ps_server.shell.memory import bytes_in_use, give_back_freed_memory
 from ps_server.shell.tcp_connections import LOOK_SECONDS, QUIET_BYTES, SLACK_BYTES, Connection, TcpConnections
 
 SHARE = 0.02  # the share of the time that looks may take, where connections are thousands

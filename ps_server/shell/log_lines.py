@@ -8,7 +8,8 @@ lines of another. The server's own warnings have no such cause, and are always s
 
 import logging
 
-from ps_common.meters import RateLimit, RateLimits
+from ps_common.meters import RateLimit
+from ps_server.machine.allowances import RateLimits
 from ps_server.state.effects import LogLine
 
 AT_ONCE, PER_SECOND = 200, 2.0  # hundreds of workers may join at the same moment

@@ -15,7 +15,6 @@ import msgspec
 import zmq
 
 from ps_common.errors import CheckpointError, SettingsError, WireError
-from ps_common.program.resources import memory_of_this_process
 from ps_common.program.running_clock import RunningClock
 from ps_common.protocol.messages import Hello, Refused, Welcome
 from ps_common.protocol.status import Status
@@ -30,6 +29,7 @@ from ps_server.shell.access_control import AccessControl
 from ps_server.shell.connections import Connections
 from ps_server.shell.log_lines import LogLines
 from ps_server.shell.mapped_segments import MappedSegments
+from ps_server.shell.memory import memory_of_this_process
 from ps_server.shell.send_queue import SendQueue
 from ps_server.shell.server_sockets import OtherServers, router_socket
 from ps_server.standby.standby import Standby
@@ -60,13 +60,8 @@ class ZmqServer:
         receive_bytes: int = RECEIVE_BYTES,
         access_control: AccessControl | None = None,
         clock: RunningClock | None = None,
-        checks: bool = False,
     ) -> None:
-        """
-        Binds at once, port 0 to a free one, or raises SettingsError. Without `access_control` all may connect.
-
-        With `checks` the server ends where the machine's state cannot be.
-        """
+        """Binds at once, port 0 to a free one, or raises SettingsError. Without `access_control` all may connect."""
         self._server = server
         self._clock = clock or RunningClock()  # by which the machine was made
         if isinstance(server, Standby):
@@ -81,7 +76,7 @@ class ZmqServer:
         self._connections = self._counted(receive_bytes)  # before the socket is bound
         self._segments, self._lines = MappedSegments(), LogLines()
         self._replies = SendQueue(self._socket, place=self._segments.write_reply, renewed=self._renewed)
-        self._exit, self._checks, self.broken = False, checks, ""  # `broken`: what is wrong with the machine's state
+        self._exit = False
         self._on_record: Callable[[Recorded], None] | None = None
         self._poller = zmq.Poller()
         self._poller.register(self._socket, zmq.POLLIN)
@@ -120,7 +115,6 @@ class ZmqServer:
             if now >= next_tick:
                 next_tick = now + TICK_SECONDS
                 self._tick(now=now)
-                self._check()
                 on_tick(self._server.status(now=now))
             self._replies.send_waiting(now=self._clock.now())
 
@@ -131,20 +125,16 @@ class ZmqServer:
             self._replies.serves(served.membership.count_alive())
         self._segments.keep_only({member.peer for member in served.membership.alive()} if served else ())
 
-    def _check(self) -> None:
-        if self._checks and (broken := self._server.check()):
-            self.broken, self._exit = broken, True
-
     def close(self) -> bool:
         """
-        Write the last checkpoint, if anything changed since the newest, and release everything; none if `broken`.
+        Write the last checkpoint, if anything changed since the newest, and release everything.
 
         Returns whether all checkpoints are on disk. A disk that accepts nothing is abandoned after a time limit.
         """
         end = time.monotonic() + max(SAVE_SECONDS, SLOWER * self._writer.longest_seconds)
         self._drain_writer(end)
         for _ in range(2):  # again if the weights turn out ruined, and the run rolls back to a checkpoint
-            if self.served is not None and self.served.lacks_last_checkpoint and not self.broken:
+            if self.served is not None and self.served.lacks_last_checkpoint:
                 self._do(self.served.save(now=self._clock.now(), is_last=True))
                 self._drain_writer(end)
         if not (is_written := self._writer.close(within_seconds=max(0.0, end - time.monotonic()))):
@@ -235,11 +225,7 @@ class ZmqServer:
                 case effects.SendToServer():
                     self._others.send(effect)
                 case effects.SaveCheckpoint():
-                    self._check()  # no checkpoint is written of a sum that is wrong
-                    if self.broken:
-                        self._collect(Written("", self.broken))
-                    else:
-                        self._writer.write(effect)
+                    self._writer.write(effect)
                 case effects.ClaimRun() | effects.DropClaim() if self.arbiter is not None:
                     self.arbiter.do(effect)
                 case effects.ReloadCheckpoint():

@@ -4,7 +4,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator, Mapping
 
-from ps_common.meters import Rate, RollingMean
+from ps_common.meters import RollingMean
 from ps_common.protocol.messages import Episode, Evaluation
 from ps_common.protocol.names import MOST, MOST_NUMBER
 from ps_common.protocol.record import EPISODES_IN_MEAN, ProgressRecord
@@ -244,3 +244,24 @@ class MeterNames:
                 self._names.add(name)
         names = meters.keys() & (self._names | OF_EVERY_WORKER)
         return {name: value for name, value in meters.items() if name in names and abs(value) <= MOST_NUMBER}
+
+
+class Rate:
+    """The growth of a counter per second, over about the last `window_seconds`."""
+
+    def __init__(self, window_seconds: float = 10.0) -> None:
+        self._window_seconds = window_seconds
+        self._marks: deque[tuple[float, float]] = deque()  # (now, counter), at most a few a second
+
+    def mark(self, counter: float, *, now: float) -> None:
+        """Record the counter's value; to be called at least once a second."""
+        while self._marks and now - self._marks[0][0] > self._window_seconds:
+            self._marks.popleft()
+        self._marks.append((now, counter))
+
+    def per_second(self, counter: float, *, now: float) -> float:
+        """The rate from the oldest mark in the window to `counter` at `now`; 0 without one."""
+        if not self._marks or now <= self._marks[0][0]:
+            return 0.0
+        then, before = self._marks[0]
+        return (counter - before) / (now - then)

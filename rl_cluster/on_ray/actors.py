@@ -14,7 +14,7 @@ import ray
 
 from ps_common.errors import PsRlError
 from ps_common.program.supervision import SupervisedProcess
-from ps_common.run_folder.run_rows import record_failure
+from rl_cluster.failed_run import record_failure
 from rl_cluster.on_ray.processes import RunPlan, ServerProcess, worker_process
 
 POLL_SECONDS = 0.5  # between two looks at a program

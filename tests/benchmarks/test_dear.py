@@ -1,4 +1,4 @@
-"""The curves of games, the page of Hopper and HalfCheetah, and the goals: figures are what the games say."""
+"""The curves of games and the page of Hopper and HalfCheetah: figures are what the games say."""
 
 from statistics import mean
 
@@ -7,10 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from benchmarks.dear import goals
-from benchmarks.dear.curves import GAMES, Game, Point, crossing, curve, means
+from benchmarks.dear.curves import GAMES, Game, Point, curve
 from benchmarks.dear.mujoco_page import OURS, THEIRS, Row, page_of
-from ps_common.settings.run_files import load_preset
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 50), st.integers(-300, 300)), max_size=40)
 
@@ -29,15 +27,6 @@ def test_a_point_is_the_mean_of_the_ten_games_before_it(lengths: list[tuple[int,
         before = [game.score for game in games if game.steps <= point.steps]
         assert point.score == (pytest.approx(mean(before[-GAMES:])) if len(before) >= GAMES else None)
         assert point.minutes == pytest.approx(point.steps / 10, abs=1e-3)
-
-
-@given(LENGTHS, st.integers(-300, 300))
-def test_a_goal_is_crossed_at_the_first_mean_that_has_it(lengths: list[tuple[int, int]], goal: int) -> None:
-    games = games_from(lengths)
-    reached = crossing(games, goal)
-    below = [score for steps, score in means(games) if reached is None or steps < reached]
-    assert all(score < goal for score in below)
-    assert reached is None or dict(means(games))[reached] >= goal
 
 
 def runs(side: str, scores: list[float]) -> list[Row]:
@@ -71,10 +60,3 @@ def test_a_mark_that_one_run_has_not_reached_compares_nothing() -> None:
     page = page_of([*runs(OURS, [5.0, 7.0]), *runs(THEIRS, [1.0]), short])
     assert "At 50,000 steps: " in page
     assert "| 100,000 | 6 (5 to 7) | – |" in page
-
-
-def test_the_goals_are_those_of_presets_with_a_replay_memory_that_run_so_long() -> None:
-    for preset, (_, most_steps) in goals.GOALS.items():
-        run = load_preset(preset)
-        assert run.algorithm_name in ("sac", "dqn")
-        assert run.budget.max_steps >= most_steps

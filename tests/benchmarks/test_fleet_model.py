@@ -51,28 +51,6 @@ def test_four_shards_with_a_quarter_of_the_work_take_four_times_as_many_pushes()
     assert predicted(sharded).pushes_per_second == pytest.approx(4000, rel=0.02)
 
 
-def test_threads_of_a_program_share_its_core() -> None:
-    """Two threads of a millisecond each on one core, and on two."""
-    both = Visit(stations=("server io",), seconds=(1e-3,))
-    assert predicted(fleet(50, 0.0, both, one_core=True)).pushes_per_second == pytest.approx(500, rel=0.02)
-    elsewhere = Visit(stations=("worker io",), seconds=(1e-3,))
-    found = predicted(fleet(50, 0.0, elsewhere, processes=1, one_core=True))
-    assert found.pushes_per_second == pytest.approx(1000, rel=0.02)
-
-
-@pytest.mark.parametrize("one_core", [False, True])
-def test_a_thread_that_sleeps_costs_its_waking_and_one_with_work_does_not(one_core: bool) -> None:
-    server = Visit(stations=("server",), seconds=(1e-3,), waking=(0.5e-3,))
-    few, many = (
-        predicted(
-            Fleet(workers=workers, compute_seconds=1e-3, to_shard=(), update=server, from_shard=(), one_core=one_core)
-        )
-        for workers in (1, 50)
-    )
-    assert few.mean_round_trip == pytest.approx(1.5e-3)
-    assert many.pushes_per_second == pytest.approx(1000, rel=0.01)
-
-
 def test_a_gang_has_computed_when_its_slowest_member_has_and_its_speaker_has_gathered() -> None:
     """The largest of n evenly distributed numbers of 0 to 1 is n / (n + 1) on average."""
     alone, gang = (
@@ -84,15 +62,6 @@ def test_a_gang_has_computed_when_its_slowest_member_has_and_its_speaker_has_gat
     assert gang.worker_share == pytest.approx(slowest * gang.pushes_per_second, rel=0.01)
 
 
-@pytest.mark.parametrize("one_core", [False, True])
-def test_what_replies_share_is_done_once_for_those_that_queue_and_for_each_that_does_not(one_core: bool) -> None:
-    update = Visit(stations=("server",), seconds=(1e-3,), shared=4e-3)
-    how = {"compute_seconds": 1e-3, "to_shard": (), "update": update, "from_shard": (), "uneven": 0.0}
-    few, many = (predicted(Fleet(workers=workers, together=8, one_core=one_core, **how)) for workers in (1, 50))  # type: ignore[arg-type]
-    assert few.mean_round_trip == pytest.approx(5e-3)
-    assert many.pushes_per_second == pytest.approx(8 / 12e-3, rel=0.02)
-
-
 def test_workers_of_a_host_share_its_link() -> None:
     sent = Visit(stations=("worker link", "link in"), seconds=(1e-3, 1e-4))
     update = Visit(stations=("server",), seconds=(1e-6,))
@@ -100,17 +69,6 @@ def test_workers_of_a_host_share_its_link() -> None:
         Fleet(workers=40, compute_seconds=0.0, to_shard=(sent,), update=update, from_shard=(), processes=4)
     )
     assert (found.busiest, found.pushes_per_second) == ("worker link", pytest.approx(4000, rel=0.02))
-
-
-def test_work_aside_takes_a_core_and_the_push_does_not_wait_for_it() -> None:
-    aside = Visit(stations=("server rest",), seconds=(1e-3,), aside=True)
-    assert predicted(fleet(1, 9e-3, aside, uneven=0.0)).mean_round_trip == pytest.approx(1e-3)
-    assert predicted(fleet(50, 0.0, aside, one_core=True)).pushes_per_second == pytest.approx(500, rel=0.02)
-
-
-def test_a_message_is_sent_and_received_at_once() -> None:
-    sent = Visit(stations=("worker io", "server io"), seconds=(2e-3, 3e-3))
-    assert predicted(fleet(1, 0.0, sent)).round_trip_p50 == pytest.approx(4e-3)
 
 
 def test_the_same_seed_gives_the_same_prediction() -> None:

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.peers import page
-from benchmarks.peers.__main__ import Flags, compare_scores, compare_speeds
+from benchmarks.peers.__main__ import Flags, compare_speeds
 from benchmarks.peers.measuring import Figures, NotMeasured, Row, figures_of, run
 from benchmarks.peers.peer_program import parse
 from benchmarks.peers.runners import CORES, PROGRAMS, Runner, as_recommended, same_network
@@ -33,7 +32,6 @@ rows.add_update(2000)
 rows.add_update(3000)
 signal.pause()
 """
-FIGURES = Figures(600.0, 4.0, 500.0, -20.5, 40, None)
 
 
 def run_of(runner: Runner) -> RunSpec:
@@ -105,11 +103,6 @@ def test_a_program_is_started_measured_and_ended(tmp_path: Path) -> None:
     assert (found.mean_return, found.games) == (-20.0, 2)
 
 
-def test_a_program_that_fails_is_told_by_its_last_words(tmp_path: Path) -> None:
-    with pytest.raises(NotMeasured, match="status 1: no such game"):
-        run(fake(tmp_path, "import sys; sys.exit('no such game')"), seconds=60.0, warm_seconds=0.0, sticky=0.0, seed=1)
-
-
 def test_runs_are_in_turn_and_a_ratio_is_of_two_in_the_same_turn(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -134,19 +127,3 @@ def test_runs_are_in_turn_and_a_ratio_is_of_two_in_the_same_turn(
     assert said[0] == "9 runs of 60 s each"
     assert said[1].startswith("turn 1, ours: 600 steps/s, first update after 4.0 s, 500 MiB, -20.5 points in 40 games")
     assert said[8] == "turn 3, slow: not measured: it has ended"
-
-
-def test_scores_are_of_both_protocols_and_say_how_many_games_they_are_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = {0.0: Figures(3000.0, 4.0, 1200.0, 20.6, 100, 2.64), 0.25: FIGURES}
-    monkeypatch.setattr("benchmarks.peers.__main__.run", lambda runner, *, sticky, **_: found[sticky])
-    monkeypatch.setattr("benchmarks.peers.__main__.BUSY_SECONDS", 0.0)
-    table = compare_scores(Flags(), [Runner("one", "type one", ("one",))])
-    assert "| one: `type one` | 0 | 3,000 | 20.6 | 2.6 | 1,200 | 4.0 |" in table
-    assert "| one: `type one` | 0.25 | 600 | -20.5 (40 games) | – | 500 | 4.0 |" in table
-
-
-def test_a_part_that_is_measured_anew_leaves_the_other_part_of_the_page(tmp_path: Path) -> None:
-    path = tmp_path / "peers.md"
-    for title, body in [(page.RECOMMENDED, "scores"), (page.SAME, "old"), (page.SAME, "new")]:
-        page.put(path, title, body)
-    assert path.read_text() == f"{page.HEAD}## {page.SAME}\n\nnew\n\n## {page.RECOMMENDED}\n\nscores\n"

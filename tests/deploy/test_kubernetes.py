@@ -1,14 +1,7 @@
-"""The manifests for Kubernetes against the schemas of its current version, strictly; and the autoscaler's metric."""
+"""The manifests for Kubernetes against the schemas of its current version, strictly."""
 
-import json
 import os
-import ssl
 import subprocess
-import threading
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +9,11 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from deploy.kubernetes.autoscale.workers_wanted import GROUP, METRIC, MetricsServer, workers_wanted
-from deploy.kubernetes.jobs import jobs_of
 from deploy.kubernetes.kustomize import kustomize
-from ps_common.protocol.status import Status
-from tests.integration.processes import programs_in
 from tests.rows import row
 
 HERE = Path(__file__).parents[2] / "deploy" / "kubernetes"
 JOBSET = HERE / "jobset" / "jobset.yaml"
-QUESTION = f"/apis/{GROUP}/namespaces/default/{METRIC}"
 
 
 def documents(text: str) -> list[dict[str, Any]]:
@@ -60,7 +48,7 @@ def rendered(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_the_base_with_some_of_the_parts_is_valid(tmp_path_factory: pytest.TempPathFactory) -> None:
-    for parts in [(), ("standby",), ("keys",), ("autoscale", "spot"), ("shards", "keys")]:
+    for parts in [(), ("standby",), ("keys",), ("standby", "spot"), ("shards", "keys")]:
         with row(parts):
             tmp_path = tmp_path_factory.mktemp("row")
             resources, components = (
@@ -94,7 +82,7 @@ def test_every_program_of_the_fleet_is_valid_has_keys_and_knows_both_servers() -
         for one in manifests
         if "template" in one.get("spec", {})
     }
-    assert pods.keys() == {"ps-rl-server", "ps-rl-worker", "ps-rl-metrics"}
+    assert pods.keys() == {"ps-rl-server", "ps-rl-worker"}
     for name, pod in pods.items():
         for container in pod["containers"]:
             environment = {variable["name"]: variable.get("value") for variable in container.get("env", ())}
@@ -102,83 +90,3 @@ def test_every_program_of_the_fleet_is_valid_has_keys_and_knows_both_servers() -
             assert "/keys" in [mount["mountPath"] for mount in container["volumeMounts"]]
             if name != "ps-rl-server":
                 assert environment["SERVERS"] == "ps-rl-server-0.ps-rl-server:5555,ps-rl-server-1.ps-rl-server:5555"
-
-
-def test_the_jobs_of_the_jobset_are_valid() -> None:
-    """The schemas have no JobSet; its templates are those of Jobs."""
-    jobset, claim = documents(JOBSET.read_text())
-    validate(claim)
-    for replicated in jobset["spec"]["replicatedJobs"]:
-        validate({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "x"}, **replicated["template"]})
-    made = jobs_of(jobset)
-    for document in made:
-        validate(document)
-    check_confined(pods_in(made))
-    assert jobset["spec"]["successPolicy"]["targetReplicatedJobs"] == ["server"]
-    servers = {pod["hostname"] for pod in pods_in(made) if "hostname" in pod}
-    (named,) = {v["value"] for pod in pods_in(made) for v in pod["containers"][0]["env"] if v["name"] == "SERVERS"}
-    assert named == f"{servers.pop()}.{jobset['spec']['network']['subdomain']}:5555"
-
-
-# -- the autoscaler's metric ------------------------------------------------------------------------------------------
-
-
-def status(**fields: Any) -> Status:
-    known: dict[str, Any] = {"phase": "serving", "epoch": 1, "refused": {}, "not_modified": 0, "checkpoint_version": 0}
-    return Status(**known | {"checkpoint_failures": 0, "workers_alive": 4, "steps_per_second": 1000.0} | fields)
-
-
-def test_as_many_workers_are_wanted_as_the_speed_takes() -> None:
-    for fields, wanted in [
-        ({}, 8),
-        ({"steps_per_second": 990.0}, 9),
-        ({"workers_alive": 16, "steps_per_second": 4000.0}, 8),
-        ({"workers_alive": 0, "steps_per_second": 300.0}, 1),
-        ({"steps_per_second": 0.0}, 4),
-        ({"paused": True}, 0),
-        ({"ending": "the budget is spent"}, 0),
-        ({"phase": "draining"}, 0),
-    ]:
-        with row(fields, wanted):
-            assert workers_wanted(status(**fields), 2000.0) == wanted
-
-
-@contextmanager
-def metrics_server(folder: Path, *servers: str) -> Iterator[str]:
-    """Its address."""
-    pem = folder / "certificate.pem"
-    make = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 1 -subj /CN=x"
-    parts = ["-keyout", str(folder / "key.pem"), "-out", str(pem)]
-    subprocess.run(["openssl", *make.split(), *parts], check=True, capture_output=True)
-    pem.write_text(pem.read_text() + (folder / "key.pem").read_text())
-    with MetricsServer(("127.0.0.1", 0), pem, servers=servers, keys=None, steps_per_second=1e9) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"https://127.0.0.1:{server.server_address[1]}"
-        finally:
-            server.shutdown()
-            thread.join()
-
-
-def answer(url: str) -> tuple[int, dict[str, Any]]:
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    try:
-        with urllib.request.urlopen(url, context=context, timeout=30) as reply:
-            return reply.status, json.load(reply)
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, json.load(error)
-
-
-def test_the_metric_is_that_of_the_server_that_answers_and_there_is_none_without(tmp_path: Path) -> None:
-    with programs_in(tmp_path) as programs:
-        server, address = programs.start_server("--preset", "cartpole-a3c")
-        with metrics_server(tmp_path, "nobody-here:5555", address) as api:
-            code, found = answer(api + QUESTION + "?labelSelector=")
-            assert (code, found["kind"], found["items"][0]["value"]) == (200, "ExternalMetricValueList", "1")
-            assert answer(f"{api}/apis/{GROUP}")[1]["resources"][0]["name"] == METRIC
-            assert answer(f"{api}/apis/{GROUP}/namespaces/default/other")[0] == 404
-            server.kill()
-            assert answer(api + QUESTION)[0] == 503

@@ -88,14 +88,6 @@ def test_the_server_resumes_its_run_where_there_is_a_checkpoint(
     assert container.role("server", "--threads", "2", **variables) == f"ps-server {expected}"
 
 
-def test_a_shard_goes_on_with_its_own_folder(container: Container) -> None:
-    variables = {"PRESET": "cartpole", "SHARD": "2/2", "SHARDS": "a:1 b:1"}
-    flags = "--shard 2/2 --shards a:1 b:1"
-    assert container.role("server", **variables) == f"ps-server --preset cartpole --run-dir /runs/cartpole {flags}"
-    container.has_run("cartpole/shard-2-of-2")
-    assert container.role("server", **variables) == f"ps-server --resume /runs/cartpole {flags}"
-
-
 def test_the_first_of_a_pair_begins_the_run_and_the_second_follows(container: Container) -> None:
     flags = {"FLAGS": "--max-steps 9", **PAIR}
     container.peer_is("standby")
@@ -163,18 +155,6 @@ def test_a_server_whose_peer_has_the_run_in_a_later_epoch_follows_at_once(contai
     assert (container.runs / "cartpole.replaced" / "lineage.json").exists()
 
 
-def test_a_server_whose_standby_is_about_to_take_over_waits_for_that(container: Container) -> None:
-    container.has_run()
-    asked = container.folder / "asked"
-    serving, standby = (
-        json.dumps({"phase": phase, "run_id": "0a1b", "epoch": 2**40}, separators=(",", ":"))
-        for phase in ("serving", "standby")
-    )
-    container.program("ps-ctl", f"[ -e {asked} ] && echo '{serving}' || echo '{standby}'; touch {asked}")
-    follows = "ps-server --standby-of localhost:5555 --run-dir /runs/cartpole"
-    assert container.role("server", BEGINS="yes", **PAIR) == follows
-
-
 def test_a_worker_has_its_own_key_alone(container: Container) -> None:
     assert container.role("worker", "--device", "cuda") == "rl-worker --server server:5555 --device cuda"
     assert container.role("worker", SERVERS="a:1,b:2", KEYS="/keys") == f"rl-worker --server a:1,b:2 {KEY}"
@@ -193,9 +173,3 @@ def test_a_probe_asks_the_server_with_the_keys_of_a_worker(container: Container)
     probe = "python /usr/local/bin/healthy.py 127.0.0.1:5555"
     assert container.role("healthy") == probe
     assert container.role("healthy", KEYS="/keys") == f"{probe} /keys/server.key /keys/worker.key_secret"
-
-
-def test_a_role_that_there_is_not_is_told(container: Container) -> None:
-    with pytest.raises(subprocess.CalledProcessError) as failed:
-        container.role("master")
-    assert (failed.value.returncode, failed.value.stderr) == (2, "role.sh: there is no role master\n")

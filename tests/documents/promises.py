@@ -20,10 +20,10 @@ import pytest
 from PIL import Image
 
 from ps_common.errors import ServerUnreachable
-from ps_common.program.resources import usable_cores
 from ps_common.protocol.status import Status
 from ps_common.run_folder.paths import EPISODES, METRICS, records_folder, tracker_position
 from ps_common.sockets.curve import ClientKeys, read_pair
+from rl_cluster.cores import usable_cores
 from tests.integration.processes import Program, status_of, wait_for
 
 SECONDS = 120.0  # for anything that is promised, on a machine with other work

@@ -25,7 +25,6 @@ def test_a_page_shows_the_example_as_it_is() -> None:
         ("custom-environment", "environment"),
         ("custom-network", "network"),
         ("custom-algorithm", "algorithm"),
-        ("custom-algorithm", "off_policy"),
         ("custom-wrapper-and-hooks", "wrapper"),
         ("custom-wrapper-and-hooks", "hooks"),
     ]:
@@ -74,13 +73,6 @@ def test_the_off_policy_algorithm_learns_from_remembered_steps() -> None:
     )
     assert agent.replay.global_steps > 9_000
     assert score > 0.5
-
-
-def test_the_wrapper_hides_two_numbers_of_four() -> None:
-    settings = Environment(id="CartPole-v1", wrapper=("examples.wrapper:WithoutVelocities",))
-    environments, bare = (make_environments(one, count=2) for one in (settings, Environment(id="CartPole-v1")))
-    assert environments.observations.shape == (2,)
-    assert np.array_equal(environments.reset(3), bare.reset(3)[:, [0, 2]])
 
 
 def test_all_parts_and_hooks_make_a_run_that_is_resumed(tmp_path: Path) -> None:

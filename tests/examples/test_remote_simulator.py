@@ -4,7 +4,6 @@ import json
 import shutil
 import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,7 +18,7 @@ from examples.remote_simulator.games import RemoteGames
 from ps_common.settings.run_spec import Environment
 from rl_agent.environments.custom_environment import VectorEnvironments
 from rl_eval.games import play
-from tests.integration.processes import DEADLINE_SECONDS, free_ports
+from tests.integration.processes import DEADLINE_SECONDS
 from tests.rl_agent.algorithms.test_learning import learned
 from tests.rows import row
 
@@ -137,20 +136,6 @@ def test_a_simulator_that_fails_in_a_game_truncates_it_and_harms_no_other(games:
                 one.thread.join(DEADLINE_SECONDS)
 
 
-def test_a_simulator_that_fails_at_once_gets_no_game(games: RemoteGames) -> None:
-    bad = [Counts(games, at=0, line=line) for _, line, _ in BROKEN]
-    good = [Counts(games), Counts(games)]
-    assert games.reset(seed=1)[0].tolist() == [[0], [0]]
-    while any(one.thread.is_alive() for one in bad):
-        assert not games.step(np.array([0, 0]))[3].any()
-    for one, (what, _, sentence) in zip(bad, BROKEN, strict=True):
-        with row(what):
-            assert sentence in one.error
-    games.close()
-    for one in good:
-        one.thread.join(DEADLINE_SECONDS)
-
-
 def test_cartpole_is_learned_in_each_language(simulators: Simulators) -> None:
     """To a mean of 60 of 16 games after 25,000 steps, where random play has 22."""
     made = remote_simulator.serve(8, port=0)
@@ -162,14 +147,6 @@ def test_cartpole_is_learned_in_each_language(simulators: Simulators) -> None:
         score = float(np.mean([game.score for game in play(agent, environments, episodes=16, greedy=True, seed=1)]))
         environments.close()
     assert score > 60
-
-
-def test_the_latency_of_a_step_is_printed(simulators: Simulators) -> None:
-    (port,) = free_ports(1)
-    program = [sys.executable, "-m", "examples.remote_simulator.latency", "--games", "8", "--steps", "200"]
-    with running(simulators(9, port)):
-        printed = subprocess.run([*program, "--port", str(port)], capture_output=True, check=True, encoding="utf-8")
-    assert "8 games: p50" in printed.stdout
 
 
 def test_the_clients_are_short() -> None:

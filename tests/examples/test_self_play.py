@@ -64,26 +64,6 @@ def test_who_runs_into_something_loses() -> None:
     assert moved(game, red=left, blue=left) == ([-1, 1], True), "its own trail"
 
 
-def test_a_board_that_is_turned_by_half_changes_the_places_of_both() -> None:
-    """So neither agent is better off."""
-    game = LightCycles()
-    for seed in range(20):
-        seen, _ = game.reset(seed=seed)
-        for moves in np.random.default_rng(seed).integers(4, size=(50, 2)):
-            assert np.array_equal(seen["red"][:-2], game_turned(game)["blue"][:-2][::-1])
-            if not game.agents:
-                break
-            seen = game.step(dict(zip(BOTH, moves, strict=True)))[0]
-
-
-def game_turned(game: LightCycles) -> dict[str, Any]:
-    """What is seen where the board is turned by half, and red and blue have changed places."""
-    turned = LightCycles()
-    turned.agents, turned.board = game.agents, game.board[::-1, ::-1]
-    turned.places = (len(game.board) - 1 - game.places)[::-1]
-    return turned._seen()
-
-
 class Noted(LightCycles):
     """It notes its seeds."""
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from examples import slow_simulators
-from examples.slow_simulators.hosts import Host, two_hosts
 
 ROOT = Path(__file__).parents[2]
 FOLDER = Path(slow_simulators.__file__).parent
@@ -64,15 +63,6 @@ def test_eight_simulators_learn(tmp_path: Path) -> None:
     score = re.search(r"mean return (-\d+)$", output)
     assert score, output
     assert int(score[1]) > -250, output
-
-
-def test_where_no_namespace_can_be_made_both_hosts_are_this_one(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("PATH", "")
-    with two_hosts() as hosts:
-        assert hosts == [Host("127.0.0.1", ())] * 2
-    assert "both hosts are this machine" in capsys.readouterr().out
 
 
 def test_the_example_is_short() -> None:

@@ -81,7 +81,7 @@ def completions(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("rl-cluster --track w", {"wandb"}),
         ("ps-server --preset pong-o", {"pong-one-step-sarsa"}),
         ("rl-worker --patience", {"--patience-minutes"}),
-        ("rl-eval --contact", {"--contact-sheet"}),
+        ("rl-eval --ver", {"--verify", "--version"}),
         ("ps-web --allow", {"--allow-host"}),
         ("ps-ctl ke", {"keygen"}),
     ],

@@ -7,8 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.trials.counting import rest
-from ps_server.replication.replication import LEASE_SECONDS
 from ps_server.storage.earlier_life import read_lineage
 from tests.integration.integer_worker import SCHEMA, told
 from tests.integration.processes import Program, Programs, status_of, wait_for, weights_of
@@ -106,21 +104,6 @@ def test_a_primary_that_is_asked_to_leave_hands_over_and_exits_with_success(pair
     remembered = read_lineage(pair.primary_folder)
     assert remembered is not None
     assert remembered.replaced_by == pair.addresses[1]
-
-
-@pytest.mark.nightly
-def test_a_primary_that_was_paused_stops_when_it_goes_on(pair: Pair) -> None:
-    pair.primary.signal(signal.SIGSTOP)
-    pair.wait_for_takeover()
-    rest(LEASE_SECONDS)
-    pair.primary.signal(signal.SIGCONT)
-    assert pair.primary.wait() == 1
-    assert "checkpoints alone count again" not in pair.primary.output, "what the standby lacks is not durable"
-    assert f"{pair.addresses[1]} has taken over this run" in pair.primary.output
-    remembered = read_lineage(pair.primary_folder)
-    assert remembered is not None
-    assert (remembered.replaced_by, remembered.epoch) == (pair.addresses[1], status_of(pair.addresses[1]).epoch)
-    pair.each_push_is_there_once()
 
 
 @pytest.mark.nightly

@@ -89,7 +89,7 @@ IN_A_RUN = "if __import__('os').path.exists('run'): "  # in the trial it would b
 def test_every_environment_is_closed_and_programs_end_though_threads_are_left(
     programs: Programs, tmp_path: Path
 ) -> None:
-    """Those of the trial, the worker and the GIFs; then of rl-eval and its recording."""
+    """Those of the trial and the worker; then of rl-eval and its recording."""
     then = f"{IN_A_RUN}raise OSError('gone already')"
     write_line(
         tmp_path,
@@ -97,15 +97,14 @@ def test_every_environment_is_closed_and_programs_end_though_threads_are_left(
         close=("    def reset(self, *, seed=None, options=None):\n", CLOSES.format(then=then)),
     )
     flags = ["--environment", "own:Line-v0", "--envs", "2", "--workers", "1", "--no-web", "--run-dir", "run"]
-    limits = ["--max-steps", "3000", "--gif-every-episodes", "20"]
+    limits = ["--max-steps", "3000"]
     cluster = programs.start("rl-cluster", *flags, *limits, folder=tmp_path)
     assert cluster.wait(120) == 0, cluster.output
-    assert list((tmp_path / "run" / "gifs").glob("*.gif"))
     evaluation = ["--checkpoint", "run", "--import", "own", "--episodes", "2", "--gif", "game.gif"]
     evaluated = programs.start("rl-eval", *evaluation, folder=tmp_path)
     assert evaluated.wait() == 0, evaluated.output
     notes = (tmp_path / "notes").read_text().splitlines()
-    assert notes.count("made") == notes.count("closed") > 6, notes
+    assert notes.count("made") == notes.count("closed") > 4, notes
     log = (tmp_path / "run" / "worker-0.log").read_text()
     assert log.count("rl-worker: ends though threads still run: 2 (helper, helper)") == 1, log
     assert "close() of the environment has failed: OSError: gone already (own.py, line" in log

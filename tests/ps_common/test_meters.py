@@ -1,8 +1,9 @@
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ps_common.meters import Rate, RateLimits, RollingMean
+from ps_common.meters import RollingMean
+from ps_server.machine.allowances import RateLimits
+from ps_server.state.progress import Rate
 
 NUMBERS = st.integers(-1000, 1000)  # whole, so that sums are exact
 
@@ -16,10 +17,6 @@ def test_a_rolling_mean_is_that_of_the_newest_values(values: list[int], size: in
         assert mean.mean == sum(newest) / len(newest)
 
 
-def test_a_rolling_mean_of_nothing_is_0() -> None:
-    assert RollingMean(3).mean == 0.0
-
-
 @given(st.lists(st.tuples(st.integers(0, 7), st.integers(0, 50)), min_size=1, max_size=15), st.integers(1, 5))
 def test_a_rate_is_counted_from_the_oldest_mark_of_the_window(growth: list[tuple[int, int]], later: int) -> None:
     rate = Rate(window_seconds=10.0)
@@ -31,21 +28,6 @@ def test_a_rate_is_counted_from_the_oldest_mark_of_the_window(growth: list[tuple
     # The window ends at the newest mark.
     then, before = next(mark for mark in marks if marks[-1][0] - mark[0] <= 10)
     assert rate.per_second(counter + 3, now=now + later) == (counter + 3 - before) / (now + later - then)
-
-
-def test_a_rate_forgets_marks_older_than_its_window() -> None:
-    rate = Rate(window_seconds=10.0)
-    for second in range(100):
-        rate.mark(1000 * second if second < 50 else 50_000 + 2 * second, now=second)
-    assert rate.per_second(50_000 + 2 * 99, now=99) == 2.0
-
-
-@pytest.mark.parametrize("now", [4.0, 5.0])
-def test_a_rate_without_time_between_is_0(now: float) -> None:
-    rate = Rate()
-    assert rate.per_second(10, now=now) == 0.0
-    rate.mark(3, now=5.0)
-    assert rate.per_second(10, now=now) == 0.0
 
 
 def test_limits_that_are_full_again_are_forgotten_and_no_more_than_the_most_are_kept() -> None:

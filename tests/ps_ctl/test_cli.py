@@ -2,19 +2,16 @@
 
 import json
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
-from ps_common.errors import PsRlError, RequestRefused, ServerUnreachable, SettingsError
+from ps_common.errors import PsRlError
 from ps_common.protocol import messages
 from ps_common.protocol.messages import ToServer, ToWorker
 from ps_common.protocol.status import WorkerStatus
 from ps_common.sockets.curve import ClientKeys
 from ps_ctl import cli as control
-from tests.ps_ctl.test_plots import a_run
 from tests.ps_server.records.test_metrics import a_status
 from tests.rows import row
 
@@ -134,18 +131,6 @@ def test_the_status_as_text_names_the_run_its_numbers_and_its_workers(server: An
     assert row.split() == [WORKER.worker_id, "3", "8", "yes", "0.2", "120", "3", "2400", "1.50", "812", "0.3.0"]
 
 
-@pytest.mark.parametrize("name", ["[/]", "[red]x", "[bold", "a[/b]", "\\[x]"])
-def test_a_name_is_printed_as_it_is(server: Answering, capsys: Printed, name: str) -> None:
-    """Peers choose the names of workers and presets; square brackets are rich's markup."""
-    worker = msgspec.structs.replace(WORKER, worker_id=name)
-    status = msgspec.structs.replace(STATUS, preset=name, workers=(worker,))
-    server(messages.StatusReply(request=1, status=status, run={}, schema=()))
-    control.control(["status", "--server", SERVER])
-    printed = capsys.readouterr().out
-    assert printed.startswith(f"{name} is serving")
-    assert f" {name} " in printed.splitlines()[-2]
-
-
 @pytest.mark.parametrize(
     ("words", "settings"),
     [
@@ -164,14 +149,6 @@ def test_what_is_typed_becomes_one_adjustment(server: Answering, words: list[str
     assert isinstance(question, messages.Adjust)
     assert question.settings == settings
     assert question.by.startswith("ps-ctl at ")
-
-
-@pytest.mark.parametrize("words", [[], ["learning_rate"], ["learning_rate=nan"], ["lerning_rate=1"], ["envs=3"]])
-def test_a_setting_that_cannot_be_is_told_before_the_server_is_asked(server: Answering, words: list[str]) -> None:
-    asked = server(messages.Adjusted(request=1, adjustments=()))
-    with pytest.raises(SettingsError):
-        control.control(["set", *words, "--server", SERVER])
-    assert asked.questions == []
 
 
 def an_event(number: int, kind: messages.EventKind = "note", **fields: Any) -> messages.Event:
@@ -205,15 +182,6 @@ def test_events_are_printed_until_the_run_ends(hears: Callable[..., None], capsy
     assert "1.5 min  T 12" in printed
 
 
-def test_without_following_events_end_at_the_newest(hears: Callable[..., None], capsys: Printed) -> None:
-    hears(SUBSCRIBED, an_event(1), an_event(2))
-    control.control(["events", "--no-follow", "--json", "--server", SERVER])
-    assert [json.loads(line)["number"] for line in capsys.readouterr().out.splitlines()] == [1, 2]
-    hears(msgspec.structs.replace(SUBSCRIBED, event=0))
-    control.control(["events", "--no-follow", "--server", SERVER])
-    assert capsys.readouterr().out == ""
-
-
 def test_top_shows_statuses_and_events_until_the_run_ends(hears: Callable[..., None], capsys: Printed) -> None:
     hears(SUBSCRIBED, messages.StatusUpdate(status=STATUS), an_event(1, "checkpoint"), an_event(2, "end"))
     control.control(["top", "--server", SERVER])
@@ -236,34 +204,7 @@ def test_a_command_line_that_says_nothing_is_answered_with_usage(capsys: Printed
             assert "ps-ctl" in said.out + said.err
 
 
-@pytest.mark.parametrize("address", ["", "tower", "tower:", ":5555", "tower:0", "tower:65536", "tcp://tower:5555"])
-@pytest.mark.parametrize("command", ["status", "checkpoint", "stop"])
-def test_an_address_that_is_none_is_told_with_the_flag(server: Answering, command: str, address: str) -> None:
-    asked = server(STATUS_REPLY)
-    why = "must be HOST:PORT" if ":" in address else "no server serves a run there now; give HOST:PORT, or the folder"
-    with pytest.raises(SettingsError, match=f"--server {address}: {why}"):
-        control.control([command, "--server", address])
-    assert asked.questions == []
-
-
-@pytest.mark.parametrize("error", [ServerUnreachable("no answer"), RequestRefused("no_weights", "nothing to save")])
-def test_what_the_server_does_not_do_is_an_error(server: Answering, error: PsRlError) -> None:
-    server(error)
-    with pytest.raises(type(error)) as raised:
-        control.control(["checkpoint", "--server", SERVER])
-    assert raised.value is error
-
-
 # -- plot -------------------------------------------------------------------------------------------------------------
-
-
-def test_plot_writes_beside_the_first_run_unless_told_otherwise(tmp_path: Path, capsys: Printed) -> None:
-    first, second = a_run(tmp_path / "1", [1.0]), a_run(tmp_path / "2", [2.0])
-    control.control(["plot", str(first), str(second)])
-    assert capsys.readouterr().out == f"{first}/curve.png\n"
-    assert (first / "curve.png").exists()
-    control.control(["plot", str(first), "--out", str(tmp_path / "both.png")])
-    assert (tmp_path / "both.png").exists()
 
 
 # -- export -----------------------------------------------------------------------------------------------------------

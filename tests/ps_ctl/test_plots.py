@@ -1,8 +1,6 @@
 """Learning curves from run folders, intact or damaged."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,201 +10,98 @@ from matplotlib.axes import Axes
 
 from ps_common.errors import SettingsError
 from ps_common.protocol.messages import Episode
-from ps_common.run_folder.paths import METRICS
-from ps_common.settings.run_files import SETTINGS, load_preset
-from ps_common.settings.run_settings import with_settings
-from ps_ctl.plots import GRID_POINTS, plot_runs
+from ps_ctl.plots import plot_runs, run_folders
 from ps_server.records.history import EpisodesFile, MetricsFiles
 from tests.ps_server.records.test_episodes import a_report
 from tests.ps_server.records.test_metrics import a_status
 
-SCORES = [None, -21.0, -20.5, 3.0]
+RETURNS = [-21.0, -20.0, 5.0]
 
 
-@pytest.fixture
-def run_folder(tmp_path: Path) -> Path:
-    return a_run(tmp_path / "pong-1", SCORES)
-
-
-def a_run(
-    folder: Path,
-    scores: list[float | None],
-    *,
-    preset: str = "pong",
-    experiment: str = "",
-    workers: int = 2,
-    settings: dict[str, Any] | None = None,
-) -> Path:
-    """A run folder with a row for each score, 100 steps, ten episodes and half a minute apart."""
+def a_run(folder: Path, returns: list[float]) -> Path:
+    """A run folder with a row of metrics, and these games, 40 steps apart, in one report after half a minute."""
     folder.mkdir(parents=True)
-    if settings is not None:
-        run = with_settings(load_preset(preset), settings | {"experiment": experiment}, source="a test")
-        (folder / SETTINGS).write_text(run.to_toml())
     metrics = MetricsFiles(folder)
-    for number, score in enumerate(scores):
-        status = a_status(
-            preset=preset,
-            experiment=experiment,
-            mean_return_100=score,
-            global_steps=100 * number,
-            episodes=10 * number,
-            minutes=number / 2,
-            workers_alive=workers if number else 0,
-        )
-        metrics.add(status, now=1000.0 * number, time_of_day=0.0)
-    metrics.close(a_status(preset=preset, mean_return_100=None), time_of_day=0.0)
+    metrics.close(a_status(mean_return_100=returns[-1] if returns else None), time_of_day=0.0)
+    episodes = EpisodesFile(folder)
+    for number, value in enumerate(returns, 1):
+        episodes.add(a_report(episodes=(Episode(value, 10, 40 * number),), first_episode=number))
+    episodes.close()
     return folder
 
 
-def some_episodes(folder: Path, *returns: float) -> None:
-    episodes = EpisodesFile(folder)
-    episodes.add(a_report(episodes=tuple(Episode(value, 10) for value in returns)))
-    episodes.close()
-
-
 @pytest.fixture
-def lines(monkeypatch: pytest.MonkeyPatch) -> dict[bool, list[Any]]:
-    """(label, x, y) of every line, those that have a label and those that have none, in the order of drawing."""
-    lines: dict[bool, list[Any]] = {True: [], False: []}
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """(label, x, y) of the lines that the legend names: for each panel, those of each run."""
+    lines: list[Any] = []
     plot = Axes.plot
 
     def watched(axes: Axes, x: list[float], y: list[float], **options: Any) -> Any:
-        label = options.get("label")
-        lines[label is not None].append((label, list(x), list(y)))
+        lines.append((options.get("label"), list(x), list(y)))
         return plot(axes, x, y, **options)
 
     monkeypatch.setattr(Axes, "plot", watched)
     return lines
 
 
-@pytest.fixture
-def drawn(lines: dict[bool, list[Any]]) -> list[Any]:
-    """(label, x, y) of the lines that the legend names: for each run, or family of runs, by steps, minutes, episode."""
-    return lines[True]
+def test_each_run_is_a_line_over_steps_minutes_and_episodes(tmp_path: Path, drawn: list[Any]) -> None:
+    one, other = a_run(tmp_path / "one", RETURNS), a_run(tmp_path / "other", [3.0])
+    plot_runs([one, other], tmp_path / "curve.png")
+    means = pytest.approx([-21.0, -20.5, -12.0])
+    assert drawn[::2] == [("one", [40, 80, 120], means), ("one", [0.5] * 3, means), ("one", [1, 2, 3], means)]
+    assert drawn[1::2] == [("other", [40], [3.0]), ("other", [0.5], [3.0]), ("other", [1], [3.0])]
 
 
-@pytest.fixture
-def bands(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[float], list[float]]]:
-    """(lower edge, upper edge) of every band."""
-    edges: list[tuple[list[float], list[float]]] = []
-    fill = Axes.fill_between
-
-    def watched(axes: Axes, x: list[float], low: list[float], high: list[float], **options: Any) -> Any:
-        edges.append((list(low), list(high)))
-        return fill(axes, x, low, high, **options)
-
-    monkeypatch.setattr(Axes, "fill_between", watched)
-    return edges
-
-
-def test_returns_are_drawn_against_steps_minutes_and_episodes(
-    run_folder: Path, tmp_path: Path, drawn: list[Any]
-) -> None:
-    plot_runs([run_folder], tmp_path / "curve.png")
-    returns = [-21.0, -20.5, 3.0]
-    assert drawn == [
-        ("pong (pong-1)", [100, 200, 300], returns),
-        ("pong (pong-1)", [0.5, 1.0, 1.5], returns),
-        ("pong (pong-1)", [10, 20, 30], returns),
-    ]
-
-
-def test_runs_of_one_preset_become_their_mean_and_a_band(
-    tmp_path: Path, drawn: list[Any], bands: list[tuple[list[float], list[float]]]
-) -> None:
-    """Over the stretch that all cover: steps 100 to 200. In between they are straight lines."""
-    low, high = a_run(tmp_path / "low", [0.0, 10.0, 20.0]), a_run(tmp_path / "high", [None, 30.0, 60.0, 90.0])
-    plot_runs([low, high], tmp_path / "curve.png")
-    label, steps, mean = drawn[0]
-    assert label == "pong (2 runs)"
-    assert (steps[0], steps[-1], len(steps)) == (100, 200, GRID_POINTS)
-    assert mean == pytest.approx([20 + (step - 100) * 0.2 for step in steps])
-    lowest, highest = bands[0]
-    assert lowest == pytest.approx([step / 10 for step in steps])
-    assert highest == pytest.approx([step * 0.3 for step in steps])
-    assert drawn[1][1][0] == 0.5, "minutes have a grid of their own"
-
-
-def test_each_of_several_runs_is_drawn_to_its_own_end(tmp_path: Path, lines: dict[bool, list[Any]]) -> None:
-    """The first to reach the goal ends first, and must not hide how the others go on."""
-    quick, slow = a_run(tmp_path / "quick", [0.0, 20.0]), a_run(tmp_path / "slow", [0.0, 5.0, 10.0, 20.0])
-    plot_runs([quick, slow], tmp_path / "curve.png")
-    assert [(x, y) for _, x, y in lines[False][:2]] == [
-        ([0, 100], [0.0, 20.0]),
-        ([0, 100, 200, 300], [0.0, 5.0, 10.0, 20.0]),
-    ]
-
-
-def test_the_mean_of_the_last_hundred_is_drawn_by_episode(run_folder: Path, tmp_path: Path, drawn: list[Any]) -> None:
+def test_the_mean_is_that_of_the_last_hundred_games(tmp_path: Path, drawn: list[Any]) -> None:
     """Of fewer at the beginning; where each of the last hundred games came to 500, so does their mean."""
-    some_episodes(run_folder, *[10.0, 20.0, 0.0], *[500.0] * 100)
-    plot_runs([run_folder], tmp_path / "curve.png")
-    label, episodes, means = drawn[2]
-    assert (label, episodes) == ("pong (pong-1)", list(range(1, 104)))
+    plot_runs([a_run(tmp_path / "run", [10.0, 20.0, 0.0, *[500.0] * 100])], tmp_path / "curve.png")
+    _, episodes, means = drawn[2]
+    assert episodes == list(range(1, 104))
     assert means[:4] == pytest.approx([10.0, 15.0, 10.0, 132.5])
     assert means[-2:] == pytest.approx([495.0, 500.0])
 
 
-def test_the_curve_over_steps_has_a_point_for_each_game_where_it_ended(
-    run_folder: Path, tmp_path: Path, drawn: list[Any]
-) -> None:
-    """In the order of steps, which is not that of the reports of several workers."""
-    episodes = EpisodesFile(run_folder)
+def test_games_of_several_workers_are_drawn_in_the_order_of_their_steps(tmp_path: Path, drawn: list[Any]) -> None:
+    run = a_run(tmp_path / "run", [])
+    episodes = EpisodesFile(run)
     episodes.add(a_report(episodes=(Episode(10.0, 5, 40), Episode(40.0, 5, 80)), first_episode=1))
     episodes.add(a_report(episodes=(Episode(20.0, 5, 60),), first_episode=3))
     episodes.close()
-    plot_runs([run_folder], tmp_path / "curve.png")
-    assert drawn[0] == ("pong (pong-1)", [40, 60, 80], pytest.approx([10, 15, 70 / 3]))
-    assert drawn[1] == ("pong (pong-1)", [0.5, 0.5, 0.5], pytest.approx([10, 25, 70 / 3]))
-    assert drawn[2] == ("pong (pong-1)", [1, 2, 3], pytest.approx([10, 25, 70 / 3]))
+    plot_runs([run], tmp_path / "curve.png")
+    assert [(x, y) for _, x, y in drawn] == [
+        ([40, 60, 80], pytest.approx([10, 15, 70 / 3])),
+        ([0.5] * 3, pytest.approx([10, 25, 70 / 3])),
+        ([1, 2, 3], pytest.approx([10, 25, 70 / 3])),
+    ]
 
 
-def test_rows_that_a_resume_lost_are_left_out(tmp_path: Path, drawn: list[Any]) -> None:
-    """The resumed run goes back in steps and minutes."""
-    folder = a_run(tmp_path / "pong-1", [1.0, 2.0, 3.0, 4.0])
-    lines = (folder / METRICS).read_bytes().splitlines(keepends=True)
-    (folder / METRICS).write_bytes(b"".join([*lines[:4], lines[1], lines[2]]))
-    plot_runs([folder], tmp_path / "curve.png")
-    assert drawn[0][1] == [0, 100, 100, 200]
-
-
-def test_a_last_line_cut_short_anywhere_is_left_out(run_folder: Path, tmp_path: Path, drawn: list[Any]) -> None:
-    """A killed server may stop in the middle of a line, right behind a brace as well."""
-    path = run_folder / METRICS
-    whole = b"".join(path.read_bytes().splitlines(keepends=True)[:3])
-    last = whole.splitlines()[-1]
-    cuts = [1, len(last) // 3, last.index(b"}") + 1, len(last) - 1]
-    for cut in cuts:
-        drawn.clear()
-        path.write_bytes(whole + last[:cut])
-        plot_runs([run_folder], tmp_path / "curve.png")
-        assert drawn[0][2] == [-21.0, -20.5]
-
-
-def test_a_run_without_a_score_yet_has_nothing_to_draw(tmp_path: Path) -> None:
-    young = a_run(tmp_path / "young", [None, None])
+def test_a_run_without_a_game_yet_has_nothing_to_draw(tmp_path: Path) -> None:
+    young = a_run(tmp_path / "young", [])
     with pytest.raises(SettingsError, match="young: no episode has ended yet"):
         plot_runs([young], tmp_path / "curve.png")
     assert not (tmp_path / "curve.png").exists()
     assert pyplot.get_fignums() == [], "a figure that is not closed is kept for ever"
 
 
-def test_a_folder_without_metrics_is_not_a_run_folder(run_folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=f"{tmp_path}/nowhere: is not a run folder"):
-        plot_runs([run_folder, tmp_path / "nowhere"], tmp_path / "curve.png")
-    assert pyplot.get_fignums() == []
+def test_a_folder_stands_for_the_runs_below_it(tmp_path: Path, drawn: list[Any]) -> None:
+    """Runs with nothing to draw yet are left out, and none is drawn twice. Any name can be drawn."""
+    first = a_run(tmp_path / "runs" / "b", RETURNS)
+    a_run(tmp_path / "runs" / "exp" / os.fsdecode(b"\xc3\xfc"), RETURNS)
+    a_run(tmp_path / "runs" / "young", [])
+    plot_runs([tmp_path / "runs", first], tmp_path / "curve.png")
+    assert {label for label, _, _ in drawn} == {"b", "\\udcc3\\udcfc"}
+
+
+def test_a_folder_without_runs_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=f"{tmp_path}: is not a run folder, and contains none"):
+        run_folders([tmp_path])
+    a_run(tmp_path / "young", [])
+    with pytest.raises(SettingsError, match="no episode has ended yet in any run below it"):
+        run_folders([tmp_path])
 
 
 @pytest.mark.parametrize("name", ["no/such/folder.png", "curve.spreadsheet"])
-def test_a_plot_that_cannot_be_written_is_refused_with_the_flag(run_folder: Path, tmp_path: Path, name: str) -> None:
+def test_a_plot_that_cannot_be_written_is_refused_with_the_flag(tmp_path: Path, name: str) -> None:
     with pytest.raises(SettingsError, match=f"--out {tmp_path / name}"):
-        plot_runs([run_folder], tmp_path / name)
+        plot_runs([a_run(tmp_path / "run", RETURNS)], tmp_path / name)
     assert pyplot.get_fignums() == []
-
-
-def test_a_notebooks_backend_of_matplotlib_is_ignored(run_folder: Path, tmp_path: Path) -> None:
-    command = [str(Path(sys.executable).with_name("ps-ctl")), "plot", str(run_folder), "--out", str(tmp_path / "c.png")]
-    backend = {"MPLBACKEND": "module://no_such.backend_inline"}
-    ran = subprocess.run(command, env=os.environ | backend, capture_output=True, text=True, check=False, timeout=60)
-    assert (ran.returncode, ran.stderr) == (0, "")
-    assert (tmp_path / "c.png").stat().st_size > 1000

@@ -1,7 +1,6 @@
 """`ps-ctl reshard`: the same run with another number of shards, in a folder and in a store."""
 
 import secrets
-import shutil
 from pathlib import Path
 
 import fsspec
@@ -42,28 +41,6 @@ def test_a_run_is_the_same_with_another_number_of_shards(tmp_path: Path, old: in
         assert torch.equal(torch.cat(weights), whole)
         assert len({server.run.first_shard for server in servers if server.run}) == 1
         assert [server.lineage.shard for server in servers] == [one or Shard() for one in places_of(new)]
-
-
-@pytest.mark.parametrize(("old", "new"), [(1, 2), (2, 4)])
-def test_a_run_goes_back_to_as_many_shards_as_it_once_had(tmp_path: Path, old: int, new: int) -> None:
-    """A folder that holds that older state is named; in a store a later life stands above it."""
-    run = a_sharded_run(a_sharded_run(tmp_path / "run", old), new, steps=100)
-    url, whole = in_a_store(run), trained_in(run).weights
-    with pytest.raises(SettingsError, match=f"{CHECKPOINTS}: holds {checkpoint_name(0, 1)}.*move that folder away"):
-        reshard(str(run), shards=old)
-    for number in range(1, old + 1):
-        shutil.rmtree(shard_folder(run, number, old) / CHECKPOINTS)
-    for place, folder, store in ((str(run), run, ""), (url, tmp_path / "elsewhere", url)):
-        reshard(place, shards=old)
-        servers = [resumed(place, folder, one, store=store) for one in places_of(old)]
-        assert torch.equal(torch.cat([server.run.weights.flat for server in servers if server.run]), whole)
-
-
-def test_the_same_command_again_changes_nothing(tmp_path: Path) -> None:
-    run = a_sharded_run(tmp_path / "run", 2)
-    for _ in range(2):
-        reshard(str(run), shards=4)
-    assert [len(list(one.glob("*.safetensors"))) for one in run.glob(f"shard-*-of-4/{CHECKPOINTS}")] == [1] * 4
 
 
 def test_an_old_shard_in_a_store_adds_no_durable_checkpoint_once_it_was_read(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +13,15 @@ import pytest
 from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.wrappers import TimeLimit
 
-from ps_common.errors import PsRlError, SettingsError
+from ps_common.errors import SettingsError
 from ps_common.program import objects
 from ps_common.settings.run_settings import run_from_dict, with_settings
-from ps_rl import Policy, Result, evaluate, load_policy, make_env, train
+from ps_rl import Policy, Result, evaluate, load_policy, make_env
 from rl_agent.environments import process_guard
 from rl_agent.environments.spaces import BoxActions, DiscreteActions, MultiDiscreteActions
 from rl_eval.cli import evaluate as rl_eval
-from tests.rl_eval.test_cli import CARTPOLE, OwnQ, checkpoint
+from tests.rl_eval.test_cli import CARTPOLE, checkpoint
 from tests.rows import row
 
 # Only bytes have bounds; Pendulum's actions are its own; only what gymnasium.make has made is drawn in other ways.
@@ -212,19 +210,6 @@ def test_a_path_is_taken_as_load_policy_takes_it(kind: str, as_text: bool, tmp_p
         assert load_policy(place).act(seen) in env.action_space
 
 
-class Broken(Alternates):
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        return np.zeros(1, np.float32), float("nan"), False, False, {}
-
-
-@pytest.mark.filterwarnings("ignore:.*NaN")  # Gymnasium's own
-def test_a_step_with_a_number_that_is_none_is_an_error() -> None:
-    env = make_env(environment=Broken)
-    env.reset(seed=1)
-    with pytest.raises(PsRlError, match="the reward nan"):
-        env.step(env.action_space.sample())
-
-
 def test_a_policy_has_the_scores_of_rl_eval_in_one_game_and_in_several(policy: Policy, tmp_path: Path) -> None:
     for greedy in (False, True):
         flags = ["--seed", "7", "--json", str(tmp_path / "result.json"), *(["--greedy"] if greedy else [])]
@@ -244,29 +229,11 @@ def test_a_policy_has_the_scores_of_rl_eval_in_one_game_and_in_several(policy: P
         one.reset()  # it was left open
 
 
-def test_the_random_actions_of_an_own_method_of_action_values_are_said(tmp_path: Path) -> None:
-    algorithm = {"name": f"{OwnQ.__module__}:OwnQ", "unroll_length": 5, "target_interval": 0}
-    run = run_from_dict(CARTPOLE.to_dict() | {"algorithm": algorithm}, source="test")
-    own = load_policy(checkpoint(tmp_path / "own.safetensors", run), imports=[OwnQ.__module__])
-    assert [evaluate(own, episodes=1, greedy=greedy).epsilon for greedy in (False, True)] == [0.05, 0.0]
-
-
 def test_an_environment_that_resets_a_step_later_is_refused(policy: Policy) -> None:
     with pytest.raises(SettingsError, match="SAME_STEP"):
         evaluate(policy, gymnasium.make_vec("CartPole-v1", 2))
     with pytest.raises(SettingsError, match="episodes=0"):
         evaluate(policy, episodes=0)
-
-
-def test_a_memory_begins_anew_with_each_game(tmp_path: Path) -> None:
-    run = train(environment=Alternates, lstm=8, workers=0, max_steps=400, seed=1, run_dir=tmp_path / "run")
-    policy = load_policy(run.folder, imports=[__name__])
-    assert run.evaluate(episodes=1).episodes == 1, "this program has named the module of the class"
-    with pytest.raises(SettingsError, match="--import"):
-        make_env(policy)
-    result = evaluate(policy, make_env(run), episodes=3, greedy=True)
-    assert (len(result.scores), result.distinct) == (3, 1), "games with the same observations are the same"
-    assert evaluate(policy, make_env(run, count=2), episodes=3, greedy=True).scores == pytest.approx(result.scores)
 
 
 def test_a_policy_puts_no_guard_over_the_processes_of_its_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,17 +242,6 @@ def test_a_policy_puts_no_guard_over_the_processes_of_its_user(tmp_path: Path, m
     monkeypatch.setattr(process_guard, "_guarded", set())
     monkeypatch.setattr(os, "posix_spawn", lambda *_, **__: pytest.fail("a guard"))
     assert load_policy(path, imports=[__name__]).global_steps
-
-
-@pytest.fixture
-def wrapped() -> Iterator[Any]:
-    env = TimeLimit(make_env("cartpole"), 5)
-    yield env
-    env.close()
-
-
-def test_wrappers_of_gymnasium_go_around_it(policy: Policy, wrapped: Any) -> None:
-    assert evaluate(policy, wrapped, episodes=2).scores == [5, 5]
 
 
 def test_only_what_is_used_is_loaded() -> None:

@@ -182,20 +182,6 @@ def test_an_error_of_the_environment_is_raised_with_its_own_traceback_and_the_ru
     assert resumed.status.ending == "max_steps 3000 reached"
 
 
-def test_an_interrupted_run_is_saved_and_its_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    steps = iter(range(400))
-
-    def interrupts() -> None:
-        if any((tmp_path / "run").glob("checkpoints/*.safetensors")) and next(steps, None) is None:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(Line, "each_step", interrupts)
-    with pytest.raises(KeyboardInterrupt) as raised:
-        train(**LINE, run_dir=tmp_path / "run")
-    assert f"Run.open('{tmp_path / 'run'}')" in raised.value.__notes__[-1]
-    assert len(Run.open(tmp_path / "run").checkpoints()) == 2
-
-
 def test_a_run_in_one_process_is_set_paused_and_saved(tmp_path: Path) -> None:
     """Each is done by the time that the call returns; a paused run trains on when it is resumed."""
     done: list[Any] = []

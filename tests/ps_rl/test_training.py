@@ -4,7 +4,6 @@ import atexit
 import gc
 import os
 import socket
-import tempfile
 import threading
 import time
 import weakref
@@ -90,15 +89,6 @@ def test_a_run_whose_server_was_killed_is_over(tmp_path: Path) -> None:
     assert RunIndex([tmp_path], [], Viewers()).lines()[0].live is False
 
 
-def test_a_folder_that_has_no_room_for_the_objects_is_an_error_and_no_wait(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(objects, "_given", {})
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
-    with pytest.raises(FileNotFoundError, match="ps-rl-objects"):
-        ClusterProcess([], tmp_path, b"objects")
-
-
 class Began:
     """A process of rl-cluster that has begun, and goes on until it is ended."""
 
@@ -159,12 +149,6 @@ def test_a_run_that_is_over_can_be_collected_and_is_not_stopped_at_the_exit(
         del run, child
         gc.collect()
         assert collected() is None
-
-
-def test_what_is_no_setting_is_named_before_anything_starts(started: list[Sequence[str]]) -> None:
-    with pytest.raises(SettingsError, match=r"^train: workers is <object"):
-        train("cartpole", workers=object())  # type: ignore[arg-type]
-    assert not started
 
 
 class Warm(A3CSettings, frozen=True, kw_only=True):

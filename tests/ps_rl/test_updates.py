@@ -2,18 +2,16 @@
 
 import math
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
 
-from ps_common.errors import SettingsError
 from ps_common.protocol.status import Status
 from ps_common.run_folder.paths import EPISODES, LOGGED, METRICS, TENSORBOARD
 from ps_common.run_folder.run_rows import EpisodeRow, LoggedRow, rows_in
 from ps_rl import Run
-from ps_rl.updates import MOST_NAMES, VALUES_AT_ONCE, LoggedCurves, Updates
+from ps_rl.updates import VALUES_AT_ONCE, LoggedCurves, Updates
 from tests.ps_server.records.test_event_file import loaded
 from tests.rows import row
 
@@ -51,17 +49,6 @@ def test_an_update_has_the_games_since_the_one_before(tmp_path: Path) -> None:
     assert seen(updates) == [(3.0, [5])]
 
 
-def test_a_run_that_is_resumed_at_a_checkpoint_shows_the_games_that_are_played_again(tmp_path: Path) -> None:
-    updates = Updates(tmp_path)
-    for minutes in (1, 2):
-        add_row(tmp_path, minutes)
-        add_game(tmp_path, minutes, minutes)
-    assert len(seen(updates)) == 2
-    add_game(tmp_path, 2, 1.5)
-    add_row(tmp_path, 1.5, time=2e9)
-    assert seen(updates) == [(1.5, [2])]
-
-
 def test_a_logged_value_is_a_point_of_the_folder_and_of_tensorboard(tmp_path: Path) -> None:
     (tmp_path / TENSORBOARD).mkdir()
     add_row(tmp_path, 2.0)
@@ -78,20 +65,6 @@ def test_a_logged_value_is_a_point_of_the_folder_and_of_tensorboard(tmp_path: Pa
     (tmp_path / "logged").rename(tmp_path / TENSORBOARD)
     events = loaded(tmp_path)
     assert set(events.Tags()["scalars"]) == {"logged/gap", "my/gap"}
-
-
-def test_names_of_curves_are_checked_and_bounded(tmp_path: Path) -> None:
-    curves = LoggedCurves(tmp_path)
-    bad: list[Any] = ["", "two words", "x" * 61, "ü", 3, None]
-    for name in bad:
-        with pytest.raises(SettingsError, match=r"^run.log: .* the name of a curve has"):
-            curves.add(name, 1.0)
-    for number in range(MOST_NAMES):
-        curves.add(f"curve{number}", 1.0)
-    with pytest.raises(SettingsError, match="there are 64 curves already"):
-        curves.add("more", 1.0)
-    curves.close()
-    assert not (tmp_path / TENSORBOARD).exists()
 
 
 def test_points_that_are_no_numbers_or_too_many_are_left_out_and_said_once(
@@ -134,17 +107,6 @@ def test_updates_and_their_games_come_in_the_order_of_the_file_whatever_clocks_a
             for updates in (found, at_once):
                 games = [game for _, games in updates for game in games]
                 assert len(games) == len(set(games)), "each game is of one update"
-
-
-def test_games_after_the_last_row_of_a_killed_server_hold_no_later_ones_back(tmp_path: Path) -> None:
-    updates = Updates(tmp_path)
-    add_game(tmp_path, 1, 0.9)
-    add_row(tmp_path, 1.0)
-    add_game(tmp_path, 2, 9.0)  # and then the server was killed, and its run went back
-    assert seen(updates) == [(1.0, [1])]
-    add_game(tmp_path, 2, 0.6)
-    add_row(tmp_path, 0.7, time=2e9)
-    assert seen(updates) == [(0.7, [2, 2])]
 
 
 @pytest.mark.parametrize("times", ["back", "on"])

@@ -99,12 +99,12 @@ def test_a_command_that_is_refused_leaves_nothing_behind(
     [
         ([], "it is not the folder of a run: no server has served there"),
         ([LINEAGE], r"it has no checkpoints: its server never had weights, or keeps them in another place \(--checkp"),
-        (["checkpoints/checkpoint-000000000007.safetensors"], "none of its 1 checkpoints is sound"),
+        (["checkpoints/checkpoint-000000000007.safetensors"], "each of its 1 checkpoints is damaged"),
         (
             ["checkpoints/checkpoint-000000000007.safetensors.aside"],
             "its checkpoints were damaged, and are moved aside",
         ),
-        (["checkpoints/best.safetensors"], "it has no checkpoints to go on from, only best.safetensors"),
+        (["checkpoints/best.safetensors"], "it has no checkpoints that can be resumed, only best.safetensors"),
     ],
 )
 def test_a_run_without_checkpoints_is_not_resumed_and_the_cause_is_named(

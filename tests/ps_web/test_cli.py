@@ -55,9 +55,3 @@ def test_the_printed_line_has_the_token_for_a_terminal_alone(
     line = line_of_page("http://127.0.0.1:1/?token=abc", token_is="in RUN/page")
     said = "http://127.0.0.1:1/?token=abc" if is_terminal else "http://127.0.0.1:1/ (its token is in RUN/page)"
     assert line == f"page: {said}"
-
-
-def test_a_file_of_the_address_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
-    (tmp_path / "metrics.jsonl").touch()
-    with pytest.raises(SettingsError, match=r"--address-file .*none/page: cannot be written: No such file"):
-        show([str(tmp_path), "--port", "0", "--address-file", str(tmp_path / "none" / "page")])

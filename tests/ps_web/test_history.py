@@ -33,16 +33,6 @@ def test_rows_of_a_resumed_run_replace_those_beyond_its_checkpoint() -> None:
     assert table.columns()["global_steps"] == [10, 20, 20, 25]
 
 
-def test_a_curve_that_is_added_after_another_replaces_nothing_of_it() -> None:
-    table = Table("global_steps")
-    for name, last in (("logged/a", 30), ("logged/b", 20), ("logged/a", 10)):
-        for steps in range(10, last + 1, 10):
-            table.add({"global_steps": steps, "minutes": 0.1, name: float(last)})
-    columns = table.columns()
-    assert [at for at, value in zip(columns["global_steps"], columns["logged/b"], strict=True) if value] == [10, 20]
-    assert [value for value in columns["logged/a"] if value] == [30.0, 10.0]
-
-
 @pytest.mark.parametrize("rows", [MOST_SENT + 1, 3 * MOST_POINTS, 30 * MOST_POINTS])
 def test_a_long_run_is_thinned_and_keeps_its_first_and_newest_points(rows: int) -> None:
     table = Table("global_steps")
@@ -54,15 +44,6 @@ def test_a_long_run_is_thinned_and_keeps_its_first_and_newest_points(rows: int) 
     assert sent[-1] == rows - 1
     assert sent[0] <= rows / MOST_SENT + 1
     assert max(later - earlier for earlier, later in itertools.pairwise(sent)) <= rows / 100
-
-
-def test_rows_of_a_pause_take_no_place_of_the_curve_before_it() -> None:
-    table = Table("global_steps")
-    for steps in [*range(MOST_POINTS), *[MOST_POINTS] * (5 * MOST_POINTS)]:
-        table.add({"global_steps": steps, "loss": 1.0})
-    sent = table.columns()["global_steps"]
-    assert len(table) <= MOST_POINTS
-    assert max(later - earlier for earlier, later in itertools.pairwise(sent)) <= MOST_POINTS / 100
 
 
 def test_the_meters_of_a_row_are_drawn_beside_its_numbers_and_never_in_their_place() -> None:

@@ -100,39 +100,6 @@ def test_a_worker_that_is_not_there_yet_is_asked_for_again_on_the_same_subscript
     assert len(peers) == 1
 
 
-def test_the_events_of_another_run_come_from_the_first_one_on_by_a_new_connection() -> None:
-    asked: dict[bytes, tuple[int, int]] = {}  # the first SUBSCRIBE of each connection
-    found: list[Event] = []
-
-    async def serve(router: zmq.asyncio.Socket) -> None:
-        while True:
-            peer, *read = await router.recv_multipart()
-            message, _ = read_to_server(read)
-            assert isinstance(message, Subscribe)
-            asked.setdefault(peer, (message.events_after, message.epoch))
-            event = Event(number=7, kind="note", text="so", global_steps=0, minutes=0.0)
-            for reply in (Subscribed(request=message.request, lease_seconds=9.0, event=7, epoch=1), event):
-                await router.send_multipart([peer, *to_frames(reply)])
-
-    async def check() -> None:
-        with zmq.asyncio.Context() as context, context.socket(zmq.ROUTER) as router:
-            address = f"127.0.0.1:{router.bind_to_random_port('tcp://127.0.0.1')}"
-            page_link = link_to(lambda: [address], take_event=lambda _, event: found.append(event))
-            serving = asyncio.create_task(serve(router))
-            async with running(page_link):
-                while not found:
-                    await asyncio.sleep(0.01)
-                page_link.subscribe_anew()
-                while len(found) < 2:
-                    await asyncio.sleep(0.01)
-            serving.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await serving
-
-    asyncio.run(check())
-    assert list(asked.values()) == [(0, 0), (0, 0)]
-
-
 def test_a_name_is_resolved_beside_the_pages_which_a_slow_name_server_does_not_hold_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -13,12 +13,13 @@ from ps_common.errors import PsRlError, SettingsError
 from ps_common.protocol.messages import Event
 from ps_common.protocol.status import STALENESS_BOUNDS, Status
 from ps_common.run_folder.endpoint_file import address_of
-from ps_common.run_folder.run_rows import EvaluationRow, EventRow, record_failure
+from ps_common.run_folder.run_rows import EventRow
 from ps_rl.run import Run
 from ps_web import run
 from ps_web.index import RunIndex
 from ps_web.run import WatchedRun
 from ps_web.viewers import Viewers
+from rl_cluster.failed_run import record_failure
 
 LEAST = {"epoch": 1, "refused": {}, "not_modified": 0, "checkpoint_version": 0, "checkpoint_failures": 0}
 ROW = {"time": 1.0, "minutes": 0.1, "global_steps": 100, "mean_return_100": 12.5}
@@ -56,21 +57,6 @@ def test_curves_go_on_where_a_standby_has_taken_over_and_the_folder_no_longer_gr
     now += run.STILL_SECONDS
     found._take_status(a_status(global_steps=300))
     assert found.whole()["points"]["global_steps"] == [100, 300]
-
-
-def test_evaluations_are_columns_at_the_steps_of_their_weights(folder: Path) -> None:
-    rows = [
-        EvaluationRow(
-            time=float(k), global_steps=100 * k, minutes=0.1 * k, episodes=7, version=k, games=5, mean_return=2.0 * k,
-            metrics={"true_return": 4.0 * k},
-        )
-        for k in (1, 2)
-    ]  # fmt: skip
-    (folder / "evaluations.jsonl").write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in rows))
-    assert watched(folder).whole()["evaluations"] == {
-        "global_steps": [100, 200], "minutes": [0.1, 0.2], "episodes": [7, 7],
-        "evaluation/mean_return": [2.0, 4.0], "evaluation/true_return": [4.0, 8.0],
-    }  # fmt: skip
 
 
 def test_commands_to_type_next_import_the_modules_that_the_first_command_named(folder: Path) -> None:
@@ -114,12 +100,6 @@ def test_a_run_has_failed_for_the_page_the_list_and_python_alike(folder: Path) -
         opened.wait()
     with pytest.raises(SettingsError, match=r"no server serves a run there now .*failed after 0\.1 minutes.*boom"):
         address_of("--server", str(folder))
-
-
-def test_a_server_that_nobody_has_named_is_not_asked(folder: Path) -> None:
-    assert watched(folder).whole()["asking"] is False
-    (folder / "endpoint").write_text("127.0.0.1:1\n")
-    assert watched(folder).whole()["asking"] is True
 
 
 def test_an_event_of_the_folder_and_of_the_server_is_sent_once(folder: Path) -> None:

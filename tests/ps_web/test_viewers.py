@@ -44,14 +44,6 @@ def test_of_the_present_and_of_frames_a_page_is_sent_the_newest_and_of_rows_all(
     assert len(viewers) == 1
 
 
-def test_the_whole_state_replaces_what_was_to_be_said_of_the_present() -> None:
-    viewers = Viewers()
-    page = viewers.open([1])
-    for kind, number in (("now", 1), ("run", 2), ("now", 3)):
-        viewers.send(kind, {"run": 1, "number": number})
-    assert read(page) == [encoded(kind, {"run": 1, "number": number}) for kind, number in (("run", 2), ("now", 3))]
-
-
 def test_a_page_that_never_reads_is_disconnected_and_the_others_go_on() -> None:
     viewers = Viewers()
     slow, quick = viewers.open(), viewers.open()
@@ -62,30 +54,12 @@ def test_a_page_that_never_reads_is_disconnected_and_the_others_go_on() -> None:
     assert read(slow, end=True) == [None], "the end of its stream"
 
 
-def test_a_message_longer_than_the_bound_is_sent_where_nothing_else_waits() -> None:
-    viewers = Viewers()
-    page = viewers.open()
-    viewers.send("run", {"much": "x" * (MOST_WAITING_BYTES + 1)})
-    assert len(read(page)) == 1
-    assert len(viewers) == 1
-
-
 def test_the_number_of_pages_has_an_end() -> None:
     viewers = Viewers()
     for _ in range(MOST_VIEWERS):
         viewers.open()
     with pytest.raises(TooManyViewers):
         viewers.open()
-
-
-def test_it_is_known_which_runs_any_page_shows() -> None:
-    viewers = Viewers()
-    assert not viewers.shown(1).is_set()
-    pages = [viewers.open(runs) for runs in ([0, 1], [1])]
-    viewers.leave(pages[0])
-    assert [viewers.shown(run).is_set() for run in (0, 1)] == [False, True]
-    viewers.leave(pages[1])
-    assert not viewers.shown(1).is_set()
 
 
 def test_a_page_gets_what_is_news_of_its_runs() -> None:

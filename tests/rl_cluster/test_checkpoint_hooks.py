@@ -69,11 +69,3 @@ def test_a_checkpoint_that_ends_the_process_is_handed_over_once(hooks: Any, tmp_
         follower.start()
     follower.start()
     assert hooks.seen == [1, 2, 3]
-
-
-def test_by_hand_it_begins_with_the_checkpoints_that_are_there(hooks: Any, tmp_path: Path) -> None:
-    appears(tmp_path, 1)
-    checkpoint_hooks(tmp_path, ["own_hooks:Keeps"])
-    for _ in range(2):
-        follow([str(tmp_path), "own_hooks:Keeps"])
-    assert hooks.seen == [1, 1]

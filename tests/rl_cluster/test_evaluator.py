@@ -59,12 +59,6 @@ def test_there_is_none_unless_the_run_asks_for_one(tmp_path: Path, begun: list[F
     assert child.is_over, "it ends with the run"
 
 
-def test_it_takes_the_best_action_where_the_run_says_so(tmp_path: Path, begun: list[Following]) -> None:
-    with Evaluator(tmp_path, run_with(evaluate_every=100, evaluate_greedy=True), []) as one:
-        one.look()
-    assert begun[0].arguments[-1] == "--greedy"
-
-
 def test_one_that_dies_is_started_again_and_never_ends_the_run(tmp_path: Path, begun: list[Following]) -> None:
     said: list[str] = []
     with Evaluator(tmp_path, run_with(evaluate_every=100), []) as one:

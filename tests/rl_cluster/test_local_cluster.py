@@ -67,17 +67,6 @@ def test_a_cluster_whose_server_follows_another_one_says_what_to_do(
         cluster.poll()
 
 
-def test_a_server_that_leaves_with_an_error_has_failed_with_its_last_words() -> None:
-    with pytest.raises(PsRlError, match="the server failed: ps-server: the port is taken"):
-        endpoint_of(LeavingServer(is_over=False))  # type: ignore[arg-type]
-
-
-def test_a_server_says_where_it_listens() -> None:
-    server = LeavingServer(is_over=False)
-    server.reason = Reason("serves", "127.0.0.1:5555")
-    assert endpoint_of(server) == "127.0.0.1:5555"  # type: ignore[arg-type]
-
-
 def test_a_shard_that_fails_ends_the_run_with_its_reason_and_is_not_started_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -70,16 +70,6 @@ def test_what_to_type_next_can_be_typed(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert what_next(status(checkpoint_version=7), Path("x"), modules=())[1] == "rl-eval --checkpoint x"
 
 
-def test_what_to_type_next_names_the_modules_that_this_run_imports() -> None:
-    lines = what_next(status(checkpoint_version=7, minutes_to_target=None), Path("x"), modules=("mine", "my.others"))
-    assert [line.partition(" ")[2] for line in lines if not line.startswith("#")] == [
-        "--checkpoint x --import mine my.others",
-        "--checkpoint x --import mine my.others --episodes 1 --gif x/game.gif",
-        "--resume x --import mine my.others",
-        "plot x OTHER_RUN_DIR",
-    ]
-
-
 def test_the_command_to_resume_doubles_the_limits_that_the_run_has_reached() -> None:
     for facts, flags in [
         ({"max_steps": 9000, "global_steps": 9088, "max_minutes": 15.0, "minutes": 0.2}, " --max-steps 18176"),

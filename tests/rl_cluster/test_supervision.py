@@ -12,9 +12,7 @@ from ps_common.program.child_processes import Child
 from ps_common.program.reasons import Reason
 from ps_common.program.supervision import (
     BACKOFF_SECONDS,
-    LONGEST_BACKOFF_SECONDS,
     MOST_DEATHS,
-    PROGRESS_SECONDS,
     SupervisedProcess,
 )
 from rl_cluster.workers import SupervisedWorkers
@@ -91,35 +89,6 @@ def test_a_child_that_would_fail_again_is_not_started_again() -> None:
         process.look()
 
 
-def deaths_after(process: SupervisedProcess, work_seconds: float, hangs_seconds: float = 0.0) -> int:
-    """A child works for so long, hangs and dies. Returns the deaths in a row without progress."""
-    process.child.age_seconds = came_up = 30.0  # type: ignore[misc]
-    process.note_work(0)
-    for done in range(1, 5):
-        process.child.age_seconds = came_up + work_seconds * (done - 1) / 3  # type: ignore[misc]
-        process.note_work(done)
-    process.child.age_seconds += hangs_seconds  # type: ignore[misc]
-    process.note_work(4)
-    process.replace("")
-    return process.deaths
-
-
-def test_a_child_that_worked_for_a_while_has_made_progress() -> None:
-    process = a_process(counts_work=True)
-    for _ in range(4):
-        assert deaths_after(process, PROGRESS_SECONDS) == 1
-        assert deaths_after(process, PROGRESS_SECONDS - 3) == 2
-
-
-def test_a_slow_start_or_a_hang_is_no_progress() -> None:
-    process = a_process(ScriptedChild(age_seconds=10 * PROGRESS_SECONDS), counts_work=True)
-    process.replace("")
-    assert process.deaths == 1
-    assert deaths_after(process, 3.0, hangs_seconds=10 * PROGRESS_SECONDS) == 2
-    with pytest.raises(PsRlError, match="3 times"):
-        process.replace("")
-
-
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """Lets so many seconds pass."""
@@ -166,23 +135,3 @@ def test_a_program_that_must_come_up_is_not_started_again_when_it_fails_at_first
     process = a_process(KilledChild(), FailedChild(), ScriptedChild(), must_come_up=True)
     assert process.look(), "it is not to blame"
     assert process.look()
-
-
-def test_a_program_may_be_tried_for_as_long_as_a_lock_may_take(clock: Callable[[float], None]) -> None:
-    process, seconds = a_process(FailedChild(), most_deaths=13), 0.0
-    deaths = 0
-    while deaths < 12:
-        deaths += process.look() is not None
-        clock(0.5)
-        seconds += 0.5
-    assert seconds > 60.0
-    clock(LONGEST_BACKOFF_SECONDS)
-    with pytest.raises(PsRlError, match="died 13 times in a row"):
-        process.look()
-
-
-def test_deaths_far_apart_are_never_too_many() -> None:
-    process = a_process(FailedChild(age_seconds=2 * PROGRESS_SECONDS))
-    for _ in range(30):
-        assert process.look()
-        assert process.deaths == 1

@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 
 from ps_common.errors import ReceiptError
-from ps_common.settings.run_settings import run_from_dict
 from rl_agent.environments.interface import Environments
-from rl_agent.environments.make import make_environments
 from rl_agent.environments.spaces import BoxActions, MultiDiscreteActions, packed_space
 from rl_agent.rollouts import Actor
 from rl_eval import scores as baselines
@@ -111,16 +109,3 @@ def test_baselines_are_printed_written_and_verified(tmp_path: Path, capsys: pyte
 
     with pytest.raises(ReceiptError, match=r"the baseline random play: its mean is .*, and .* when played again"):
         verified(edited(receipt, better, forged=True))
-
-
-def test_baselines_come_out_the_same_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sticky actions are drawn by the emulator."""
-    monkeypatch.setattr(baselines, "RANDOM_GAMES", 2)
-    monkeypatch.setattr(baselines, "HELD_GAMES", 2)
-    monkeypatch.setattr(baselines, "ENVIRONMENTS", 2)
-    settings = {"id": "ALE/Pong-v5", "max_episode_steps": 20, "sticky_actions": 0.25, "actions": [0, 2]}
-    environment = run_from_dict({"environment": settings}, source="test").environment
-    first, again = (measure_baselines(environment, epsilon=0.05, seed=5) for _ in range(2))
-    assert first == again
-    assert {baseline.name for baseline in first} == {"random play", "NOOP", "RIGHT"}
-    assert make_environments(environment, count=1).actions == baselines.DiscreteActions(2)

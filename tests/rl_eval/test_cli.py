@@ -3,7 +3,6 @@
 import json
 import math
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +12,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ps_common.errors import CheckpointError, SettingsError
+from ps_common.errors import SettingsError
 from ps_common.protocol import messages
 from ps_common.protocol.messages import ToServer
 from ps_common.protocol.status import Status
 from ps_common.run_folder.checkpoint_file import write_checkpoint
-from ps_common.run_folder.paths import gif_name
-from ps_common.run_folder.trained import trained_in
 from ps_common.settings.run_settings import run_from_dict
-from ps_common.settings.run_spec import NStepQSettings, RunSpec
+from ps_common.settings.run_spec import RunSpec
 from rl_agent.agent import build_agent
-from rl_agent.algorithms.n_step_q import NStepQ
 from rl_agent.environments.make import make_environments
 from rl_agent.networks.flat_network import flatten
 from rl_agent.rollouts import Decision, State
@@ -31,7 +27,6 @@ from rl_eval.cli import evaluate
 from rl_eval.games import Game as PlayedGame
 from rl_eval.games import play, summary
 from rl_eval.settings import EvaluationSettings
-from rl_eval.trained import agent_of
 from tests.ps_client.loopback_server import Polite, Reply, serving
 from tests.records import a_record
 from tests.rl_agent.scripted_environments import Bandit, Game, ScriptedActor, ScriptedEnvironments
@@ -146,13 +141,6 @@ def test_the_summary_by_hand() -> None:
     assert result.high == pytest.approx(3 + 2.776 * math.sqrt(8 / 5) + 0.1, abs=2e-3)
 
 
-def test_copies_of_a_few_games_have_no_interval() -> None:
-    result = summary(scored(200.0, 270.0, 290.0, copies=10), environment="SpaceInvaders", greedy=True)
-    assert (result.episodes, result.distinct) == (30, 3)
-    assert result.mean == pytest.approx(760 / 3)
-    assert (result.low, result.high) == (None, None)
-
-
 def test_the_interval_of_greedy_actions_counts_a_copied_game_once() -> None:
     once = summary(scored(*range(12)), environment="Pong", greedy=True)
     often = summary(scored(*range(12), copies=50), environment="Pong", greedy=True)
@@ -265,8 +253,6 @@ def test_one_more_game_becomes_a_gif_and_a_video(tmp_path: Path, capsys: pytest.
     said = capsys.readouterr().out
     assert f"GIF: {gif}" in said
     assert f"video: {video}" in said
-    scores_of("--checkpoint", path, "--episodes", "1", "--gif", tmp_path, tmp_path=tmp_path)
-    assert (tmp_path / gif_name(STEP)).read_bytes().startswith(b"GIF89a"), "a folder gets a file that T names"
 
 
 @pytest.mark.parametrize(
@@ -286,26 +272,6 @@ def test_what_cannot_be_written_is_said_before_a_game_is_played(
     (tmp_path / "file").touch()
     with pytest.raises(SettingsError, match=f"^{flag} {tmp_path}.*: {words}"):
         evaluate(["--checkpoint", "nowhere", flag, str(tmp_path / file)])
-
-
-def test_the_same_seed_plays_the_same_games(tmp_path: Path) -> None:
-    path = checkpoint(tmp_path / "some.safetensors")
-    first, again, other = (
-        scores_of("--checkpoint", path, "--episodes", "20", "--seed", seed, tmp_path=tmp_path)["scores"]
-        for seed in ("5", "5", "6")
-    )
-    assert first == again
-    assert first != other
-
-
-def test_it_is_the_weights_of_the_checkpoint_that_play(tmp_path: Path) -> None:
-    """A bias decides every action: always to the right falls within about ten steps, and always to the left too."""
-    for action in (0, 1):
-        bias = torch.full((2,), -100.0)
-        bias[action] = 100.0
-        path = checkpoint(tmp_path / "biased.safetensors", weights=weights_of(CARTPOLE, **{"policy.bias": bias}))
-        result = scores_of("--checkpoint", path, "--episodes", "10", tmp_path=tmp_path)
-        assert max(result["scores"]) <= 11
 
 
 @pytest.mark.parametrize(
@@ -377,11 +343,6 @@ def test_a_live_server_plays_as_its_checkpoint_would(tmp_path: Path) -> None:
         assert scores_of("--server", server.address, *flags, tmp_path=tmp_path) == saved
 
 
-def test_a_server_without_weights_cannot_be_evaluated() -> None:
-    with serving(WithStatus({})) as server, pytest.raises(SettingsError, match="its run has no weights yet"):
-        evaluate(["--server", server.address])
-
-
 # -- ε of action values -----------------------------------------------------------------------------------------------
 
 ALWAYS_RIGHT = {"values.bias": torch.tensor([-100.0, 100.0])}
@@ -407,33 +368,6 @@ def test_action_values_are_evaluated_with_one_epsilon(
     assert said in capsys.readouterr().out
 
 
-class OwnSettings(NStepQSettings, frozen=True, kw_only=True):
-    """Those of n-step Q, and one more."""
-
-    extra: float = 1.0
-
-
-class OwnQ(NStepQ):
-    """An algorithm as docs/how-to/custom-algorithm.md has it."""
-
-    settings = OwnSettings
-
-
-@pytest.mark.parametrize(("given", "greedy", "epsilon"), [(None, False, 0.05), (0.5, False, 0.5), (None, True, 0.0)])
-def test_an_own_method_of_action_values_is_evaluated_with_one_epsilon_too(
-    given: float | None, greedy: bool, epsilon: float, tmp_path: Path
-) -> None:
-    algorithm = {"name": f"{__name__}:OwnQ", "unroll_length": 5, "target_interval": 0}
-    run = run_from_dict(CARTPOLE.to_dict() | {"algorithm": algorithm}, source="test")
-    trained = trained_in(checkpoint(tmp_path / "x.safetensors", run, weights_of(run, **ALWAYS_RIGHT), steps=0))
-    with closing(make_environments(run.environment, count=3)) as environments:
-        agent, share = agent_of(trained, environments, epsilon=given, greedy=greedy, seed=0)
-    agent.initial_state(3)
-    assert isinstance(agent, OwnQ)
-    assert agent.epsilons().tolist() == pytest.approx([epsilon] * 3)
-    assert share == epsilon
-
-
 # -- what goes wrong --------------------------------------------------------------------------------------------------
 
 
@@ -453,38 +387,6 @@ def text(path: Path) -> Path:
 def folder(path: Path) -> Path:
     path.mkdir()
     return path
-
-
-@pytest.mark.parametrize(
-    ("make", "sentence"),
-    [
-        (lambda path: path, "cannot be read: "),
-        (text, "cannot be read: "),
-        (damaged, "is damaged"),
-        (folder, "it is not the folder of a run: no server has served there"),
-    ],
-)
-def test_what_is_no_checkpoint_is_said_in_one_sentence(make: Any, sentence: str, tmp_path: Path) -> None:
-    path = make(tmp_path / "x.safetensors")
-    with pytest.raises(CheckpointError, match=sentence) as raised:
-        evaluate(["--checkpoint", str(path)])
-    assert str(path) in str(raised.value)
-    assert "\n" not in str(raised.value)
-
-
-OTHERS = {
-    "another shape": {"policy.bias": torch.zeros(3)},
-    "one too many": {"policy.extra": torch.zeros(3)},
-}
-
-
-@pytest.mark.parametrize("others", OTHERS.values(), ids=OTHERS)
-def test_the_weights_of_another_network_are_refused(others: dict[str, Tensor], tmp_path: Path) -> None:
-    path = checkpoint(tmp_path / "x.safetensors", weights=weights_of(CARTPOLE, **others))
-    with pytest.raises(CheckpointError, match="the weights are of another network") as raised:
-        evaluate(["--checkpoint", str(path)])
-    assert next(iter(others)) in str(raised.value)
-    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from gymnasium.wrappers import TimeLimit
 
 from ps_common.errors import PsRlError, SettingsError
 from ps_common.settings.run_settings import run_from_dict
@@ -40,11 +39,6 @@ class Endless(gymnasium.Env[Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         return np.zeros(2, np.float32), 1.0, False, False, {}
-
-
-def limited(*, steps: int = 7) -> Any:
-    """The same with a limit that only its wrapper knows."""
-    return TimeLimit(Endless(), steps)
 
 
 def vectors(*, num_envs: int) -> Any:
@@ -87,15 +81,6 @@ def test_each_evaluation_ends_at_the_limit_of_games_that_have_none(tmp_path: Pat
         assert evaluate(policy, Endless(), episodes=3).scores == [LIMIT] * 3
     policy = load_policy(a_checkpoint(tmp_path), imports=[__name__])
     assert evaluate(policy, make_env(environment=Endless), episodes=3).scores == [LIMIT] * 3
-
-
-def test_a_given_limit_is_that_of_every_game(tmp_path: Path) -> None:
-    assert scores(tmp_path, "--max-episode-steps", "9") == [9] * 5
-    assert scores(tmp_path, "--max-episode-steps", "5", name="limited") == [5] * 5
-    policy = load_policy(a_checkpoint(tmp_path), imports=[__name__])
-    assert evaluate(policy, Endless(), episodes=2, max_episode_steps=9).scores == [9, 9]
-    with pytest.raises(SettingsError, match=r"--max-episode-steps: .*leave --verify out"):
-        rl_eval(["--verify", "receipt.json", "--max-episode-steps", "9"])
 
 
 def test_the_limit_is_that_of_the_run_else_of_the_environment_else_the_general_one() -> None:

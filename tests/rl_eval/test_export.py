@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from ps_common.errors import CheckpointError, SettingsError
+from ps_common.errors import SettingsError
 from ps_common.run_folder.policy_file import MODEL
 from ps_common.settings.run_settings import run_from_dict, with_settings
 from ps_common.settings.run_spec import Environment, RunSpec
@@ -20,20 +20,17 @@ from rl_agent.environments.spaces import (
     BoxActions,
     DiscreteActions,
     MultiDiscreteActions,
-    ObservationSpace,
     packed_space,
 )
 from rl_agent.networks.flat_network import FlatNetwork
 from rl_eval.cli import evaluate
 from rl_eval.export import NewFolder
 from rl_eval.games import Player
-from rl_eval.onnx_file import write_onnx
 from rl_eval.policy import load_policy
 from rl_eval.policy_folder import read_model, write_model
 from rl_eval.spaces_record import PolicySpaces, SpacesRecord, from_record, to_record
 from tests.rl_agent.observation_spaces import numbers, pixels
 from tests.rl_eval.test_cli import ALWAYS_RIGHT, CARTPOLE, STEP, VALUES, checkpoint, weights_of
-from tests.rows import row
 
 BOX = BoxActions(np.float32([-1, -np.inf]), np.float32([1, np.inf]))
 
@@ -131,21 +128,6 @@ def test_a_loaded_policy_acts_as_the_agent_does_without_any_environment(policy_f
         assert policy.act(observation, greedy=True) == decision.actions[0]
         observation = player.take(decision).observations[0]
     environments.close()
-
-
-def test_the_memory_of_a_policy_is_that_of_one_game(tmp_path: Path) -> None:
-    spaces = PolicySpaces(numbers(3), BOX)
-    exported(tmp_path, a_run(network={"hidden": [8], "lstm": 4, "initialization": "normal"}), spaces)
-    policy = load_policy(tmp_path)
-    seen = np.ones(3, np.float32)
-    first = policy.act(seen, greedy=True)
-    assert (policy.act(seen, greedy=True) != first).any(), "the second decision remembers the first"
-    policy.reset()
-    np.testing.assert_array_equal(policy.act(seen, greedy=True), first)
-    with pytest.raises(
-        ValueError, match=r"an observation does not fit .*: it has shape \(4,\), and \(3,\) is expected"
-    ):
-        policy.act(np.ones(4))
 
 
 def test_many_games_are_played_side_by_side_as_each_is_alone(tmp_path: Path) -> None:
@@ -247,58 +229,6 @@ def test_a_policy_takes_the_scale_of_observations_along_and_not_that_of_returns(
     np.testing.assert_array_equal(load_policy(tmp_path).act(seen, greedy=True), expected.numpy())
 
 
-def test_an_observation_of_several_parts_is_a_list_of_them(tmp_path: Path) -> None:
-    parts = packed_space([("vector", (2,), np.float32), ("image", (1, 9, 9), np.uint8), ("mask", (3,), np.uint8)])
-    exported(tmp_path, a_run(), PolicySpaces(parts, DiscreteActions(3)))
-    policy = load_policy(tmp_path)
-    image = np.zeros((1, 9, 9), np.uint8)
-    assert [policy.act([np.array([0.5, 1]), image, np.array([0, 0, 1])]) for _ in range(9)] == [2] * 9, (
-        "the mask counts"
-    )
-    with pytest.raises(ValueError, match=r"the vector does not fit this policy: it has shape \(3,\), and \(2,\) is"):
-        policy.act([np.ones(3), image, np.ones(3)])
-    with pytest.raises(ValueError, match="is a list of its parts: vector"):
-        policy.act({"position": np.ones(2)})  # type: ignore[arg-type]
-
-
-OF_IMAGES = [pixels(3, 9, 9), packed_space([("vector", (2,), np.float32), ("image", (3, 9, 9), np.uint8)])]
-
-
-@pytest.mark.parametrize("space", OF_IMAGES, ids=["an image", "parts"])
-@pytest.mark.parametrize(("image", "seen"), [
-    (np.full((3, 9, 9), 0.5), "it is float64 from 0.5 to 0.5"),
-    (np.zeros((3, 9, 9), np.float32), "it is float32 from 0 to 0"),
-    (np.full((3, 9, 9), 300), "it is int64 from 300 to 300"),
-])  # fmt: skip
-def test_a_policy_that_sees_bytes_refuses_other_numbers(tmp_path: Path, space: Any, image: Any, seen: str) -> None:
-    exported(tmp_path, a_run(), PolicySpaces(space, DiscreteActions(3)))
-    policy = load_policy(tmp_path)
-
-    def shown(image: Any) -> Any:
-        return [np.zeros(2), image] if space.parts else image
-
-    with pytest.raises(ValueError, match=rf"does not fit this policy: {seen}, and bytes from 0 to 255 \(uint8\) are"):
-        policy.act(shown(image))
-    taken = [
-        policy.act(shown(whole), greedy=True) for whole in (np.ones((3, 9, 9), np.int64), torch.ones(3, 9, 9).byte())
-    ]
-    assert taken[0] == taken[1]
-
-
-@pytest.mark.parametrize("damage", ["cut", "another format", "no file"])
-def test_a_damaged_policy_is_an_error_that_names_the_file(tmp_path: Path, damage: str) -> None:
-    exported(tmp_path, a_run(), PolicySpaces(numbers(3), DiscreteActions(2)))
-    path = tmp_path / MODEL
-    if damage == "cut":
-        path.write_bytes(path.read_bytes()[:-9])
-    elif damage == "no file":
-        path.unlink()
-    else:
-        path.write_bytes(path.read_bytes().replace(b"ps-rl policy 1", b"ps-rl policy 9"))
-    with pytest.raises((CheckpointError, SettingsError), match=MODEL):
-        load_policy(tmp_path)
-
-
 def test_a_folder_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
     def fail() -> None:
         with NewFolder(tmp_path / "policy") as place:
@@ -310,58 +240,7 @@ def test_a_folder_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_exists_is_not_written_into(tmp_path: Path) -> None:
-    path = checkpoint(tmp_path / "checkpoint.safetensors")
-    with pytest.raises(SettingsError, match=r"--export .*: must be a new folder"):
-        evaluate(["--checkpoint", str(path), "--export", str(tmp_path)])
-
-
 # -- ONNX -------------------------------------------------------------------------------------------------------------
-
-NETWORKS = {
-    "normalised pixels": (
-        pixels(4, 42, 42),
-        {"network": {"name": "conv42", "normalization": "random_play"}, "environment": {"id": "ALE/Pong-v5"}},
-    ),
-    "separate with LSTM": (numbers(4), {"network": {"hidden": [8], "lstm": 6, "separate": True}}),
-    "running scale of images": (
-        ObservationSpace((2, 12, 12), np.dtype(np.float32)),
-        {"network": {"hidden": [8], "normalization": "auto"}, "algorithm": {"reward_normalization": "returns"}},
-    ),
-    "action values": (numbers(4), {"network": {"hidden": [8]}, "algorithm": {"name": "n_step_q"}}),
-}
-
-
-def test_the_network_as_onnx_computes_the_same(tmp_path_factory: pytest.TempPathFactory) -> None:
-    for name in NETWORKS:
-        with row(name):
-            tmp_path = tmp_path_factory.mktemp("row")
-            runtime = pytest.importorskip("onnxruntime", reason="needs the extra onnx")
-            observations, sections = NETWORKS[name]
-            agent = build_agent(
-                a_run(**sections), PolicySpaces(observations, DiscreteActions(3)), device=torch.device("cpu"), seed=0
-            )
-            network = agent.network
-            write_onnx(tmp_path / "model.onnx", network, observations)
-            session = runtime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
-            count = 7  # another number than it was traced with
-            seen = torch.randint(0, 256, (count, *observations.shape), dtype=torch.uint8)
-            if not observations.pixels:
-                seen = torch.randn(count, *observations.shape)
-            with torch.no_grad():
-                if name == "action values":
-                    expected = [network(seen)]
-                    given = {"observations": seen.numpy()}
-                else:
-                    starts = torch.arange(count) % 2 == 0
-                    state = tuple(torch.randn_like(part) for part in agent.initial_state(count))
-                    parameters, values, after = network(seen[None], state, starts[None])
-                    expected = [parameters[0], values[0], *after]
-                    given = {"observations": seen.numpy()} | ({"starts": starts.numpy()} if state else {})
-                    given |= {f"state_{number}": part.numpy() for number, part in enumerate(state)}
-            outputs = session.run(None, given)
-            for output, tensor in zip(outputs, expected, strict=True):
-                np.testing.assert_allclose(output, tensor.numpy(), atol=1e-5)
 
 
 def test_a_network_that_cannot_become_onnx_is_refused_before_the_games(

@@ -45,17 +45,6 @@ def test_every_colour_is_kept_also_one_that_comes_late() -> None:
     assert all(np.array_equal(picture, screen) for picture, screen in zip(pictures, [*screens, late], strict=True))
 
 
-@pytest.mark.parametrize(
-    ("shape", "shown"),
-    [((210, 160), (420, 320)), ((10, 10), (240, 240)), ((240, 320), (240, 320)), ((400, 600), (200, 300))],
-)
-def test_screens_are_shown_a_whole_number_of_times_as_large_or_as_small(
-    shape: tuple[int, int], shown: tuple[int, int]
-) -> None:
-    (picture,), _ = decoded(encoded(np.full((*shape, 3), 7, dtype=np.uint8)))
-    assert picture.shape == (*shown, 3)
-
-
 @pytest.mark.parametrize("steps_per_second", [7.0, 10.0, 15.0, 17.3, 35.0, 50.0, 60.0, 500.0])
 def test_a_gif_lasts_as_long_as_the_game(steps_per_second: float) -> None:
     screens = [np.full((240, 240, 3), number % 200, dtype=np.uint8) for number in range(100)]

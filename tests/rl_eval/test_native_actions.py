@@ -1,7 +1,5 @@
 """What a loaded policy returns is what the environment takes."""
 
-import json
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,21 +8,18 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space
-from safetensors import safe_open
 
 from ps_common.run_folder.policy_file import MODEL
 from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import Environment, RunSpec
 from rl_agent.agent import build_agent
 from rl_agent.environments.gymnasium_spaces import ActionCodec
-from rl_agent.environments.make import make_environments
 from rl_agent.environments.spaces import ActionSpace
 from rl_agent.networks.flat_network import FlatNetwork
 from rl_eval.policy import Policy, load_policy
 from rl_eval.policy_folder import write_model
 from rl_eval.spaces_record import PolicySpaces
 from tests.rl_agent.observation_spaces import numbers
-from tests.rl_eval.test_cli import checkpoint
 from tests.rows import row
 
 ROOT = Path(__file__).parents[2]
@@ -82,16 +77,6 @@ def test_an_action_can_be_given_to_step_of_a_gymnasium_environment(tmp_path: Pat
     game.close()
 
 
-def test_a_policy_of_an_atari_game_says_the_games_own_numbers(tmp_path: Path) -> None:
-    run = a_run(id="ALE/Pong-v5", actions=(0, 2, 3))
-    with closing(make_environments(run.environment, count=1)) as environments:
-        policy, agent = exported(tmp_path, run, environments.actions)
-    decided = [int(agent.act(torch.from_numpy(SEEN[None]), (), torch.tensor([False])).actions[0]) for _ in range(20)]
-    assert [int(policy.act(SEEN)) for _ in range(20)] == [(0, 2, 3)[action] for action in decided]
-    with safe_open(tmp_path / MODEL, framework="pt") as file:
-        assert json.loads(file.metadata()["record"])["spaces"]["actions"]["numbers"] == [0, 2, 3]
-
-
 def test_the_policies_of_the_zoo_return_the_actions_of_their_games() -> None:
     pong, pendulum = load_policy(ROOT / "zoo/pong"), load_policy(ROOT / "zoo/inverted-pendulum")
     seen = np.random.default_rng(0).integers(0, 256, (200, *pong.observations.shape), np.uint8)
@@ -101,10 +86,3 @@ def test_the_policies_of_the_zoo_return_the_actions_of_their_games() -> None:
     pushes = [pendulum.act(np.float32([0, 1.5, 0, 7.5])) for _ in range(1000)]
     assert {push.shape for push in pushes} == {(1,)}
     assert max(pushes) == 3, "its bound; some samples lie beyond it"
-
-
-def test_a_checkpoint_is_loaded_with_the_numbers_of_its_games(tmp_path: Path) -> None:
-    run = a_run(id="ALE/Pong-v5", actions=(3, 2))
-    policy = load_policy(checkpoint(tmp_path / "x.safetensors", run))
-    taken = {int(policy.act(np.zeros(policy.observations.shape, np.uint8))) for _ in range(100)}
-    assert taken == {2, 3}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Text, Tuple
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
 from gymnasium.vector.utils import concatenate, create_empty_array
 from hypothesis import given
 from hypothesis import strategies as st
@@ -141,15 +141,6 @@ def test_an_observation_that_does_not_fit_is_named_by_its_key() -> None:
             as_seen(observations, codec.actions, fitting | changed)
     with pytest.raises(ValueError, match="its action mask has 3 elements, and its actions 2"):
         as_seen(observations, codec.actions, fitting, np.ones(3))
-
-
-def test_what_only_gymnasium_reads_is_taken_in_parts(tmp_path: Path) -> None:
-    space = Dict(said=Text(4), joints=Box(-1, 1, (2,)))
-    reader = ObservationReader(space, codec := ActionCodec(Environment(), Discrete(2)), masks="none")
-    policy = load_policy(written(tmp_path, PolicySpaces(reader.array_space, codec.actions)))
-    assert policy.act(reader.array(space.sample(), {})) in (0, 1)
-    with pytest.raises(ValueError, match="is a list of its parts"):
-        policy.act(space.sample())
 
 
 def test_a_policy_of_an_earlier_release_takes_the_parts(tmp_path: Path) -> None:

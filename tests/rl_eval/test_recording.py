@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 
 from ps_common.errors import SettingsError
 from ps_common.settings.run_spec import Environment, RunSpec
@@ -59,16 +58,7 @@ def test_a_game_that_never_ends_is_cut(tmp_path: Path, monkeypatch: pytest.Monke
     assert len(screens_of(path, height=400, width=600)) == 3
 
 
-def test_a_folder_that_cannot_be_made_is_said_with_the_flag(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way")
-    settings = Environment(id="CartPole-v1", max_episode_steps=3)
-    with pytest.raises(SettingsError, match=r"^--video .*file/game.mp4: cannot be written: "):
-        record("--video", tmp_path / "file" / "game.mp4", agent_for(settings), settings, greedy=True, seed=1)
-
-
 def test_a_gif_is_there_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A film of the run may be made meanwhile."""
-
     def fails(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -99,14 +89,3 @@ def test_a_gif_shows_the_screen_as_it_is(settings: Environment, height: int, wid
     pictures = gif_of(settings, tmp_path / "new" / "game.gif")
     assert pictures.shape[1:] == (height, width, 3)
     assert 2 < len(pictures) <= 6, "of pictures that are alike one is kept, for longer"
-
-
-def test_a_video_and_a_gif_last_as_long_as_the_game(tmp_path: Path) -> None:
-    """Of 30 steps: two seconds of Pong."""
-    settings = Environment(id="ALE/Pong-v5", max_episode_steps=30)
-    record("--video", tmp_path / "game.mp4", agent_for(settings), settings, greedy=False, seed=1)
-    assert imageio.v3.immeta(tmp_path / "game.mp4")["fps"] == 15
-    gif_of(settings, tmp_path / "game.gif")
-    with Image.open(tmp_path / "game.gif") as gif:
-        lasts = [(gif.seek(number), gif.info["duration"])[1] for number in range(gif.n_frames)]
-    assert sum(lasts) == 2000

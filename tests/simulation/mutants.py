@@ -17,7 +17,6 @@ from ps_common.protocol.deltas import Base
 from ps_server.machine import dispatch
 from ps_server.machine.checkpoints import Checkpoints
 from ps_server.machine.consistency import ConsistencyGate
-from ps_server.machine.flow_control import PushBudget
 from ps_server.machine.membership import Membership
 from ps_server.replication.standby_copy import Replay
 from ps_server.standby import standby
@@ -63,12 +62,6 @@ def _older_ledger(record: Any, run: TrainingRun, *, now: float) -> Any:
     newest = record(run, now=now)
     before, run.__dict__["ledger_before"] = run.__dict__.get("ledger_before", newest.ledger), newest.ledger
     return msgspec.structs.replace(newest, ledger=before)
-
-
-def _twice(take_back: Any, budget: PushBudget, peer: Any) -> Any:
-    grant = budget._granted.get(peer)
-    budget._granted_bytes -= grant.size if grant else 0
-    return take_back(budget, peer)
 
 
 def _drops_the_oldest(keep: Any, buffer: ResendBuffer, push: Any, vector: Any) -> None:
@@ -150,7 +143,6 @@ MUTANTS = {
     "a ledger forgets one sequence": Mutant(_instead(Ledger, "settle", _forgets_one), 10),
     "a standby acknowledges what it has not applied": Mutant(_instead(Following, "_apply", _acknowledges_first), 20),
     "a checkpoint has an older ledger": Mutant(_instead(TrainingRun, "record", _older_ledger), 10),
-    "a credit is returned twice": Mutant(_instead(PushBudget, "_take_back", _twice), 20),
     "a fence accepts the same epoch": Mutant(_instead(dispatch, "is_fenced_by", _same_epoch), 40),
     "nobody fences a server": Mutant(_instead(dispatch, "is_fenced_by", lambda *_: False), 40),
     "a resend buffer drops the oldest": Mutant(_instead(ResendBuffer, "keep", _drops_the_oldest), 40),

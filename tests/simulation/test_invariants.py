@@ -89,7 +89,7 @@ def a_game_without_a_number(pair: SimulatedPair) -> bool:
 def grants_beyond_the_budget(pair: SimulatedPair) -> bool:
     budget = pair.server.pushes.budget
     for peer in (b"one", b"another"):
-        budget._proven.granted[peer] = budget._budget_bytes, pair.now
+        budget._granted[peer] = budget._budget_bytes, pair.now
     return True
 
 

@@ -26,7 +26,7 @@ from ps_common.run_folder.paths import LINEAGE
 from ps_common.run_folder.trained import trained_in
 from ps_server.storage.earlier_life import read_lineage, write_lineage
 from rl_eval.policy_folder import read_model
-from rl_eval.receipt import edited_parts, read_receipt
+from rl_eval.receipt import read_receipt
 from tests.nested import Place, places_in, values, with_value
 from tests.rows import row
 
@@ -170,14 +170,3 @@ def test_a_lineage_with_any_field_replaced_is_read_or_refused(
         assert lineage is not None
         write_lineage(folder, lineage.resumed(draw=1))
         assert read_lineage(folder) == lineage.resumed(draw=1)
-
-
-@given(at=st.sampled_from(list(places_in(json.loads((SAMPLE / "policy" / "receipt.json").read_text())))), value=values)
-def test_a_receipt_with_any_field_replaced_names_its_edited_parts_or_is_refused(
-    at: Place, value: Any, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    path = tmp_path_factory.mktemp("receipt") / "receipt.json"
-    path.write_text(json.dumps(with_value(json.loads((SAMPLE / "policy" / "receipt.json").read_text()), at, value)))
-    with contextlib.suppress(PsRlError):
-        read_receipt(path)
-        assert all(isinstance(part, str) for part in edited_parts(path))

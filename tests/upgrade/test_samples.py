@@ -22,7 +22,6 @@ from tests.rows import row
 from tests.upgrade.make_samples import SCHEMA, TO_SERVER, sent, server_of_the_session
 
 SAMPLES = Path(__file__).parent / "samples"
-MOST_BYTES = 200_000
 RELEASES = sorted(path for path in SAMPLES.iterdir() if path.is_dir() and not path.name.startswith("_"))
 
 
@@ -31,10 +30,6 @@ def sample(request: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     """A copy of the samples of one release, beside the custom algorithm of its run."""
     monkeypatch.syspath_prepend(SAMPLES)
     return Path(shutil.copytree(request.param, tmp_path / "sample"))
-
-
-def test_the_samples_are_small_enough_to_stay() -> None:
-    assert sum(path.stat().st_size for path in SAMPLES.rglob("*") if path.suffix != ".pyc") < MOST_BYTES
 
 
 def test_a_run_folder_is_read_with_its_shards_its_lstm_and_its_custom_algorithm(sample: Path) -> None:

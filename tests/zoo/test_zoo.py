@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.learning.zoo import MOST_BYTES, PRESETS, ZOO, Flags, add, main, page
+from benchmarks.learning.zoo import MOST_BYTES, PRESETS, ZOO, Flags, add, main
 from ps_common.errors import PsRlError
 from ps_common.settings.run_files import SETTINGS, load_config, load_preset
 from rl_eval.cli import evaluate
@@ -107,10 +107,6 @@ def test_a_policy_too_large_for_the_zoo_is_refused_and_the_old_one_stays(
     with pytest.raises(PsRlError, match=r"^zoo: the policy of cartpole has .* bytes, and at most 1,000 are allowed"):
         add("cartpole", run, tmp_path, tmp_path / "zoo")
     assert old.exists()
-
-
-def test_the_page_of_the_zoo_is_made_of_its_policies() -> None:
-    assert page(ZOO) == (ZOO / "README.md").read_text()
 
 
 @pytest.mark.parametrize("presets", [PRESETS, ("pong",)], ids=["all", "another"])

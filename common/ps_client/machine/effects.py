@@ -62,4 +62,4 @@ class Phase(enum.Enum):
     JOINING = "joining"  # HELLO is in flight; calls are pending
     JOINED = "joined"
     LEFT = "left"  # GOODBYE was sent; any message after it would begin the lease again
-    OVER = "over"  # the run has ended, or cannot go on
+    OVER = "over"  # the run has ended, or this worker cannot continue it

@@ -5,11 +5,11 @@ A worker is one process; its secret is drawn when the process starts. The newest
 id, incarnation and epoch. The worker rejects a server of another run, and one of its run in an earlier epoch.
 
 HELLO is sent at growing intervals, because a message may be lost before its connection is up. Some refusals are
-temporary: a standby has not taken over yet, a server belongs to another run, the name is taken by a process that has
+temporary: a standby is not promoted yet, a server belongs to another run, the name is taken by a process that has
 just died. The worker then sends HELLO again, and goes to the next address if it has several.
 
-A server without weights may have been started anew beside a standby that holds the run, so a worker with several
-addresses begins no run before it has tried the others.
+A server without weights may be a new one, while a standby holds the run. So a worker with several addresses begins no
+run before it has tried the others.
 """
 
 from collections.abc import Mapping
@@ -31,12 +31,12 @@ FIRST_HELLO_SECONDS = 0.05  # until HELLO is sent again; doubles up to the next 
 SLOWEST_HELLO_SECONDS = 2.0
 REFUSED_HELLO_SECONDS = 0.1  # until HELLO is sent again to a server that will soon serve the run
 REFUSED_SECONDS = 1.0  # after this long with nothing but temporary refusals, the next address is tried
-NAME_TAKEN_SECONDS = 60.0  # until a worker whose name another process has gives up; leases of the dead are shorter
+NAME_TAKEN_SECONDS = 60.0  # of a worker whose name another process has; leases of the dead are shorter
 # Two such refusals with more time between have different causes: the server was away meanwhile. A dead second address
 # keeps a worker for half as long.
 REFUSALS_APART_SECONDS = 30.0
-BRIEF = {"standby", "lacking", "fenced"}  # refusals of moments: a standby takes over
-OF_A_RUN = {"lacking", "name_taken", "drained"}  # refusals by a server that has a run: none is begun beside it
+BRIEF = {"standby", "lacking", "fenced"}  # refusals of moments: a standby is being promoted
+OF_A_RUN = {"lacking", "name_taken", "drained"}  # refusals by a server that has a run: the worker begins no other
 TEMPORARY = {*BRIEF, "other_run", "name_taken", "drained"}
 
 
@@ -45,7 +45,7 @@ class Consequence:
     """The effects of a temporary refusal, besides another HELLO."""
 
     is_final: bool  # the worker gives up
-    is_news: bool  # the log should have it
+    is_news: bool  # the reason is worth a line of the log
     is_next_address: bool  # the worker tries the next one
 
 
@@ -194,11 +194,11 @@ class Identity:
         """Why a worker with this schema cannot train the run of this WELCOME; "" if it can."""
         if self._run_id and (setting := _changed_setting(self.run, welcome.run)):
             why = f"the server came back with another {setting}, which workers have from their start"
-            return f"{why}; start this worker anew"
+            return f"{why}; restart this worker"
         before, after = self._shard, welcome.shard
         if before is not None and (before.number, before.of) != (after.number, after.of):
             if self._run_id:
-                return f"the server came back as {after} of the run, and was {before}; start this worker anew"
+                return f"the server came back as {after} of the run, and was {before}; restart this worker"
             address = before.addresses[before.number - 1]
             why = f"{address}, which shard 1 names as {before}, is {after}"
             return f"the server at {why}: all servers of a run take the same --shards, in the same order"

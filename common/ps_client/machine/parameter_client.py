@@ -4,8 +4,8 @@ The worker's half of the protocol as a machine: calls and messages in, effects o
 The machine joins, sends lost requests again, joins a restored server again, and gives up when that is due. It knows no
 sockets, threads or clocks; the shell (zmq_client.py) has those and passes `now`, in seconds of any monotonic clock.
 
-Its parts: handshake.py writes and times HELLO, and judges a server; requests.py sends requests, again if lost, and
-completes calls; patience.py times heartbeats, declares a connection dead, and gives up.
+Its parts: handshake.py writes and times HELLO, and accepts or rejects a server; requests.py sends requests, again if
+lost, and completes calls; patience.py times heartbeats, declares a connection dead, and gives up.
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ class ParameterClient:
         self.error: PsRlError | None = None  # why the conversation is over
         self.is_watched = False  # whether somebody watches this worker's game
         self.is_drained = False  # whether this worker is to leave when its pushes are settled
-        self.adjusted_run: Run | None = None  # when its settings have changed since the first WELCOME
+        self.adjusted_run: Run | None = None  # the run, once its settings have changed since the first WELCOME
         self.links_elsewhere: Sequence[LinkTimeout] = ()  # of this worker, to the other shards
         self._identity = identity
         self._handshake = Handshake(addresses=addresses, now=now)

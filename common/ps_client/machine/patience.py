@@ -1,32 +1,30 @@
 """
-The patience of a worker's machine, in four clocks. `now` is seconds of any monotonic clock.
+The patience of a worker's machine, in three clocks. `now` is seconds of any monotonic clock.
 
 - Heartbeats: there are several in a lease, and more while the server should write a checkpoint. A message that will
   have a reply postpones the next one.
 - The link timeout: how long a connection may be silent before it is taken for dead. A server with more to do than it
   can is silent too, for as long as its queue lasts. To reconnect then adds to the queue: each worker sends its vectors
   again. Each timeout therefore doubles the next, until replies come as quickly as usual.
-- Patience with a server that does not serve the worker, and with a refusal loop: a server that replies while nothing
-  that the worker requests is done. It retries after a refusal that is not final ("send HELLO first", "outside the
-  window"), and a push may turn out to be a duplicate. A few of either are normal; a long row of them without progress
-  is a fault.
-- The stall watch, which is the only one that the trainer's thread touches.
+- Patience with a server that does not serve the worker, and with a refusal loop: the server keeps replying, but fulfils
+  no request. The worker retries after a refusal that is not final ("send HELLO first", "outside the window"). A few of
+  them are normal; a long row without progress is a fault.
 """
 
 import math
-from dataclasses import dataclass
 
-from ps_common.errors import PsRlError, RequestRefused, ServerUnreachable
+from ps_common.errors import RequestRefused, ServerUnreachable
 from ps_common.protocol.messages import Alive, Settled, ToWorker, Weights
 
 TIMEOUT_SECONDS = 5.0
 TIMEOUT_WITH_STANDBY_SECONDS = 1.0  # where there is another server to try
-HELD_SECONDS = 2.0  # where shards go on in the same order, all do so long before
+HELD_SECONDS = 2.0  # shards that all wait for the same push release it long before
 SLOWEST_BYTES_PER_SECOND = 1e6  # of a useful link: vectors in flight prolong the timeout
 GAP_DECAY = 0.9  # the estimate of the longest normal silence decays by this factor with each shorter one
 MOST_TIMES_LONGER = 16  # after timeouts in a row
 HEARTBEATS_IN_A_LEASE = 5
 CHECKPOINT_REQUEST_SECONDS = 0.25  # between two heartbeats that request a checkpoint
+PAUSE_SECONDS = 1.0  # between two ticks, which come many times a second: the process was paused
 
 
 class LinkTimeout:
@@ -68,7 +66,7 @@ class LinkTimeout:
         return since is not None and self._looked - since >= HELD_SECONDS
 
     def has_expired(self, large_bytes: int, *, now: float) -> bool:
-        """Whether the link is dead, with vectors of so many bytes in flight in either direction."""
+        """Whether the link is dead, with vectors of `large_bytes` in flight in either direction."""
         self._looked = now
         usual = self.seconds + min(large_bytes / SLOWEST_BYTES_PER_SECOND, self._longest_gap)
         if now - self._last_received <= self._times_longer * usual:
@@ -105,9 +103,8 @@ class Heartbeats:
 
 WARNING_SECONDS = 10.0  # between two lines about a server that does not serve this worker
 MOST_REFUSALS = 50  # without progress
-REFUSED_SECONDS = 60.0  # for which they last at least
-MOST_DUPLICATES = 200  # in a row; no network repeats so many
-WARN_AFTER = 10  # of either
+REFUSED_SECONDS = 60.0  # between the first and the last of them, at least
+WARN_AFTER = 10
 
 
 class Patience:
@@ -116,7 +113,7 @@ class Patience:
     def __init__(self, seconds: float, *, now: float) -> None:
         self.warning_due = now + WARNING_SECONDS
         self._seconds = seconds
-        self._served = self._awake_since = self._ticked = now  # when last; and when it was last paused
+        self._served = self._awake_since = self._ticked = now  # the last service, the last pause, the last tick
 
     def served(self, *, now: float) -> None:
         """A message has come from a server that serves this worker."""
@@ -150,28 +147,16 @@ class Patience:
 
 
 class RefusalLoop:
-    """Counts refusals and duplicates since the last progress."""
+    """Counts refusals since the last progress."""
 
     def __init__(self) -> None:
         self._warning = ""
         self._refusals = 0
         self._refused_since = 0.0
-        self._duplicates = 0
 
     def replied(self) -> None:
         """A call of the trainer has its reply."""
         self._refusals = 0
-
-    def settled(self, verdict: str) -> None:
-        """A push has its first verdict. Raises PsRlError when the worker should end."""
-        self._duplicates = self._duplicates + 1 if verdict == "duplicate" else 0
-        if self._duplicates == WARN_AFTER:
-            self._warning = f"the server says of {WARN_AFTER} pushes in a row that it had settled them before"
-        if self._duplicates >= MOST_DUPLICATES:
-            raise PsRlError(
-                f"the server says of {MOST_DUPLICATES} pushes in a row that it had settled them before: another "
-                "process pushes as this worker, and nothing of this one counts; start it anew under a --name of its own"
-            )
 
     def refused(self, code: str, reason: str, *, now: float) -> None:
         """A request was refused, or its reply cannot be read: it is sent again. Raises RequestRefused when to end."""
@@ -182,67 +167,9 @@ class RefusalLoop:
             self._warning = f"refused {WARN_AFTER} times in a row ({code}): {reason}"
         if self._refusals >= MOST_REFUSALS and now - self._refused_since >= REFUSED_SECONDS:
             in_vain = f"{self._refusals} refusals in a row without anything that succeeded"
-            raise RequestRefused(code, f"{reason}; {in_vain}: start this worker anew")
+            raise RequestRefused(code, f"{reason}; {in_vain}: restart this worker")
 
     def take_warning(self) -> str:
         """A line for the log, once; else ""."""
         warning, self._warning = self._warning, ""
         return warning
-
-
-TIMES_LONGER = 10  # than the longest step so far
-FIRST_TIMES_LONGER = 10  # than the least time, before the first push: compiling and building take long
-PAUSE_SECONDS = 1.0  # between two checks, which come many times a second: the process was paused
-
-
-@dataclass(frozen=True)
-class Stall:
-    """Seconds since the trainer's last step, and the longest step before."""
-
-    seconds: float
-    longest_before: float
-
-
-class StallWatch:
-    """
-    Watches one trainer, which is stalled when a step takes much longer than any of its steps before.
-
-    A step is whatever the trainer does between two calls of `progressed`: one step of its environments, one gradient,
-    one poll while it waits for a reply. So slow environments, long checkpoints and recorded games are no stall, but an
-    environment that hangs is.
-
-    The trainer's thread calls `progressed`, the only writer of `_last_progress`. Another thread calls `check`.
-    """
-
-    def __init__(self, least_seconds: float, *, now: float) -> None:
-        """A step of less than `least_seconds` is never a stall."""
-        self._least_seconds = least_seconds
-        self._has_pushed = False
-        self._longest = 0.0  # step since the first push
-        self._paused = 0.0  # seconds, in all, in which the process did not run
-        self._checked = now
-        self._last_progress = (now, 0.0)  # when, and `_paused` at that time; replaced as one
-
-    def progressed(self, *, now: float) -> None:
-        """The trainer has made a step."""
-        paused = self._paused + self._pause_until(now)
-        if self._has_pushed:
-            self._longest = max(self._longest, self._step_seconds(now, paused))
-        self._last_progress = (now, paused)
-
-    def check(self, *, has_pushed: bool, now: float) -> Stall | None:
-        """The stall, if there is one. To be called many times a second."""
-        self._paused += self._pause_until(now)
-        self._checked, self._has_pushed = now, has_pushed
-        least = self._least_seconds if has_pushed else FIRST_TIMES_LONGER * self._least_seconds
-        seconds = self._step_seconds(now, self._paused)
-        return Stall(seconds, self._longest) if seconds > max(least, TIMES_LONGER * self._longest) else None
-
-    def _pause_until(self, now: float) -> float:
-        """Seconds since the last check, if they are so many that the process cannot have run; else 0."""
-        return now - self._checked if now - self._checked > PAUSE_SECONDS else 0.0
-
-    def _step_seconds(self, now: float, paused: float) -> float:
-        """How long the present step has taken, pauses left out."""
-        began, paused_then = self._last_progress
-        return now - began - (paused - paused_then)

@@ -79,7 +79,7 @@ class Requests:
         self._granted_bytes = 0  # for one push that is larger than the credit
         self._weights_bytes = 0  # of the newest weights
         self._seed: Transmit | None = None  # the SEED with which the run began, until a checkpoint has its weights
-        self._settings_version = self._newest_settings = 0  # of the settings here; of those at the server
+        self._settings_version = self._newest_settings = 0  # versions of the settings here, and at the server
 
     def __len__(self) -> int:
         """The number of requests without a reply."""
@@ -167,7 +167,7 @@ class Requests:
         """
         A reply: the requests that it proves lost are sent again, and its call is completed, with whole weights.
 
-        Raises PsRlError when the server settles nothing but duplicates, or no delta can be read.
+        Raises PsRlError when no delta can be read for long.
         """
         self._update_from(message)
         request = self._in_flight.pop(message.request, None) or self._pending.pop(message.request, None)
@@ -189,8 +189,6 @@ class Requests:
         ticket = request.caller or message.request
         if isinstance(message, messages.Refused):
             return [*effects, Fail(ticket, RequestRefused(message.code, message.reason))]
-        if (settlement := settlement_of(message)) is not None:
-            self.refusals.settled(settlement.verdict)
         if isinstance(message, Weights):
             try:
                 message, vector = _whole(message, vector, request)

@@ -15,7 +15,7 @@ from ps_common.protocol.messages import Push
 from ps_common.protocol.tensors import vector_bytes
 from ps_common.protocol.wire import Buffer
 
-OVERHEAD_BYTES = 1024  # of a kept push besides its vector: objects and table entries
+OVERHEAD_BYTES = 1024  # of a kept push without its vector: objects and table entries
 
 
 @dataclass
@@ -97,7 +97,7 @@ class ResendBuffer:
         return not kept.replied
 
     def durable_through(self, sequence: int, *, checkpoints_succeed: bool | None = None) -> None:
-        """Pushes up to this sequence are durable. `checkpoints_succeed` is None where the server has not said."""
+        """Pushes up to this sequence are durable. `checkpoints_succeed` is None where that is unknown."""
         self._durable = max(self._durable, sequence)
         self._checkpoints_succeed = self._checkpoints_succeed if checkpoints_succeed is None else checkpoints_succeed
         self._drop_durable()

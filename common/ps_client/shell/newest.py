@@ -21,7 +21,7 @@ class Newest:
     settled: Settlement | None = None  # of the push that requested the weights
     parts: tuple["Newest", ...] = ()  # of each shard, without weights, where there are shards
     base: Base | None = None  # this version, for the next delta, where weights travel so
-    workers: int = 0  # that are alive; 0: the server does not say
+    workers: int = 0  # that are alive; 0: unknown
     recalls: int = 0  # how often the run went back to a checkpoint in this epoch
 
     @property

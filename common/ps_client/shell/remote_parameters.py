@@ -35,8 +35,8 @@ from ps_common.settings.run_spec import Algorithm, Wire
 SEED_CODEC = "float32"  # of the first weights
 DRAINED = "its workers were asked to leave (ps-ctl drain)"
 MOST_DISCARDED = 20  # unrolls in a row without a gradient that is applied: training is broken
-SEEDED_SECONDS = 10.0  # for the worker whose weights shard 1 took to seed the others
-LOOK_SECONDS = 0.05  # between two looks whether it has
+SEEDED_SECONDS = 10.0  # in which the worker whose weights shard 1 took seeds the others
+LOOK_SECONDS = 0.05  # between two looks whether they are seeded
 TURN_SECONDS = 0.05  # for one connection, while others wait to be driven
 
 T = TypeVar("T")
@@ -59,7 +59,7 @@ class RemoteParameters:
     def __init__(self, clients: Sequence[ZmqClient], schema: Schema, wire: Wire) -> None:
         """
         `clients` are connected to the shards in order, or to the one server; `schema` is that of the trainer's network;
-        `wire` says how vectors travel. Raises SchemaMismatch for a network that cannot be cut so often.
+        `wire` are the codecs. Raises SchemaMismatch for a network with fewer parameters than servers.
         """
         self._schema, self._wire = schema, wire
         schemas = [schema.of_shard(at, len(clients)) for at in range(1, len(clients) + 1)]
@@ -115,8 +115,8 @@ class RemoteParameters:
         are counted into T. The gradient must not change any more: the resend buffer keeps it until it is durable. With
         `pulls` false this push asks for no weights. It moves the blocks named `blocks`; () are all.
 
-        A shard sees its own range alone, so it is told the norm of the whole: a gradient that one shard has to discard
-        is discarded by all. So is one that the codec makes infinite.
+        A shard sees its own range alone, so the push has the norm of the whole: a gradient that one shard has to
+        discard is discarded by all. So is one that the codec makes infinite.
         """
         self._pushes += 1
         is_pull = pulls and self._pushes % self._wire.pull_every == 0
@@ -167,7 +167,7 @@ class RemoteParameters:
     # -- one server ---------------------------------------------------------------------------------------------------
 
     def _seed(self, part: Part, weights: Tensor) -> bool:
-        vector = [CODECS[SEED_CODEC].encode(weights[part.schema.range].clone())]  # it may be sent again
+        vector = [CODECS[SEED_CODEC].encode(weights[part.schema.range].clone())]  # the copy may be sent again
         call = partial(part.client.machine.seed, part.schema, SEED_CODEC, vector)
         reply, _ = part.client.call(call).result()
         return isinstance(reply, messages.Seeded) and reply.accepted

@@ -1,8 +1,8 @@
 """
 The connections of one worker: one to its server, or one to each of the shards that the server names in WELCOME.
 
-Each connection is whole: a machine, a socket, a resend buffer and slots of its own. A shard that is restarted or taken
-over gets again what it lacks, and the others notice nothing.
+Each connection is whole: a machine, a socket, a resend buffer and slots of its own. A shard that is restarted, or
+whose standby is promoted, gets again what it lacks, and the others notice nothing.
 """
 
 import os
@@ -21,8 +21,8 @@ from msgspec.structs import replace
 
 from ps_client.machine.handshake import Identity
 from ps_client.machine.parameter_client import ParameterClient
-from ps_client.machine.patience import StallWatch
 from ps_client.shell.remote_parameters import DRAINED, RemoteParameters
+from ps_client.shell.stall_watch import StallWatch
 from ps_client.shell.zmq_client import GOODBYE_SECONDS, ZmqClient
 from ps_common.errors import RunEnded
 from ps_common.protocol.lineage import Shard
@@ -124,7 +124,7 @@ class ShardConnections:
             return welcome
         for address in ",".join(welcome.shard.addresses).split(","):
             check_address("the server's list of shards:", address)
-        typed = {welcome.shard.number: self._server}  # the user may reach it by another address than the other shards
+        typed = {welcome.shard.number: self._server}  # maybe by another address than the other shards use
         self.close("to join all shards")
         self._all, first = [], None
         for number, address in enumerate(welcome.shard.addresses, 1):
@@ -164,7 +164,7 @@ class ShardConnections:
             one.show(frame)
 
     def shared_array(self, size: int) -> np.ndarray | None:
-        """As ZmqClient's. No memory is shared with several shards at once: each range is copied to its shard."""
+        """ZmqClient.shared_array of the one server; None with shards: no memory is shared with several at once."""
         return self._all[0].shared_array(size) if len(self._all) == 1 else None
 
     def close(self, reason: str = "", *, failed: bool = False) -> None:

@@ -30,9 +30,8 @@ import zmq
 
 from ps_client.machine.effects import Effect, Fail, Joined, LogLine, Phase, Reconnect, Resolve, Transmit
 from ps_client.machine.parameter_client import Call, ParameterClient
-from ps_client.machine.patience import StallWatch
 from ps_client.shell.segment_slots import SegmentSlots
-from ps_client.shell.stalled_trainer import Trainer
+from ps_client.shell.stall_watch import StallWatch
 from ps_common.errors import PsRlError, ServerUnreachable, SettingsError, WireError
 from ps_common.program.output import LogOfPeer
 from ps_common.program.running_clock import RunningClock
@@ -71,7 +70,7 @@ class ReplyFuture(Future[T]):
 
 
 class ZmqClient:
-    """A worker's connection to its server, which begins to join at once. endpoint_file.py says what names a server."""
+    """A worker's connection to its server, which begins to join at once. `server` is as in endpoint_file.py."""
 
     def __init__(
         self,
@@ -91,8 +90,8 @@ class ZmqClient:
         self._server = ServerAddress(server)
         self._keys, self._postponing_signals = keys, postponing_signals
         self.machine = machine
-        self._trainer = Trainer(watch)
         self._clock = RunningClock()
+        self._watch = watch or StallWatch(math.inf, now=self._clock.now())
         self._clock.on_pause = machine.heartbeats.was_away
         self._pending: dict[int, ReplyFuture[Reply]] = {}  # by ticket
         self._farewell: ReplyFuture[Reply] | None = None  # to GOODBYE
@@ -150,7 +149,7 @@ class ZmqClient:
             return
         if self._farewell is None:
             self.say_goodbye(reason)
-        assert self._farewell is not None, "it was said just now"
+        assert self._farewell is not None, "it was sent just now"
         try:
             self._farewell.exception(timeout=seconds)
         except TimeoutError:
@@ -168,7 +167,7 @@ class ZmqClient:
             self._connect_by_name()
             if self._closing.wait(POLL_SECONDS):
                 return
-            self._trainer.check(has_pushed=self.machine.has_pushed)
+            self._watch.check(has_pushed=self.machine.has_pushed, now=time.monotonic())
             if self._lock.acquire(blocking=False):
                 try:
                     self._guarded(self._poll, 0.0)
@@ -184,14 +183,14 @@ class ZmqClient:
             self._without_address[address] = why
             if self._name == address:
                 self._name = ""
-                # ZeroMQ itself goes on trying where the name has no address now.
+                # Where the name has no address now, ZeroMQ keeps trying.
                 self._guarded(partial(connect, self._socket, address, over_ipv6=over_ipv6 or False))
 
     def _drive_until(self, reply: Future[Any], timeout: float | None) -> None:
         """Poll until this reply is there, or time is up."""
         end = time.monotonic() + (math.inf if timeout is None else timeout)
         while not reply.done() and (left := end - time.monotonic()) > 0:
-            self._trainer.progressed()
+            self._watch.progressed(now=time.monotonic())  # waiting is no stall
             with self._postponing_signals(), self._lock:
                 if not reply.done():
                     self._guarded(self._poll, left)
@@ -216,14 +215,14 @@ class ZmqClient:
             self._fail(0, error)
 
     def _poll(self, seconds: float) -> None:
-        """Wait for so long at most, then receive what has arrived and let the machine do what is due."""
+        """Wait for `seconds` at most, then receive what has arrived and let the machine do what is due."""
         wait = min(seconds, POLL_SECONDS, self.machine.next_tick() - self._clock.now())
         if wait > 0:
             zmq.zmq_poll([(self._socket, zmq.POLLIN)], int(wait * 1000) + 1)
         self._receive()
         if self.machine.phase is Phase.JOINING and self._server.has_moved(now=self._clock.now()):
             self._do(self.machine.reconnect(now=self._clock.now()))
-        self._do(self.machine.tick(now=self._clock.now(), stalled=self._trainer.is_stalled))
+        self._do(self.machine.tick(now=self._clock.now(), stalled=self._watch.stalled_seconds > 0))
 
     def _call(self, method: Callable[..., Call], reply: ReplyFuture[Reply]) -> None:
         try:

@@ -28,20 +28,20 @@ _running: WeakSet["Child"] = WeakSet()
 
 
 class Child:
-    """One of our programs as a child process; its output is appended to `log`."""
+    """One of our programs as a child process, whose output is appended to `log`."""
 
     log: Path | None
     _process: subprocess.Popen[bytes] | Fork
-    _variables: Mapping[str, str] = {}  # of its environment, beside those of this process
+    _variables: Mapping[str, str] = {}  # of its environment, added to those of this process
     _is_asked: bool  # to leave
     _reason: Reason | None
-    _channel: int | None  # None: it has ended, and all that it said was heard
+    _channel: int | None  # None: the child has ended, and its last report was read
 
     def __init__(
         self, program: str, arguments: Sequence[str], log: Path, variables: Mapping[str, str] | None = None
     ) -> None:
         """
-        `program`: as `command_of` takes it; `variables` of its environment stand beside those of this process.
+        `program`: as `command_of` takes it; `variables` are added to the environment of this process.
 
         Raises SettingsError when the log cannot be written.
         """
@@ -67,23 +67,25 @@ class Child:
 
     @property
     def reason(self) -> Reason | None:
-        """The last reason that it has said; None if it has said nothing."""
+        """The last reason that it has reported; None without one."""
         self._listen(is_over=self._process.poll() is not None)
         return self._reason
 
     @property
     def has_left(self) -> bool:
-        """Whether it has ended, and said before that it leaves in order."""
+        """Whether it has ended, and had reported that it leaves in order."""
         return self.exit_status is not None and self._reason is not None and self._reason.is_in_order
 
     @property
     def has_done_its_work(self) -> bool:
-        """Whether it has ended, and said before that there is nothing left to do."""
+        """Whether it has ended, and had reported that there is nothing left to do."""
         return self.has_left and self._reason is not None and self._reason.how == "over"
 
     @property
     def is_over(self) -> bool:
-        """Whether it has left in order and no other need go on: its work is done, or this process has asked it to."""
+        """
+        Whether it has left in order and needs no successor: its work is done, or this process has asked it to leave.
+        """
         return self.has_done_its_work or (self.has_left and self._is_asked)
 
     @property
@@ -111,7 +113,7 @@ class Child:
         return time.monotonic() - self._started
 
     def cause_of_death(self) -> str:
-        """Why it has ended: what it has said, or else the signal that killed it, or its exit status."""
+        """Why it has ended: its own report, or else the signal that killed it, or its exit status."""
         status = self.exit_status
         assert status is not None, "it has ended"
         if self.has_left:
@@ -135,12 +137,12 @@ class Child:
         self.ask_to_leave()
         try:
             has_left = self.wait(within_seconds=within_seconds)
-        except KeyboardInterrupt:  # again, and now it is not waited for
+        except KeyboardInterrupt:  # a second one: nobody waits any more
             self.kill()
             raise
         if not has_left:
             self.kill()
-            self.wait(within_seconds=KILLED_SECONDS)  # in vain if it is in the kernel, waiting for a disk
+            self.wait(within_seconds=KILLED_SECONDS)  # in vain if the child waits for a disk in the kernel
 
     def wait(self, *, within_seconds: float | None = None) -> bool:
         """Whether it leaves by itself within this time; None: however long it takes."""
@@ -151,14 +153,14 @@ class Child:
         return self.exit_status is not None
 
     def read_rest(self, *, within_seconds: float) -> None:
-        """It has ended: wait for the rest of its output, if it comes through this process."""
+        """Wait for the rest of the output of a child that has ended, if the output comes through this process."""
 
     def _start(self, program: str, arguments: Sequence[str], **streams: IO[bytes] | int | None) -> None:
         self._started = time.monotonic()
         self._is_asked = False
         self._heard = b""
         self._reason = None
-        self._lock = threading.Lock()  # of what is heard
+        self._lock = threading.Lock()  # of what was read
         channel, its_end = os.pipe()
         try:
             self._process = _started(program, arguments, its_end, streams, self._variables)
@@ -188,7 +190,7 @@ class Child:
 
 
 class PipedChild(Child):
-    """The same, without a log: `on_line` gets each line of its output, in a thread of its own."""
+    """A child without a log: `on_line` gets each line of its output, in a thread of its own."""
 
     def __init__(self, program: str, arguments: Sequence[str], on_line: Callable[[str], None]) -> None:
         self.log = None
@@ -213,7 +215,7 @@ class PipedChild(Child):
 
 
 class LinkedChild(Child):
-    """The same with the output of this process. The child's standard input is one end of a pipe, `link` the other."""
+    """A child with the output of this process. Its standard input is one end of a pipe, whose other end is `link`."""
 
     def __init__(self, program: str, arguments: Sequence[str] = ()) -> None:
         self.log = None
@@ -260,7 +262,7 @@ def _started(
     further: Mapping[str, str],
 ) -> subprocess.Popen[bytes] | Fork:
     """
-    The process, which says its reasons into this channel: a fork of the fork server, if there is one.
+    The process, which reports into this channel: a fork of the fork server, if there is one.
 
     It asks the kernel itself to end with its parent (reasons.py): code between fork and exec can deadlock where the
     parent has threads.

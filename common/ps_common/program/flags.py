@@ -171,7 +171,7 @@ def starting_run(typed: Typed) -> tuple[RunSpec, dict[str, Any], str]:
 
 
 def _named_run(typed: Typed) -> tuple[RunSpec, dict[str, Any], str]:
-    """The same, of --preset, --config, --resume and --environment alone."""
+    """The run, overrides and remark of --preset, --config, --resume and --environment alone."""
     preset, config, resume = (_value(typed, flag) for flag in ("--preset", "--config", "--resume"))
     environment = _value(typed, "--environment")
     if preset is not None and config is not None:
@@ -184,7 +184,7 @@ def _named_run(typed: Typed) -> tuple[RunSpec, dict[str, Any], str]:
             run = run_files.on_another_game(run, environment, overrides, source=source)
         return run, {} if preset is None else {"preset": run.preset}, ""
     if resume is not None and (kept := Path(resume) / run_files.SETTINGS).exists():
-        return run_files.load_config(kept), {}, ""  # overrides are what is typed beside it
+        return run_files.load_config(kept), {}, ""  # overrides are the other flags
     if environment is not None:
         if environment == NO_ENVIRONMENT:
             return RunSpec(), {}, ""

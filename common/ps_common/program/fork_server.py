@@ -3,7 +3,7 @@ The fork server of a program: a process that has imported what takes seconds, to
 started then are forks of it: they begin in milliseconds, and share the memory of what was imported.
 
 Each is a child of this process all the same: the process between the two ends at once, and this one adopts the fork, as
-Linux allows. Elsewhere, and when the fork server has failed, every program is started anew.
+Linux allows. Elsewhere, and when the fork server has failed, every program is started by exec.
 """
 
 import atexit
@@ -33,8 +33,6 @@ ARG_START, ARG_END = 45, 46  # in /proc/self/stat, behind the name: where the wo
 NAME = "ps_fork_server"  # in lists of processes
 READY = b"ready"
 NONE = b"0"  # in place of the id of a fork
-READY_SECONDS = 120.0  # for its imports, while a program waits for them
-REPLY_SECONDS = 10.0  # for a fork, which takes milliseconds
 MOST_BYTES = 2**20  # of a request; a socket takes less
 POLL_SECONDS = 0.02  # between two looks whether a process has ended, at most
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -44,14 +42,14 @@ _servers: list["_ForkServer"] = []  # of this process: one or none
 
 def begin_fork_server(imports: Mapping[str, Sequence[str]], *, here: str = "") -> None:
     """
-    Fork it off this process, which has no other threads yet. It imports these modules, by program, while this process
-    goes on. No fork imports from the working folder, which is `here`.
+    Fork the server off this process, which has no other threads yet. The server imports these modules, by program,
+    while this process continues. No fork imports from the working folder, which is `here`.
 
     In each fork of it this raises SystemExit, at the end of the program.
     """
     if sys.platform != "linux":
         return
-    # Who has started this process may ignore it, and then the kernel keeps the exit status of no child.
+    # Where the launcher of this process ignores the signal, the kernel keeps the exit status of no child.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     parent = os.getpid()
@@ -83,8 +81,8 @@ def fork(
     program: str, arguments: Sequence[str], variables: Mapping[str, str], channel: int, output: int, *source: int
 ) -> "Fork | None":
     """
-    The program as a fork that writes to the descriptor `output`, and reads `source` or nothing; None: it has to be
-    started anew.
+    The program as a fork that writes to the descriptor `output`, and reads `source` or nothing; None where there is no
+    fork.
 
     `variables` is its whole environment. A program whose modules are imported waits for them.
     """
@@ -108,7 +106,7 @@ class Fork:
             if self._status is None:
                 try:
                     has_ended, status = os.waitpid(self.pid, os.WNOHANG)
-                except ChildProcessError:  # somebody else has taken its status
+                except ChildProcessError:  # another part of the process has taken the status
                     has_ended, status = self.pid, int(signal.SIGKILL)
                 self._status = os.waitstatus_to_exitcode(status) if has_ended else None
         return self._status
@@ -135,7 +133,7 @@ class Fork:
 
 
 class _ForkServer:
-    """It, as its parent sees it."""
+    """The parent's handle on the fork server."""
 
     def __init__(self, pid: int, requests: socket.socket, programs: frozenset[str]) -> None:
         self._process, self._requests, self._programs = Fork(pid), requests, programs
@@ -143,23 +141,17 @@ class _ForkServer:
         self._lock = threading.Lock()
 
     def fork(self, program: str, request: bytes, descriptors: list[int]) -> int | None:
-        with self._lock, contextlib.suppress(OSError):  # it has ended, or the request is too large
-            try:
-                return self._forked(request, descriptors, READY_SECONDS if program in self._programs else 0.0)
-            except TimeoutError:  # it stands still: a fork that it makes later finds nobody, and ends
-                self.end()
-        return None
-
-    def _forked(self, request: bytes, descriptors: list[int], ready_seconds: float) -> int | None:
-        self._requests.settimeout(ready_seconds)
-        self._is_ready = self._is_ready or self._requests.recv(len(READY)) == READY
-        if self._is_ready and _prctl(SET_CHILD_SUBREAPER, 1):
-            try:
-                self._requests.settimeout(REPLY_SECONDS)
-                socket.send_fds(self._requests, [request], descriptors)
-                return int(self._requests.recv(16) or 0) or None
-            finally:
-                _prctl(SET_CHILD_SUBREAPER, 0)
+        """The id of the fork; None where there is none. A program that needs the imports waits for them."""
+        with self._lock, contextlib.suppress(OSError):  # it is not ready, has ended, or the request is too large
+            self._requests.setblocking(program in self._programs)
+            self._is_ready = self._is_ready or self._requests.recv(len(READY)) == READY
+            if self._is_ready and _prctl(SET_CHILD_SUBREAPER, 1):
+                try:
+                    self._requests.setblocking(True)
+                    socket.send_fds(self._requests, [request], descriptors)
+                    return int(self._requests.recv(16) or 0) or None
+                finally:
+                    _prctl(SET_CHILD_SUBREAPER, 0)
         return None
 
     def end(self) -> None:
@@ -169,7 +161,7 @@ class _ForkServer:
 
 
 def _served(requests: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """Serves. In each fork alone it returns, with the request and the descriptors of channel, output and input."""
+    """Serve. Returns in each fork alone: the request, and the descriptors of channel, output and input."""
     while True:
         request, descriptors, _, _ = socket.recv_fds(requests, MOST_BYTES, 3)
         if not request:
@@ -218,7 +210,7 @@ def _run(request: dict[str, Any], descriptors: list[int], here: str) -> None:
 
 
 def _draw_anew() -> None:
-    """Forks would draw the same numbers; Python's module `random` sees to that itself."""
+    """Have each fork draw other numbers; Python's module `random` does so by itself."""
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()
     if "torch" in sys.modules:

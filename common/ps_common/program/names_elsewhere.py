@@ -49,7 +49,7 @@ _OF_OURS = {
 }
 NAMES_ELSEWHERE = {theirs: ours for ours, names in _OF_OURS.items() for theirs in names.split()}
 
-# Methods that other libraries have, by the names that they give them.
+# Methods of other libraries, by their names there.
 METHODS_ELSEWHERE = {
     "a2c": "--algorithm a3c --consistency sync",
     "actor-critic": "--algorithm a3c",

@@ -9,21 +9,15 @@ travels or is kept.
 import contextlib
 import functools
 import hashlib
-import importlib.util
-import io
 import os
 import pickle
-import re
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from ps_common.errors import SettingsError
-from ps_common.protocol.names import is_import_path, module_of
+from ps_common.protocol.names import module_of
 
 FILE = "PS_RL_OBJECTS"  # variable of a program: the file with the objects of the one that started it
 MAIN = "__main__"  # the module of their names
@@ -31,36 +25,9 @@ MAIN = "__main__"  # the module of their names
 _given: dict[str, Any] = {}  # of runs that this process has started or used, the newest of each name
 
 
-def path_of(part: Any, objects: dict[str, Any]) -> str:
-    """The import path of a class or function; of one that no import finds, which `objects` gets, by its name there."""
-    module, name = getattr(part, "__module__", None), getattr(part, "__qualname__", None)
-    if module != MAIN and is_import_path(path := f"{module}:{name}"):
-        with contextlib.suppress(AttributeError, KeyError, ValueError):
-            found = functools.reduce(getattr, path.rpartition(":")[2].split("."), sys.modules[str(module)])
-            if found is part and importlib.util.find_spec(str(module)) is not None:
-                return path
-    name = re.sub(r"\W", "", getattr(part, "__name__", type(part).__name__), flags=re.ASCII) or "part"
-    alike = [name, *(f"{name}_{number}" for number in range(2, len(objects) + 2))]
-    name = next(one for one in alike if objects.setdefault(one, part) is part)
-    return f"{MAIN}:{name}"
-
-
 def have(objects: Mapping[str, Any]) -> None:
-    """This process has these objects from now on."""
+    """Give these objects to this process."""
     _given.update(objects)
-
-
-def pickled(objects: Mapping[str, Any]) -> bytes:
-    """The objects for child processes; no bytes for none. Raises SettingsError."""
-    written = b""
-    for name, part in (*objects.items(), ("", dict(objects))):  # one by one for the error, then all in one
-        try:
-            written = _pickled(part)
-        except Exception as error:
-            raise SettingsError(
-                f"{name}: cannot be handed to the processes of the run: {error}; make what it holds inside of it"
-            ) from error
-    return written if objects else b""
 
 
 @contextlib.contextmanager
@@ -98,7 +65,7 @@ def missing(part: str) -> SettingsError:
     """The error for an object that this process does not have."""
     return SettingsError(
         f"{part}: __main__ is the program that began the run, and this is another one; give train the object itself, "
-        "also beside resume=FOLDER, or move it into a module that any program and host can import, such as "
+        "also with resume=FOLDER, or move it into a module that any program and host can import, such as "
         "my_parts.py, and name it as my_parts:NAME"
     )
 
@@ -122,20 +89,3 @@ def _received() -> tuple[dict[str, Any], str]:
     except Exception as error:
         raise SettingsError(f"the Python objects of the run cannot be loaded here: {error!r}") from error
     return objects, hashlib.sha256(written).hexdigest()[:16]
-
-
-def _pickled(part: Any) -> bytes:
-    import cloudpickle  # which programs that hand nothing on need not have
-
-    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-        """cloudpickle would write a struct of msgspec, such as the settings of an algorithm, without its fields."""
-
-        def reducer_override(self, part: Any) -> Any:
-            reduced = super().reducer_override(part)
-            if isinstance(part, type(msgspec.Struct)) and isinstance(reduced, tuple):
-                raise TypeError(f"{part.__name__} is a msgspec.Struct, which must be in a module that can be imported")
-            return reduced
-
-    file = io.BytesIO()
-    Pickler(file).dump(part)
-    return file.getvalue()

@@ -17,7 +17,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from queue import SimpleQueue
 from time import monotonic
 from typing import Any, TextIO
@@ -37,7 +37,7 @@ class LogOfPeer:
         self._log, self._limit = log, RateLimit(at_once=20, per_second=0.1)
 
     def warning(self, text: str, *values: object) -> None:
-        """Log a line, or leave it out."""
+        """Log a line, unless there were too many."""
         if self._limit.allows(now=monotonic()):
             self._log.warning(text, *values)
 
@@ -112,7 +112,7 @@ def _lenient(stream: TextIO | None) -> Any:
 def line_of_page(address: str, *, token_is: str) -> str:
     """
     The line on a page that is served at this address, which has its token. Without the token where standard output is a
-    file or a log, which others may read: `token_is` says in words where it is then.
+    file or a log, which others may read: `token_is` names the place of the token in words.
     """
     return f"page: {address}" if sys.stdout.isatty() else f"page: {address.partition('?')[0]} (its token is {token_is})"
 
@@ -161,7 +161,7 @@ class WriterThread:
         return True
 
     def close(self, *, within_seconds: float) -> bool:
-        """Accept no more work. Returns whether all is done in time; if not, the thread goes on with it."""
+        """Accept no more work. Returns whether all is done in time; if not, the thread continues."""
         self._work.put(None)
         self._thread.join(within_seconds)
         return not self._thread.is_alive()
@@ -172,7 +172,7 @@ class WriterThread:
             try:
                 work()
             except Exception:  # a bug in one piece of work must not lose the others
-                log.exception("the thread %s goes on after an error", self._thread.name)
+                log.exception("the thread %s continues after an error", self._thread.name)
             del job, work  # frees its memory
             with self._lock:
                 self._waiting -= size
@@ -187,8 +187,12 @@ class BackgroundLog(logging.Handler):
     def __init__(self, descriptor: int = STDERR) -> None:
         super().__init__()
         self._descriptor = descriptor
-        self._writer = WriterThread("log", most=MOST_WAITING_BYTES)
         self._is_stuck = False
+
+    @cached_property
+    def _writer(self) -> WriterThread:
+        """From the first line on."""
+        return WriterThread("log", most=MOST_WAITING_BYTES)
 
     def emit(self, record: logging.LogRecord) -> None:
         try:

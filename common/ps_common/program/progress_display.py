@@ -113,7 +113,7 @@ def _phase(status: Status) -> str:
     if status.drained:
         return "drained; ps-ctl resume admits workers"
     if status.paused:
-        return "paused; ps-ctl resume goes on"
+        return "paused; continue with ps-ctl resume"
     if status.phase == "empty" and status.workers_alive:
         return "waiting for the first weights, which a worker makes after random play"
     if status.phase == "serving" and not status.workers_alive:
@@ -203,7 +203,7 @@ class TextCurve:
     def __init__(self) -> None:
         self._x: list[float] = []
         self._y: list[float] = []
-        self._every = 1  # one point in so many is kept
+        self._every = 1  # of this many points one is kept
         self._added = 0
 
     def add(self, x: float, y: float) -> None:

@@ -1,9 +1,9 @@
 """
-The reason for which a program ends, said to the program that started it on a channel of its own: a pipe. On it a server
-says where it listens, too.
+The reason for which a program ends, reported to the program that started it through a pipe of their own. Through it a
+server reports its address, too.
 
-An exit status is no message, and the last line of a log may be anybody's. A program that has left in order says so, and
-one that fails says why. A program that said nothing has died, whatever its exit status.
+An exit status is not a message, and the last line of a log may be anybody's. A program reports that it leaves in order,
+or why it fails. A program without a report has died, whatever its exit status.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ class Reason(msgspec.Struct, frozen=True):
     """The reason that a program gives for its end."""
 
     # over: in order, and there is nothing left to do; left: in order, as it was asked to; refused: it has failed, and
-    # would fail again. One that has not ended says that it hangs, or serves at an address.
+    # would fail again. Of a program that runs: it hangs, or serves at an address.
     how: Literal["over", "left", "failed", "refused", "hangs", "serves"]
     text: str
 
@@ -66,7 +66,7 @@ def answer_to_parent() -> None:
         return
     parent, descriptor = map(int, launched.split())
     die_with_parent()
-    if os.getppid() != parent:  # it died before the kernel was asked
+    if os.getppid() != parent:  # the parent died before the kernel was asked
         os._exit(1)
     os.set_inheritable(descriptor, False)
     os.set_blocking(descriptor, False)
@@ -80,7 +80,7 @@ def die_with_parent() -> None:
 
 
 def say(how: Literal["over", "left", "failed", "refused", "hangs", "serves"], text: str) -> None:
-    """Say a reason; the last one counts. Without a parent, or when that is gone, nobody hears it."""
+    """Report a reason to the parent, if there is one; the last report counts."""
     reason = Reason(how, text[:MOST_CHARACTERS])
     _said[:] = [reason]
     descriptor = _channel.get(os.getpid())
@@ -90,7 +90,7 @@ def say(how: Literal["over", "left", "failed", "refused", "hangs", "serves"], te
 
 
 def has_said_goodbye() -> bool:
-    """Whether this program has said that it leaves in order."""
+    """Whether this program has reported that it leaves in order."""
     return any(reason.is_in_order for reason in _said)
 
 
@@ -105,7 +105,7 @@ def heard(lines: bytes) -> Reason | None:
 def reason_of(error: BaseException) -> str:
     """An error as one line, with its place in the user's own code."""
     lines, name = traceback.format_exception_only(error), type(error).__qualname__
-    what = next(line for line in reversed(lines) if name in line.partition(":")[0])  # notes stand behind it
+    what = next(line for line in reversed(lines) if name in line.partition(":")[0])  # behind that line come notes
     if isinstance(error, SystemExit):
         what = f"sys.exit({'' if error.code is None else repr(error.code)}) was called"
     return one_line(what) + place_of(error)

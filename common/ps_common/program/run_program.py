@@ -40,7 +40,7 @@ def run_program(main: Any, prog: str) -> NoReturn:
     Call a program's main. An error that the user can mend becomes one sentence, and exit status 1; 2 if it lies in what
     was typed.
 
-    The program says to its parent how it ends (reasons.py). Raises ProgramEnd.
+    The program reports to its parent how it ends (reasons.py). Raises ProgramEnd.
     """
     _imports_are_over()  # common/ps_common/program/start.py has disabled the garbage collector
     keep_freed_memory()
@@ -66,7 +66,7 @@ def _status(main: Any, prog: str) -> int:
         status = int(error.code or 0)
         say("failed" if status else "left", f"its flags were refused: exit status {status}" if status else "")
         return status
-    except Interrupted:  # it has not begun yet, or has ended already
+    except Interrupted:  # the program has not begun yet, or has ended already
         if not has_said_goodbye():
             say("left", "asked to leave")
         return 0

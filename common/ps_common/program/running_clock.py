@@ -3,8 +3,7 @@ A clock that stands still while its process does not run: stopped by SIGSTOP, fr
 its machine.
 
 A process that was paused has read and sent nothing meanwhile. So no silence of others, no deadline and no minute of
-training may count that time. What others have promised for so many seconds ran out all the same: `on_pause` is for
-that.
+training may count that time. A lease at another process ran out all the same: `on_pause` is for that.
 """
 
 import time
@@ -16,7 +15,7 @@ MOST_SECONDS = 0.5
 
 
 def _real_seconds() -> float:
-    """Seconds that go on also while the machine is suspended, where the system can measure them."""
+    """Seconds that also pass while the machine is suspended, where the system can measure them."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 

@@ -44,7 +44,7 @@ def start(
 
     try:
         program = importlib.import_module(module)
-    except KeyboardInterrupt:  # it has done nothing yet
+    except KeyboardInterrupt:  # the program has done nothing yet
         raise SystemExit(INTERRUPTED) from None
     try:
         run_program(getattr(program, function), program.PROGRAM)

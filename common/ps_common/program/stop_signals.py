@@ -1,7 +1,7 @@
 """
 Signals that ask a program to leave in order: SIGTERM, Ctrl-C, a lost terminal (SIGHUP), and SIGUSR1, which Slurm sends
-ahead of the time limit (`--signal=USR1@50`). The first one counts. Further ones change nothing, but in programs that
-supervise others: there the second one ends all at once.
+ahead of the time limit (`--signal=USR1@50`). The first one counts. Further ones change nothing, except in programs
+that supervise others: there the second one ends all at once.
 
 A program polls, or has Interrupted raised in its main thread: between any two steps, but never inside of what must be
 whole, such as a message of several frames.
@@ -20,8 +20,8 @@ from contextlib import contextmanager
 from ps_common.program.reasons import say
 
 IGNORABLE = (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
-# For a server to leave, which writes its last checkpoint: less than a second, or a minute on a bad disk. Whoever ends
-# one waits so long before it is killed, and so do the engines of docker/ and deploy/.
+# In which a server leaves. It writes a last checkpoint: less than a second, or a minute on a bad disk. Whoever ends a
+# server waits as long before a SIGKILL, and so do the engines of docker/ and deploy/.
 LAST_CHECKPOINT_SECONDS = 90.0
 SAME_SECONDS = 0.5  # signals so close to the first are no second request: a closed terminal sends SIGHUP twice
 
@@ -37,8 +37,8 @@ class StopSignal:
         self, *, raises: bool = False, second: Callable[[], None] = lambda: None, listens: bool = True
     ) -> None:
         """
-        `raises`: the first signal raises Interrupted too. `second` is called by each further one. Without `listens`
-        none ever comes: the process is another's.
+        `raises`: the first signal raises Interrupted too. `second` is called by each further one. Without `listens` no
+        handlers are installed: the process is another program's.
         """
         self._raises = raises
         self._second = second
@@ -69,7 +69,7 @@ class StopSignal:
 
     @contextmanager
     def grace(self, seconds: float) -> Iterator[None]:
-        """A signal leaves this block so many seconds to end by itself before Interrupted is raised."""
+        """A signal leaves this block `seconds` to end by itself before Interrupted is raised."""
         self._grace_seconds = seconds
         try:
             yield

@@ -1,10 +1,10 @@
 """
 The supervision of a child process: when it dies it is started again, at once the first time, then after a pause.
 
-A child that dies several times without progress is given up: its fault will not go away. So is one that says that
-another would fail, too. Each death is told once, in a
-sentence.
-The file does not know which programs it supervises.
+A child that dies several times without progress is given up: its fault will not go away. So is one that reports that
+another would fail, too. Each death is reported once, in a sentence. The file does not know which programs it
+supervises.
+
 """
 
 import time
@@ -35,7 +35,7 @@ class SupervisedProcess:
     ) -> None:
         """
         `may_leave`: a child that has left in order stays away, whoever has asked it to. `counts_work`: progress is what
-        `note_work` is told, else the age of the child. `must_come_up`: the first child is final if it fails.
+        `note_work` counts, else the age of the child. `must_come_up`: the first child is final if it fails.
         """
         self.name = name
         self.start = start  # makes the next child; may be changed
@@ -43,9 +43,9 @@ class SupervisedProcess:
         self._may_leave, self._counts_work, self._must_come_up = may_leave, counts_work, must_come_up
         self._most_deaths, self._progress_seconds = most_deaths, progress_seconds
         self._done = 0  # units of work, by the present child
-        self._worked_from = self._worked_until = 0.0  # its ages when `_done` first and last rose
+        self._worked_from = self._worked_until = 0.0  # ages of the child when `_done` first and last rose
         self.deaths = 0  # in a row, without progress between them
-        self._due: float | None = None  # when the next child is to be started; None: it was
+        self._due: float | None = None  # when the next child is to be started; None: the child is there
 
     def look(self) -> str | None:
         """How the child died, if it has since the last look. Raises PsRlError as `replace` does."""
@@ -55,7 +55,7 @@ class SupervisedProcess:
         return None if is_gone else self.replace(self.child.cause_of_death())
 
     def note_work(self, done: int) -> None:
-        """The child has done so many units of work by now."""
+        """The child has done this many units of work by now."""
         if done <= self._done:
             return
         self._worked_until = self.child.age_seconds

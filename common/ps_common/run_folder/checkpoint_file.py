@@ -16,7 +16,6 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from ps_common.errors import CheckpointError, DamagedCheckpoint
-from ps_common.protocol.names import as_text
 from ps_common.protocol.record import (
     FORMAT,
     KIND,
@@ -30,14 +29,8 @@ from ps_common.protocol.record import (
 )
 from ps_common.protocol.tensors import Schema
 from ps_common.run_folder.paths import WRITING
-from ps_common.settings.regular_file import (
-    MOST_FILE_BYTES,
-    NOT_REGULAR,
-    check_regular,
-    flush,
-    made_anew,
-    made_folder,
-)
+from ps_common.run_folder.policy_file import reading
+from ps_common.settings.regular_file import flush, made_anew, made_folder
 from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import RunSpec
 
@@ -84,33 +77,16 @@ def read_checkpoint(path: Path) -> Checkpoint:
 
     Raises DamagedCheckpoint, OtherFormat, or another CheckpointError when the file cannot be read or is no checkpoint.
     """
-    try:
-        check_regular(path, most_bytes=MOST_FILE_BYTES)
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            text = metadata.get("record", "").encode()
-            check_format(metadata.get("format", ""), KIND, release=release_in(text))
-            vectors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
-            if metadata.get("xxh3_128") != _digest(vectors, text):
-                raise DamagedCheckpoint("is damaged, because its content does not match its checksum")
+    with reading(path), safe_open(path, framework="pt") as file:
+        metadata = file.metadata() or {}
+        text = metadata.get("record", "").encode()
+        check_format(metadata.get("format", ""), KIND, release=release_in(text))
+        vectors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
+        if metadata.get("xxh3_128") != _digest(vectors, text):
+            raise DamagedCheckpoint("is damaged, because its content does not match its checksum")
         record = record_from_json(text)
         check_vectors(vectors, record)
-    except CheckpointError as error:
-        raise type(error)(f"{path}: {error}") from error
-    except OSError as error:
-        raise unreadable(path, error) from error
-    except RuntimeError as error:  # torch could not open or map the file
-        raise CheckpointError(f"{path}: {as_text(f'cannot be read: {error}')}") from error
-    except (SafetensorError, ValueError) as error:
-        raise DamagedCheckpoint(f"{path}: {as_text(f'is damaged, because it cannot be read: {error}')}") from error
     return vectors, record
-
-
-def unreadable(path: Path, error: OSError) -> CheckpointError:
-    """The error of a checkpoint that was not read: damage only where the path is no file of that kind."""
-    kind = DamagedCheckpoint if error.errno in NOT_REGULAR else CheckpointError
-    # safe_open reports any failure to open a file as one that is missing, without an errno.
-    return kind(f"{path}: cannot be read: {error.strerror or 'it cannot be opened'}")
 
 
 def read_weights(path: Path) -> tuple[RunSpec, Schema, Tensor, Record]:

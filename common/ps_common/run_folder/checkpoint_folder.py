@@ -22,12 +22,12 @@ def newest_first(folder: Path, kind: str = NEWEST) -> list[Path]:
 
 
 def older_than(path: Path, kind: str = NEWEST) -> list[Path]:
-    """The checkpoints of a kind beside this one that are older, the newest first."""
+    """The checkpoints of a kind in the same folder that are older than this one, the newest first."""
     return [other for other in newest_first(path.parent, kind) if _numbers(other) < _numbers(path)]
 
 
 def newer_than(path: Path, kind: str = NEWEST) -> list[Path]:
-    """The checkpoints of a kind beside this one that are newer, the newest first."""
+    """The checkpoints of a kind in the same folder that are newer than this one, the newest first."""
     return [other for other in newest_first(path.parent, kind) if _numbers(other) > _numbers(path)]
 
 
@@ -43,16 +43,16 @@ def best_first(run_folder: Path) -> list[Path]:
 
 
 def why_none(folder: Path, run_folder: Path | None = None) -> str:
-    """Why no checkpoint here can be gone on from, in words; `run_folder` is that of the run if it is another one."""
+    """Why no checkpoint here can be resumed, in words; `run_folder` is that of the run if it is another one."""
     run_folder = run_folder or folder
     place = folder / CHECKPOINTS if (folder / CHECKPOINTS).is_dir() else folder
     names = sorted(path.name for path in place.glob("*"))
-    if sound := checkpoints_of(folder):
-        return f"none of its {len(sound)} checkpoints is sound"
+    if damaged := checkpoints_of(folder):
+        return f"each of its {len(damaged)} checkpoints is damaged"
     if aside := [name for name in names if name.endswith(ASIDE)]:
         return f"its checkpoints were damaged, and are moved aside: {', '.join(aside[:3])}"
     if others := [name for name in names if name.endswith(".safetensors")]:
-        return f"it has no checkpoints to go on from, only {', '.join(others[:3])}"
+        return f"it has no checkpoints that can be resumed, only {', '.join(others[:3])}"
     if not any((one / name).exists() for name in (LINEAGE, METRICS) for one in (run_folder, run_folder.parent)):
         return "it is not the folder of a run: no server has served there"
     return "it has no checkpoints: its server never had weights, or keeps them in another place (--checkpoint-dir)"

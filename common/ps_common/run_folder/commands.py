@@ -18,7 +18,7 @@ LONGEST_COMMAND = 2**14  # bytes; shlex takes time with the square of a word
 
 
 def keep_command(run_folder: Path, program: str) -> None:
-    """This process's command is the one that began the run, unless its folder has another."""
+    """Keep the command of this process as the one that began the run, unless the folder has another."""
     command = shlex.join([program, *sys.argv[1:]]) + "\n"
     with contextlib.suppress(OSError), (run_folder / COMMAND).open("xb") as file:
         file.write(os.fsencode(command))
@@ -43,9 +43,9 @@ def what_next(status: Status, folder: Path, *, modules: Sequence[str]) -> list[s
         lines += ["# see it play:", f"{play} --episodes 1 --gif {shlex.quote(str(folder / GAME_GIF))}"]
         further = "" if status.minutes_to_target is None else " beyond its score"
         resume = " ".join([f"{_command('rl-cluster')} --resume {run_in_games}", *_raised_limits(status)])
-        lines += [f"# go on with it{further}:", resume]
+        lines += [f"# resume it{further}:", resume]
     if status.episodes:
-        lines += ["# its curve, beside those of other runs:", f"{_command('ps-ctl')} plot {run} OTHER_RUN_DIR"]
+        lines += ["# its curve, and those of other runs:", f"{_command('ps-ctl')} plot {run} OTHER_RUN_DIR"]
     return lines
 
 

@@ -1,5 +1,5 @@
 """
-The file in which a server says where it listens, while it serves: HOST:PORT.
+The file with the address of a server, HOST:PORT, while it serves.
 
 Processes that share the run folder find the server by it, also after it moved to another machine. A reader finds a
 whole address, and a server that was replaced does not remove its successor's.
@@ -35,7 +35,7 @@ def read_endpoint(path: Path) -> str:
 
 
 def is_serving(folder: Path) -> bool:
-    """Whether a server says in this folder where it listens, and keeps the folder: a killed one leaves its address."""
+    """Whether a server has its address in this folder, and keeps the folder: a killed one leaves its address."""
     return bool(read_endpoint(folder / ENDPOINT)) and is_locked(folder)
 
 

@@ -94,7 +94,7 @@ def _locked(folder: Path) -> int:
             os.close(descriptor)
             raise SettingsError(f"{folder}: cannot be locked: {error.strerror}") from error
         log.warning("%s: this file system has no locks; make sure that no other server keeps a run there", folder)
-    if os.fstat(descriptor).st_nlink == 0:  # its holder has removed it meanwhile: nobody else will look at this file
+    if os.fstat(descriptor).st_nlink == 0:  # a former holder has removed the file, so nobody else will find it
         os.close(descriptor)
         return _locked(folder)
     _name_holder(descriptor)
@@ -102,7 +102,7 @@ def _locked(folder: Path) -> int:
 
 
 def _lock(descriptor: int) -> None:
-    """Lock the file. Somebody who looks whether it is locked has it for a moment, which is no other holder's."""
+    """Lock the file. Whoever looks whether it is locked has the lock for a moment, and is not taken for a holder."""
     for _ in range(LOOKS):
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

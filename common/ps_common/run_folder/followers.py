@@ -2,7 +2,7 @@
 The followers of a run: child processes that read its folder, such as its page and the experiment trackers that it is
 sent to. The files are the queue: a follower that fails, hangs or is slow holds nothing up, and gets the rows later.
 
-A follower that dies is started again. One that keeps dying is given up, and the run goes on without it.
+A follower that dies is started again. One that keeps dying is given up, and the run continues without it.
 """
 
 import shlex
@@ -40,7 +40,7 @@ class Follower:
 
     name: str  # "page", "hooks" or a tracker's
     start: Callable[[], Child]
-    advice: str = ""  # how the user does what it leaves undone
+    advice: str = ""  # how the user does what a failed follower leaves undone
 
 
 class Followers:
@@ -132,7 +132,7 @@ def _ending(process: SupervisedProcess, advice: str) -> str:
     if child.has_left:
         text = child.reason.text if child.reason is not None else ""
         return f"{process.name}: {text}" if text else ""
-    if child.exit_status == -SIGTERM and not advice:  # it had not begun
+    if child.exit_status == -SIGTERM and not advice:  # the follower had not begun
         return ""
     was_killed = child.reason is None and child.exit_status == -SIGKILL
     why = f"was not done within {LEAVE_SECONDS:g} s" if was_killed else child.cause_of_death()
@@ -166,14 +166,14 @@ def check_trackers(names: Sequence[TrackerName]) -> None:
 
 
 def _tracker(folder: Path, name: TrackerName) -> Follower:
-    """It sends the run to an experiment tracker. Which rows those are, ps_track decides."""
+    """The process that sends the run to an experiment tracker; ps_track decides which rows."""
     flags = [str(folder), "--track", name, "--follow"]
     advice = f". The rest of the run is sent by: python -m ps_track {shlex.quote(str(folder))} --track {name}"
     return Follower(name, partial(Child, "ps_track", flags, tracker_log(folder, name)), advice)
 
 
 def _page(folder: Path, port: int, secret_key: Path | None) -> Follower:
-    """It shows the run on the loopback interface; port 0 takes a free one. Started again, it keeps its address."""
+    """The process with the page of the run, on the loopback interface; a restart keeps the port that 0 has taken."""
     try:
         (folder / PAGE).unlink(missing_ok=True)
     except OSError as error:

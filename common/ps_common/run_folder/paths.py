@@ -41,11 +41,9 @@ NEWEST, MILESTONES = "checkpoint-*.safetensors", "episodes-*.safetensors"  # pat
 # The names in full: 12 and 9 digits, or more without a leading zero. A copy under another name is no checkpoint.
 _TWELVE, _NINE = "([0-9]{12}|[1-9][0-9]{12,})", "([0-9]{9}|[1-9][0-9]{9,})"
 _NUMBERED = re.compile(rf"(?:checkpoint-{_TWELVE}(?:-{_TWELVE})?|episodes-{_NINE})\.safetensors")
-WRITING = ".writing"  # the folder, beside the checkpoints, of files that are not whole yet
+WRITING = ".writing"  # the folder, in that of the checkpoints, of files that are not whole yet
 ASIDE = ".aside"  # added to the name of a checkpoint that cannot be used
-GIFS = "gifs"
 REPLAY = "replay"  # folder of the replay memories of the workers on this machine
-GAME_GIFS = f"game-{'[0-9]' * 12}.gif"  # pattern of `gif_name`
 GAME_GIF = "game.gif"  # that the user is advised to record
 CURVE = "curve.png"
 COMMAND = "command"  # the command that began the run
@@ -55,7 +53,7 @@ PAGE = "page"  # address of the page while it is served, with its token
 
 
 def shard_folder(run_folder: Path, shard: int, shards: int) -> Path:
-    """The folder of one of so many shards; that of the run where there are no others."""
+    """The folder of one of `shards` shards; that of the run where there are no others."""
     return run_folder / f"shard-{shard}-of-{shards}" if shards > 1 else run_folder
 
 
@@ -68,12 +66,14 @@ def make_shard_folder(folder: Path) -> None:
 
 
 def checkpoint_name(global_steps: int, version: int) -> str:
-    """T alone would not do: not every client counts steps, and what goes on from a checkpoint begins at its T."""
+    """
+    T alone is not enough: not every client counts steps, and a run that is resumed begins at the T of its checkpoint.
+    """
     return f"checkpoint-{global_steps:012d}-{version:012d}.safetensors"
 
 
 def milestone_name(episodes: int) -> str:
-    """A checkpoint that is kept apart after so many episodes."""
+    """A checkpoint that is kept apart after this many episodes."""
     return f"episodes-{episodes:09d}.safetensors"
 
 
@@ -86,13 +86,8 @@ def numbers_in(name: str) -> tuple[int, ...]:
     return tuple(int(number) for number in match.groups() if number) if match else ()
 
 
-def gif_name(global_steps: int) -> str:
-    """The recording of a game that was played with the weights of this T."""
-    return f"game-{global_steps:012d}.gif"
-
-
 def replacement_of(path: Path) -> Path:
-    """The hidden file beside `path` that its only writer writes whole before it takes its place."""
+    """The hidden file in the folder of `path` that its only writer completes before it takes the place of `path`."""
     return path.with_name(f".{path.name}.tmp")
 
 
@@ -134,7 +129,7 @@ def tracker_log(folder: Path, tracker: str) -> Path:
 
 
 def tracker_position(folder: Path, tracker: str) -> Path:
-    """The file that says how much of a run an experiment tracker has."""
+    """The file with how much of a run an experiment tracker has."""
     return folder / f"{tracker}.json"
 
 
@@ -198,7 +193,7 @@ def run_folders_below(path: Path) -> list[Path]:
 
 
 def standby_folder(primary: str) -> Path:
-    """The default run folder of a standby: always the same, so that a restart finds the run that it took over."""
+    """The default run folder of a standby: always the same, so that a restart finds the run that it was promoted in."""
     return _folder_for("standby-of", primary)
 
 
@@ -241,18 +236,19 @@ class NewPaths:
     """
     Files and folders that are not there yet; an error inside this block removes those that were made.
 
-    A folder with anything else in it stays, and so does everything when the server was fenced: its folder says so.
+    A folder with anything else in it stays, and so does everything when the server was fenced, which its folder
+    records.
     """
 
     def __init__(self) -> None:
         self._paths: set[Path] = set()
 
     def expect(self, *paths: Path) -> None:
-        """These may be made from now on, with the folders above them. Those that are there already stay."""
+        """Paths that may be made from now on, with the folders above them. What is there already stays."""
         self._paths.update(one for path in paths for one in (path, *path.parents) if not one.exists())
 
     def made(self, *paths: Path) -> None:
-        """These are new."""
+        """Paths that are new."""
         self._paths.update(paths)
 
     def keep(self) -> None:

@@ -3,7 +3,7 @@ The checkpoints of a run by the place where they are kept: a run folder, or an o
 each a place of its own, below that of the run; their checkpoints, which may be of different moments, are put together
 here.
 
-Nothing is changed in a place, and nothing is believed before it is verified.
+Nothing is changed in a place, and no checkpoint is used before it is verified.
 """
 
 import tempfile
@@ -45,7 +45,7 @@ class Candidate:
 
     @property
     def steps(self) -> int | None:
-        """T as its name says; None of the best one."""
+        """T, from its name; None of the best one."""
         numbers = numbers_in(self.file.name if isinstance(self.file, Path) else self.file.file)
         return numbers[0] if numbers else None
 
@@ -80,7 +80,7 @@ def verified(found: Sequence[Candidate], read: Callable[[Path], T], place: Place
     if isinstance(place, Path):
         raise NoCheckpoint(f"{place}: {why_none(place)}")
     reasons = "; ".join(errors) or "there are none"
-    raise NoCheckpoint(f"{place.url}: contains no sound checkpoints; {reasons}")
+    raise NoCheckpoint(f"{place.url}: contains no verified checkpoints; {reasons}")
 
 
 # -- shards -----------------------------------------------------------------------------------------------------------
@@ -97,7 +97,7 @@ def newest_set(place: Place) -> list[Place]:
 
 
 def newest_names(place: Place) -> list[str]:
-    """The same as names of folders; "" is that of a run without shards."""
+    """The names of the folders of `newest_set`; "" is that of a run without shards."""
     steps = newest_steps(place)
     sizes = {1} | {int(match[2]) for match in map(SHARD_NAME.fullmatch, steps) if match}
     sets = [[shard_folder(Path(), number, of).name for number in range(1, of + 1)] for of in sorted(sizes)]

@@ -5,7 +5,6 @@ long the file is. Damaged lines, as a killed writer leaves them, are skipped.
 
 import contextlib
 import os
-import time
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -13,13 +12,11 @@ from typing import IO, Annotated, Generic, Protocol, TypeVar
 
 import msgspec
 
-from ps_common.errors import SettingsError
 from ps_common.protocol.messages import Event
-from ps_common.protocol.names import LONGEST_SENTENCE, Count, Name, Sequence, as_text
+from ps_common.protocol.names import Count, Name, Sequence
 from ps_common.protocol.status import Status
-from ps_common.run_folder.folder_lock import FolderLocks
-from ps_common.run_folder.paths import ENDPOINT, EPISODES, EVALUATIONS, EVENTS, METRICS
-from ps_common.settings.regular_file import opened, opened_to_write
+from ps_common.run_folder.paths import EPISODES, EVALUATIONS
+from ps_common.settings.regular_file import opened
 
 R = TypeVar("R", bound=msgspec.Struct)
 S = TypeVar("S", bound="Scored")
@@ -31,7 +28,7 @@ NOTHING = {"phase": "empty", "refused": {}} | dict.fromkeys(
 MOST_BYTES = 2**30  # of a file that is read whole; ps-server thins those that it writes at 32 MiB
 LONGEST_LINE = TAIL_BYTES = 2**20  # of a file, searched for its last whole line
 MOST_BYTES_AT_ONCE = 2**26  # more than the longest file of a run folder
-KNOWN_BYTES = 2**10  # by which a file that is read on is known again: of several rows, which have times or numbers
+KNOWN_BYTES = 2**10  # by which a file that is read on is known again: of several rows, no two of which are equal
 
 Time = Annotated[float, msgspec.Meta(ge=0, le=1e11)]  # seconds since 1970
 
@@ -97,7 +94,7 @@ class EventRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class EpisodeRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
-    One full game, or consecutive games as their mean: long runs keep older games so.
+    One full game; in files of release 0.2.0, also consecutive games as their mean.
 
     Games are numbered as they are reported, and each worker reports at most twice a second: T of a game may lie before
     that of another worker's game with a lower number. Games of one report share their minutes. A row of several games
@@ -105,8 +102,8 @@ class EpisodeRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
 
     episode: Sequence  # 1, 2, 3, … in the run
-    global_steps: Count  # T when it ended
-    minutes: float  # when it was reported
+    global_steps: Count  # T at its end
+    minutes: float  # at its report
     worker: str  # "" for games of several workers
     episode_return: float  # true, unclipped
     length: Annotated[float, msgspec.Meta(ge=0)]  # steps
@@ -134,7 +131,7 @@ class EvaluationRow(msgspec.Struct, frozen=True, kw_only=True):
         return {f"evaluation/{name}": value for name, value in values.items()}
 
     def drawn(self) -> dict[str, float]:
-        """As a row of a table that has a column for each curve."""
+        """The values as a row of a table that has a column for each curve."""
         place = {"global_steps": self.global_steps, "minutes": self.minutes, "episodes": self.episodes}
         return place | self.values()
 
@@ -160,43 +157,9 @@ class LoggedRow(msgspec.Struct, frozen=True, kw_only=True):
     value: float
 
     def drawn(self) -> dict[str, float]:
-        """As a row of a table that has a column for each curve."""
+        """The values as a row of a table that has a column for each curve."""
         place = {"global_steps": self.global_steps, "minutes": self.minutes, "episodes": self.episodes}
         return place | {self.name: self.value}
-
-
-def record_failure(run_folder: Path, why: str) -> None:
-    """
-    Append to the records that the run has failed, and why, where no server has done so and none is left to do it.
-
-    Nothing if a server keeps a run there, or the disk refuses.
-    """
-    last, event = last_row(run_folder / METRICS, MetricsRow), last_row(run_folder / EVENTS, EventRow)
-    if last is not None and last.failed:
-        return
-    why, now = as_text(why, LONGEST_SENTENCE), time.time()
-    last = last or msgspec.convert(NOTHING | {"time": now}, MetricsRow)
-    end = EventRow(
-        time=now,
-        epoch=last.epoch,
-        number=event.number + 1 if event is not None and event.epoch == last.epoch else 1,
-        kind="end",
-        text=f"the run has failed: {why}",
-        global_steps=last.global_steps,
-        minutes=last.minutes,
-    )
-    failed = msgspec.structs.replace(last, time=now, ending=why, failed=True, workers_alive=0)
-    with contextlib.suppress(OSError, SettingsError), contextlib.closing(FolderLocks([run_folder])):
-        _append(run_folder / METRICS, failed)
-        _append(run_folder / EVENTS, end)
-        (run_folder / ENDPOINT).unlink(missing_ok=True)  # of a server that was killed
-
-
-def _append(path: Path, row: msgspec.Struct) -> None:
-    """Append a row as a line of its own: a killed writer leaves half a line. Raises OSError."""
-    with opened_to_write(path) as file:
-        is_torn = file.seek(0, os.SEEK_END) and file.seek(-1, os.SEEK_END) and file.read() != b"\n"
-        file.write((b"\n" if is_torn else b"") + msgspec.json.encode(row) + b"\n")
 
 
 def played_once(rows: Iterable[EpisodeRow]) -> list[EpisodeRow]:
@@ -252,8 +215,9 @@ class RowsTail(Generic[R]):
     """
     The rows that were appended to a file since it was read last. The file need not exist yet.
 
-    The writer thins a file that has become too long: it puts a shorter one in its place, which is read anew. The file
-    is the same one as long as what was read last stands where it was read: an inode's number may be used again.
+    The writer thins a file that has become too long: it puts a shorter one in its place, which is read from its start.
+    The file is the same one as long as what was read last stands where it was read: an inode's number may be used
+    again.
 
     With `most_rows`, of more new rows than that only some are decoded, spread evenly: enough for a curve.
     """
@@ -266,7 +230,7 @@ class RowsTail(Generic[R]):
         self._before = b""  # the newest bytes that were read, which end at the offset
 
     def read(self) -> tuple[list[R], bool]:
-        """The new rows in order, the newest among them, and whether they begin anew with the file's first row."""
+        """The new rows in order, the newest among them, and whether they begin with the file's first row."""
         try:
             with opened(self._path, most_bytes=MOST_BYTES) as file:
                 file.seek(self._offset - len(self._before))

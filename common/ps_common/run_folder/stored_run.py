@@ -50,7 +50,7 @@ def stored_in(store: ObjectStore) -> list[Stored]:
 
 
 def lineage_in(store: ObjectStore, objects: list[Stored] | None = None) -> Lineage | None:
-    """That of the newest life; None in an empty store. `objects` are those of the run, if known. Raises StoreError."""
+    """The lineage of the newest life; None in an empty store. `objects`: of the run, if known. Raises StoreError."""
     newest = max((one for one in objects or stored_in(store) if one.file == LINEAGE), default=None)
     if newest is None:
         return None

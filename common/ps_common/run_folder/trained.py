@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ps_common.errors import CheckpointError
 from ps_common.protocol.tensors import Schema
-from ps_common.run_folder.checkpoint_file import Checkpoint, read_weights, unreadable
+from ps_common.run_folder.checkpoint_file import Checkpoint, read_weights
 from ps_common.run_folder.object_store import ObjectStore, is_url
 from ps_common.run_folder.paths import check_whole_run
 from ps_common.run_folder.places import (
@@ -28,8 +28,7 @@ from ps_common.run_folder.places import (
     read_newest,
     verified,
 )
-from ps_common.run_folder.policy_file import MODEL, read_policy
-from ps_common.settings.regular_file import MOST_FILE_BYTES, opened
+from ps_common.run_folder.policy_file import MODEL, read_policy, reading
 from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import RunSpec
 
@@ -106,7 +105,7 @@ def trained_as(path: Path) -> Trained:
     before = _file_sha256(path)
     run, schema, weights, record = read_weights(path)
     if _file_sha256(path) != before:
-        return trained_as(path)  # a live run has put another in its place
+        return trained_as(path)  # a live run has put another file in its place
     steps, minutes = record.progress.global_steps, record.progress.minutes
     of_run = record.lineage.run_id, record.version
     return Trained(run, schema, weights, steps, minutes, f"{path}, step {steps}", before, *of_run)
@@ -125,8 +124,5 @@ def sha256_of(weights: Tensor) -> str:
 
 
 def _file_sha256(path: Path) -> str:
-    try:
-        with opened(path, most_bytes=MOST_FILE_BYTES) as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise unreadable(path, error) from error
+    with reading(path), path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -6,7 +6,6 @@ numbers and switches of a custom algorithm, by their full names, whose bounds it
 a setting, and how far it is, the server checks (ps_server/state/adjustments.py).
 """
 
-import difflib
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -15,7 +14,7 @@ import msgspec
 from ps_common.errors import SettingsError
 from ps_common.protocol.names import as_text
 from ps_common.settings.keyword_arguments import is_plain
-from ps_common.settings.kinds import value_in
+from ps_common.settings.kinds import did_you_mean, value_in
 from ps_common.settings.run_spec import Fraction
 from ps_common.settings.table import TABLE, allowed
 
@@ -74,10 +73,9 @@ def _checked(setting: str, value: Any) -> Any:
     if setting not in ADJUSTABLE and setting.startswith(OF_CUSTOM) and is_number(value):
         return value
     if setting not in ADJUSTABLE:
-        near = difflib.get_close_matches(setting, ADJUSTABLE, n=1, cutoff=0.6)
-        meant = f"did you mean {near[0]}? There are" if near else "there are"
-        and_others = f"{_names()}, and {OF_CUSTOM}NAME, a number of a custom algorithm"
-        raise SettingsError(f"{as_text(setting)}: cannot be adjusted while a run runs; {meant} {and_others}")
+        meant = did_you_mean(setting, ADJUSTABLE)
+        can_be = f"{_names()}, and {OF_CUSTOM}NAME, a number of a custom algorithm, can be"
+        raise SettingsError(f"{as_text(setting)}: cannot be adjusted while a run runs; {meant}{can_be}")
     whole = int(value) if isinstance(value, float) and value.is_integer() else value  # 1e6 is a whole number too
     try:
         return msgspec.convert(whole, ADJUSTABLE[setting])

@@ -77,7 +77,7 @@ def _checked(name: str, value: Any, source: str) -> Any:
 
 
 def _kind(value: Any) -> Any:
-    """The type of a setting as a flag, judged by its value alone."""
+    """The type of a setting as a flag, from its value alone."""
     match value:
         case bool():
             return bool

@@ -1,7 +1,7 @@
 """
 Values that look like secrets, by the names of their arguments, and what is shown in place of them.
 
-Settings are no place for a secret: files, checkpoints and messages have them as they are, since workers and a resume
+Settings are not made for secrets: files, checkpoints and messages have them as they are, since workers and a resume
 need them. What shows settings to people (the page, trackers, model cards, exports, logs) hides such values.
 """
 
@@ -21,12 +21,12 @@ FILES_OF_KEYS = ("--curve-", "--keys")  # flags of ours whose values are paths
 
 
 def is_secret(name: str) -> bool:
-    """Whether the name of an argument says that its text is a secret: a key, token, secret or password."""
+    """Whether the name of an argument names a secret: a key, token, secret or password."""
     return SECRET.search(WORD.sub("_", name).lower()) is not None
 
 
 def hidden(value: Any, name: str = "") -> Any:
-    """The value, at any depth, with HIDDEN in place of texts whose names say that they are secret, and in URLs."""
+    """The value, at any depth, with HIDDEN in place of texts whose names are those of secrets, and in URLs."""
     match value:
         case Mapping():
             return {inner: hidden(one, inner if not is_secret(name) else name) for inner, one in value.items()}

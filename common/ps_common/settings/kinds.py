@@ -1,11 +1,12 @@
 """
-The kinds of settings. They stand beside each setting in run_spec.py: `envs: Annotated[Count, EACH_WORKERS] = 8`.
+The kinds of settings, which annotate each setting in run_spec.py: `envs: Annotated[Count, EACH_WORKERS] = 8`.
 
 A kind of a section holds for each of its settings. table.py reads the kinds; every rule about settings asks it.
 """
 
+import difflib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -19,7 +20,7 @@ class Needs(msgspec.Struct, frozen=True):
 
     words: str
     holds: Callable[[Any], bool]
-    nothing: tuple[Any, ...] = ()
+    inert: tuple[Any, ...] = ()
     """values of the setting that ask for nothing"""
 
 
@@ -34,8 +35,6 @@ class Kinds(msgspec.Struct, frozen=True, kw_only=True):
     """a resumed run keeps it: weights, optimizer slots and scores were made with it"""
     built_in: bool = False
     """a worker is built with it, and ends when the run comes back with another value"""
-    per_run: bool = False
-    """runs that differ in it alone are repetitions of one experiment"""
     of_a_game: tuple[Any, ...] | None = None
     """it belongs to the game of its run, and fits no other: these values of it, or with () all but the default"""
     needs: Needs | None = None
@@ -49,14 +48,14 @@ class Kinds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def kinds(**given: Any) -> msgspec.Meta:
-    """Kinds as they stand beside a setting."""
+    """Kinds as an annotation of a setting."""
     Kinds(**given)  # raises for a kind that there is not
     return msgspec.Meta(extra=given)
 
 
-def needs(words: str, holds: Callable[[Any], bool], *nothing: Any) -> msgspec.Meta:
-    """The setting does nothing unless this holds for the run; `nothing` are the values that ask for nothing."""
-    return kinds(needs=Needs(words, holds, nothing))
+def needs(words: str, holds: Callable[[Any], bool], *inert: Any) -> msgspec.Meta:
+    """The setting does nothing unless this holds for the run; `inert` are the values for which that is no mistake."""
+    return kinds(needs=Needs(words, holds, inert))
 
 
 def of_a_game(*values: Any) -> msgspec.Meta:
@@ -68,7 +67,6 @@ ADJUSTABLE = kinds(adjustable=True)
 EACH_WORKERS = kinds(each_workers=True)
 KEPT, CHANGEABLE = kinds(kept=True), kinds(kept=False)
 BUILT_IN, TAKEN_OVER = kinds(built_in=True), kinds(built_in=False)
-PER_RUN = kinds(per_run=True)
 KNOWN_TO_THE_SERVER = kinds(known_to_the_server=True)
 
 
@@ -100,6 +98,12 @@ def value_in(text: str) -> Any:
     return text
 
 
+def did_you_mean(word: str, names: Iterable[str]) -> str:
+    """A question, with a space after it, on the name that is nearest to the word; "" where none is near."""
+    near = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    return f"did you mean {near[0]}? " if near else ""
+
+
 def flag(name: str | None = None, metavar: str | None = None, help: str | None = None) -> Any:
     """The flag of a setting, for tyro. A reader of policies has no tyro, and no flags."""
     try:
@@ -126,15 +130,8 @@ def table_flag(name: str) -> tuple[Any, ...]:
 
 
 def _table_in(text: str) -> dict[str, Any]:
-    """The table in a JSON text. Raises ValueError that shows how the text would be typed."""
-    try:
-        table = json.loads(text)
-    except ValueError:
-        table = None
-    if isinstance(table, dict):
-        return table
-    name, equals, value = text.partition("=")
+    """The table in a JSON text. Raises ValueError that shows how a table is typed."""
     with suppress(ValueError):
-        value = json.loads(value)
-    shown = json.dumps({name: value} if equals else {"size": 5})
-    raise ValueError(f"{text}: is no table in JSON, which is typed as '{shown}'")
+        if isinstance(table := json.loads(text), dict):
+            return table
+    raise ValueError(f"{text}: is not a table in JSON, which is typed as '{{\"size\": 5}}'")

@@ -1,5 +1,5 @@
 """
-Which overrides a run allows: settings that a user typed beside a run. The kinds of a setting decide (kinds.py).
+Which overrides a run allows: settings that a user typed in addition to a run. The kinds of a setting decide (kinds.py).
 
 A worker that joins may choose what concerns itself alone. A resume may change what applies from then on, and the change
 is recorded. The weights, the optimizer's slots and the scores so far were made with the other settings: with another
@@ -67,7 +67,7 @@ def check_effects(run: RunSpec, overrides: Mapping[str, Any]) -> None:
     for key, value in overrides.items():
         needed = kinds_of(key).needs
         value = tuple(value) if isinstance(value, list) else value
-        if needed is not None and value not in needed.nothing and not needed.holds(run):
+        if needed is not None and value not in needed.inert and not needed.holds(run):
             here = f" with {run.environment.id}" if key.startswith("environment.") else ""
             raise SettingsError(f"{flag_of(key)}: does nothing here{here}, since it needs {needed.words}; leave it out")
 

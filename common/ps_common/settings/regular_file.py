@@ -1,8 +1,9 @@
 """
-Files that somebody else may have put there: only regular ones are opened, and no more than so many bytes are read. What
-is written goes to no link: in the folder of a run that came from elsewhere, it may lead to any file of the user.
+Files that somebody else may have put there: only regular ones are opened, and the bytes that are read have a bound.
+Nothing is written through a link: in the folder of a run that came from elsewhere, a link may lead to any file of the
+user.
 
-A FIFO would block for ever, and a link to /dev/zero has no end. Errors are OSErrors: `strerror` says what is wrong.
+A FIFO would block for ever, and a link to /dev/zero has no end. Errors are OSErrors: `strerror` is the reason in words.
 """
 
 import contextlib
@@ -17,7 +18,7 @@ from typing import Any
 MOST_BYTES = 2**24  # of a run folder's small files
 MOST_TOML_BYTES = 2**18  # read at about a megabyte a second
 UNHURT = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # flags with which nothing waits, and no link is followed
-NOT_REGULAR = {errno.EISDIR, errno.EINVAL, errno.EFBIG, errno.ELOOP}  # what is there is no file of its kind
+NOT_REGULAR = {errno.EISDIR, errno.EINVAL, errno.EFBIG, errno.ELOOP}  # the path is not a regular file
 MOST_FILE_BYTES = 5 * 2**30  # of a checkpoint: weights, target and two slots of the largest schema, and the record
 
 
@@ -83,7 +84,7 @@ def made_anew(path: Path) -> int:
 def content_of(path: Path, *, most_bytes: int = MOST_BYTES) -> bytes:
     """The whole file. Raises OSError."""
     with opened(path, most_bytes=most_bytes) as file:
-        return file.read(most_bytes)  # files of /proc have more than their size says
+        return file.read(most_bytes)  # files of /proc have more bytes than their size
 
 
 def toml_in(path: Path) -> dict[str, Any]:

@@ -5,15 +5,15 @@ The recipe is one for all environments, and nothing in it is tuned to a game:
 - ALE games have the settings of the preset `atari`.
 - Everything else has every_environment.toml. Observations decide the rest, in the worker: images have convolutions
   sized to them, vectors have dense layers, and numbers are normalised as they come.
-- Rewards are clipped to ±1 on ALE games alone; elsewhere they are divided by the deviation of their discounted sum.
+- Rewards are clipped to ±1 on ALE games alone; elsewhere they are divided by the standard deviation of their discounted
+  sum.
 - Self-imitation excludes an LSTM, so a run with one goes without it.
 
-A preset whose file names no method has the recipe for its environment, with what the file says in its place. A preset
-that is tuned to its game plays no other.
+A preset whose file names no method has the recipe for its environment, with the file's own settings in its place. A
+preset that is tuned to its game plays no other.
 """
 
 import contextlib
-import difflib
 import itertools
 import re
 import tomllib
@@ -28,7 +28,7 @@ from ps_common.errors import SettingsError
 from ps_common.protocol.messages import Run
 from ps_common.protocol.names import as_text
 from ps_common.settings.hidden import hidden
-from ps_common.settings.kinds import text_of
+from ps_common.settings.kinds import did_you_mean, text_of
 from ps_common.settings.regular_file import toml_in
 from ps_common.settings.run_settings import (
     flag_of,
@@ -44,7 +44,7 @@ DEFAULT_PRESET = "pong"  # of a run that no flag, file or server has decided
 FOR_ALE = "atari"  # the preset
 
 # PPO here is A3C with the clipped surrogate, in several epochs of minibatches: PPO, if one worker plays. As in
-# Stable-Baselines3, and on ALE games as in its zoo. What it is called by is beside what it is.
+# Stable-Baselines3, and on ALE games as in its zoo. Its name and its settings stand together.
 PPO = "ppo"
 IS_PPO: dict[str, Any] = {"algorithm.name": "a3c", "algorithm.surrogate": "clip"}
 OF_PPO: dict[str, Any] = IS_PPO | {
@@ -88,8 +88,7 @@ def what_preset_is(name: str) -> str:
 def load_preset(name: str) -> RunSpec:
     """Raises SettingsError when there is no such preset."""
     if name not in presets():
-        near = difflib.get_close_matches(name, presets(), n=1, cutoff=0.5)
-        meant = f"did you mean {near[0]}? " if near else ""
+        meant = did_you_mean(name, presets())
         raise SettingsError(f"--preset {name}: no such preset; {meant}rl-cluster --list shows all of them")
     settings = tomllib.loads((_preset_folder() / f"{name}.toml").read_text(encoding="utf-8"))
     settings = {"preset": name, **settings}
@@ -124,7 +123,7 @@ def settings_as_written(path: Path) -> dict[str, Any]:
 
 
 def recipe_for(environment: str, *, algorithm: str | None = None, lstm: str | None = None) -> RunSpec:
-    """The run that `--environment ID` starts beside these values of --algorithm and --lstm; None: not typed."""
+    """The run that `--environment ID` starts with these values of --algorithm and --lstm; None: not typed."""
     source = f"--environment {environment}"
     if Environment(id=environment).family == "ale":
         run = with_settings(load_preset(FOR_ALE), {"environment.id": environment}, source=source)
@@ -138,8 +137,8 @@ def recipe_for(environment: str, *, algorithm: str | None = None, lstm: str | No
     if algorithm is None:
         return run
     if algorithm == PPO:
-        anew = with_settings(run, {"algorithm.name": "one_step_q"}, source=source)  # no setting of the recipe's method
-        return with_settings(as_ppo(anew), {"preset": f"{run.preset[:56]}-ppo"}, source=source)
+        plain = with_settings(run, {"algorithm.name": "one_step_q"}, source=source)  # no setting of the recipe's method
+        return with_settings(as_ppo(plain), {"preset": f"{run.preset[:56]}-ppo"}, source=source)
     run = with_settings(run, {"algorithm.name": algorithm}, source="--algorithm")
     usual = getattr(run.algorithm, "recipe", {}) if run.environment.family != "ale" else {}
     return with_settings(run, usual, source=source)

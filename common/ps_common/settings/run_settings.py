@@ -5,7 +5,6 @@ arguments of Python, which are named as flags are, with underscores.
 Here they become a RunSpec, with every name and value checked. run_files.py reads files.
 """
 
-import difflib
 import json
 import re
 from collections.abc import Mapping
@@ -19,12 +18,17 @@ from ps_common.errors import SettingsError
 from ps_common.protocol.names import as_text, is_import_path
 from ps_common.settings.custom_algorithm import custom_algorithm
 from ps_common.settings.hidden import hidden, hidden_names
+from ps_common.settings.kinds import did_you_mean
 from ps_common.settings.run_spec import ALGORITHM_SETTINGS, NO_ENVIRONMENT, OPTIMIZER_SETTINGS, Environment, RunSpec
 from ps_common.settings.table import TABLE, choices_of, kinds_of
 
 # Settings that are gone: the value that any release reads over, and what there is instead of the others.
 GONE: dict[str, tuple[Any, str]] = {
     "records.summary_every_updates": (100, "TensorBoard has a point in two seconds"),
+    "records.gif_every_episodes": (
+        0,
+        "rl-eval --gif records a game with any checkpoint",
+    ),
     "wire.checksums": (False, "vectors have no checksum; encryption authenticates them (ps-ctl keygen)"),
 }
 NAMED_SECTIONS: dict[str, Mapping[str, type[Any]]] = {"algorithm": ALGORITHM_SETTINGS, "optimizer": OPTIMIZER_SETTINGS}
@@ -82,7 +86,9 @@ def _with_name(section: str, settings: Any) -> Any:
 
 
 def _with_reward_clip(settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Rewards are clipped on ALE games, whose scores differ by powers of ten; elsewhere only if a setting says so."""
+    """
+    Rewards are clipped on ALE games, whose scores differ by powers of ten; elsewhere only if a setting asks for it.
+    """
     environment, algorithm = (settings.get(section, {}) for section in ("environment", "algorithm"))
     if not isinstance(environment, Mapping) or not isinstance(algorithm, Mapping) or "reward_clip" in algorithm:
         return settings
@@ -125,7 +131,7 @@ def with_settings(run: RunSpec, settings: Mapping[str, Any], *, source: str) -> 
     """
     nested = run.to_dict()
     if "environment.id" in settings and run.environment.id == NO_ENVIRONMENT:
-        nested["algorithm"].pop("reward_clip", None)  # nobody has chosen it: the environment decides
+        nested["algorithm"].pop("reward_clip", None)  # the environment decides, since nobody has chosen a clip
     for key, value in sorted(settings.items(), key=lambda item: not item[0].endswith(".name")):
         section, _, name = key.rpartition(".")
         place = nested.get(section) if section else nested
@@ -233,9 +239,8 @@ def with_keywords(run: RunSpec, keywords: Mapping[str, Any], *, source: str) -> 
     settings = {keyword_of(key): key for key in flat_settings(with_settings(run, sections, source=source).to_dict())}
     for keyword in keywords:
         if keyword not in settings:
-            near = difflib.get_close_matches(keyword, settings, n=1, cutoff=0.6)
-            meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(settings)}"
-            raise SettingsError(f"{source}: {as_text(keyword)} is no setting of this run; {meant}")
+            meant = did_you_mean(keyword, settings) or f"there are {', '.join(settings)}"
+            raise SettingsError(f"{source}: {as_text(keyword)} is not a setting of this run; {meant.strip()}")
     given = {settings[keyword]: value for keyword, value in keywords.items()}
     changed = with_settings(run, given, source=source)
     flat = flat_settings(changed.to_dict())

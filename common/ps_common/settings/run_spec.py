@@ -3,7 +3,7 @@ The run specification, as a table of settings: what is trained, how, and until w
 
 It is decided once, kept by the server, and sent to every worker. Each setting has one name: its key in TOML
 (`[algorithm] unroll_length`), its path in an error (`algorithm.unroll_length`), its flag (`--unroll-length`) and its
-help text, which stands below it. Its kinds (kinds.py) stand beside it. `name` in the sections
+help text, which stands below it. Its kinds (kinds.py) annotate it. `name` in the sections
 `algorithm` and `optimizer` decides which settings they have. run_settings.py makes a RunSpec from names and values,
 run_files.py from files.
 """
@@ -24,7 +24,6 @@ from ps_common.settings.kinds import (
     EACH_WORKERS,
     KEPT,
     KNOWN_TO_THE_SERVER,
-    PER_RUN,
     TAKEN_OVER,
     flag,
     kinds,
@@ -159,7 +158,7 @@ class Environment(Section, frozen=True, kw_only=True):
 
     @property
     def family(self) -> str:
-        """As families.py has it; "module:" may stand before the id."""
+        """A key of FAMILIES, or GYMNASIUM; "module:" may stand before the id."""
         return GYMNASIUM if is_import_path(self.id) else family_of(self.id.rpartition(":")[2])
 
     @property
@@ -185,7 +184,8 @@ class Method(Section, frozen=True, kw_only=True, tag_field="name"):
     """rewards are clipped to +- this in the learner, never in reported scores; 0: not clipped, the default of all games
     but ALE's"""
     reward_normalization: Annotated[Literal["none", "returns"], KEPT] = "none"
-    """returns: clipped rewards are divided in the learner by the deviation of their discounted sum, over all workers"""
+    """returns: clipped rewards are divided in the learner by the standard deviation of their discounted sum, over all
+    workers"""
     reward_scale: Tiny = 1.0
     """rewards are multiplied by this in the learner, at last"""
     loss: Literal["sum", "mean"] = "sum"
@@ -218,7 +218,7 @@ class A3CSettings(Method, frozen=True, kw_only=True, tag="a3c"):
     gradient_clip: Amount = 40.0
     """greatest Euclidean norm of a gradient, clipped on the worker; 0: not clipped"""
     normalize_advantages: bool = False
-    """give the advantages of each unroll mean 0 and deviation 1"""
+    """give the advantages of each unroll mean 0 and standard deviation 1"""
     surrogate: Literal["none", "clip"] = "none"
     """none: the policy gradient; clip: the clipped ratio (Schulman et al. 2017) to the newest policy; reuses unrolls"""
     clip_range: Annotated[Amount, needs(*CLIP)] = 0.1
@@ -236,7 +236,7 @@ class A3CSettings(Method, frozen=True, kw_only=True, tag="a3c"):
     imitation_capacity: Annotated[Passes, needs(*IMITATION)] = 8192
     """steps that each worker remembers, or fewer: their observations take at most 128 MiB"""
     mirror_images: Annotated[bool, of_a_game()] = False
-    """half of the steps, drawn anew in each pass, are learned in a mirror, with LEFT and RIGHT exchanged: for games
+    """half of the steps, drawn in each pass, are learned in a mirror, with LEFT and RIGHT exchanged: for games
     that are the same there; not with an LSTM"""
 
     def entropy_weight_at(self, global_steps: int) -> float:
@@ -329,7 +329,7 @@ class SacSettings(Method, frozen=True, kw_only=True, tag="sac"):
     critics: Annotated[int, msgspec.Meta(ge=1, le=100)] = 2
     """critics, of which the smallest value counts"""
     critic_subset: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
-    """so many of the critics, drawn for each update, give its targets (Chen et al. 2021); 0: all of them"""
+    """critics, drawn for each update, that give its targets (Chen et al. 2021); 0: all of them"""
     critic_dropout: Decay = 0.0
     """share of the critics' features that is dropped while they learn (Hiraoka et al. 2022, with --layer-norm)"""
     temperature: Tiny = 1.0
@@ -433,12 +433,12 @@ class NetworkSettings(Section, frozen=True, kw_only=True):
     layer_norm: bool = False
     """normalise each layer's sums before its activation (Ba et al. 2016)"""
     initialization: Literal["orthogonal", "xavier", "normal", "normalized_columns"] = "orthogonal"
-    """of the weights; normal: deviation 0.1; normalized_columns: in the heads, xavier elsewhere"""
+    """of the weights; normal: standard deviation 0.1; normalized_columns: in the heads, xavier elsewhere"""
     head_bias: bool = True
     """heads have a bias"""
     normalization: Literal["auto", "none", "random_play", "running"] = "none"
-    """of observations; none: pixels are divided by 255; random_play: pixels less their mean in random play, over their
-    deviation there; running: numbers less their mean so far, over their deviation; auto: running for numbers"""
+    """of observations; none: pixels are divided by 255; random_play: pixels are standardized with the mean and standard
+    deviation of random play; running: numbers are, with those so far; auto: running for numbers"""
 
     def __post_init__(self) -> None:
         takes_none = "" if is_import_path(self.name) else f"--network {self.name}"
@@ -536,7 +536,7 @@ class Consistency(Section, frozen=True, kw_only=True):
     slack: Annotated[Positive, needs(*SLACK)] = 4
     """pushes (ssp) or versions (paced)"""
     quorum: WorkerCount = 0
-    """no push is applied before so many workers are alive at once"""
+    """no push is applied before this many workers are alive at once"""
 
 
 class Budget(Section, frozen=True, kw_only=True):
@@ -569,15 +569,12 @@ class Wire(Section, frozen=True, kw_only=True):
 
 
 class Records(Section, frozen=True, kw_only=True):
-    """Files of a run beside its metrics and newest checkpoints."""
+    """Files of a run in addition to its metrics and newest checkpoints."""
 
     summaries: Literal["none", "perf"] = "perf"
     """numbers for TensorBoard, named Perf/Reward, Losses/Value Loss, ...; none: no event files"""
-    gif_every_episodes: NotNegative = 0
-    """rl-cluster records a GIF of a game after so many episodes of all workers, with a checkpoint that is kept apart;
-    0: never"""
     checkpoint_every_episodes: NotNegative = 0
-    """keep a checkpoint apart after so many episodes of all workers; 0: never, or as often as there is a GIF"""
+    """keep a checkpoint apart after so many episodes of all workers; 0: never"""
     keep_checkpoints: Positive = 5
     """number of newest checkpoints that are kept, and of those that are kept apart"""
     evaluate_every: Annotated[NotNegative, ADDED_IN_0_3] = 0
@@ -610,17 +607,15 @@ OPTIMIZER_SETTINGS: dict[str, type[Optimizer]] = {kind.__struct_config__.tag: ki
 class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The settings of one run. `preset` is the name that it started from."""
 
-    preset: Annotated[Text, KEPT, PER_RUN, flag(help="the name of the preset that the run started from")] = "custom"
+    preset: Annotated[Text, KEPT, flag(help="the name of the preset that the run started from")] = "custom"
     experiment: Annotated[
         ExperimentName,
-        PER_RUN,
-        flag(help="name of what is tried: of the folder of its runs, and of their curve in plots"),
+        flag(help="name of what is tried: of the folder of its runs"),
     ] = ""
     seed: Annotated[
         Seed | None,
         KEPT,
         EACH_WORKERS,
-        PER_RUN,
         flag(help="seed of weights, environments and sampling; each worker derives its own from it"),
     ] = None
     start_from: Annotated[
@@ -640,13 +635,13 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     optimizer: Optimizer = RmsPropSettings()
     schedule: Schedule = Schedule()
     consistency: Consistency = Consistency()
-    budget: Annotated[Budget, PER_RUN] = Budget()
+    budget: Budget = Budget()
     wire: Annotated[Wire, EACH_WORKERS, BUILT_IN] = Wire()
-    records: Annotated[Records, PER_RUN] = Records()
+    records: Records = Records()
 
     @property
     def algorithm_name(self) -> str:
-        """As --algorithm names it."""
+        """The value of --algorithm."""
         return str(type(self.algorithm).__struct_config__.tag)
 
     @property

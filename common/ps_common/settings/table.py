@@ -1,5 +1,5 @@
 """
-The table of settings: each by its name, with its type, and the kinds that run_spec.py says beside it.
+The table of settings: each by its name, with its type, and the kinds that annotate it in run_spec.py.
 
 A setting that several algorithms or optimizers have is one row. The settings of a custom algorithm have none: the kinds
 of the section hold for them.
@@ -43,7 +43,7 @@ def kinds_of(setting: str) -> Kinds:
 
 
 def choices_of(setting: str) -> tuple[str, ...]:
-    """The words that a setting may be; () where it is no choice of a few."""
+    """The words that a setting may be; () where it is not a choice of a few."""
     kind = _bare(TABLE[setting].type) if setting in TABLE else None
     return get_args(kind) if get_origin(kind) is Literal else ()
 
@@ -86,7 +86,7 @@ def _bare(kind: Any) -> Any:
 
 
 def _kinds_in(*places: Any) -> Kinds:
-    """The kinds that stand beside types, the last of which says most."""
+    """The kinds that annotate types; the last type wins."""
     given: dict[str, Any] = {}
     for place in places:
         for meta in (place, *getattr(place, "__metadata__", ())):

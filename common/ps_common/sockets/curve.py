@@ -98,7 +98,7 @@ def write_pair(folder: Path, name: str) -> tuple[Path, Path]:
 
 
 def _check_private(what: str, path: Path) -> None:
-    """As ssh: what another user owns, such as a secret that a container engine has mounted, is that user's affair."""
+    """The rule of ssh: a file of another user, such as a secret that a container engine has mounted, is not checked."""
     found = path.stat()
     if found.st_uid == os.getuid() and found.st_mode & 0o077:
         mode = f"{stat.S_IMODE(found.st_mode):04o}"

@@ -1,4 +1,4 @@
-"""One request to a server and its reply, for programs that are no workers: ps-ctl, rl-eval, rl-cluster."""
+"""One request to a server and its reply, for programs that are not workers: ps-ctl, rl-eval, rl-cluster."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -87,7 +87,7 @@ def _replies(asked: dict[zmq.Socket[bytes], str], message: ToServer, *, until: f
             except zmq.Again:
                 continue
             except WireError as error:
-                what = "what listens there is no ps-server of this protocol; is it the port of a page?"
+                what = "what listens there is not a ps-server of this protocol; is it the port of a page?"
                 reply = WireError(f"{asked[socket]}: {what} ({error})")
             yield reply
             waiting.remove(socket)

@@ -21,7 +21,7 @@ RENEWALS_IN_A_LEASE = 3
 
 class Subscriber:
     """
-    When SUBSCRIBE is due, and which events are new. A server that was restarted counts events anew, in another epoch.
+    When SUBSCRIBE is due, and which events are new. A server that was restarted counts events from 1, in another epoch.
 
     `retry_seconds` pass between two requests without a reply. `now` is seconds of any monotonic clock.
     """
@@ -67,7 +67,7 @@ def subscription(
     """
     What HOST:PORT sends: each Event once, those after `events_after` first; None now and then while it is silent.
 
-    A restarted server is subscribed to anew. Raises ServerUnreachable if no server has ever replied, RequestRefused.
+    A restarted server is subscribed to again. Raises ServerUnreachable if no server has ever replied, RequestRefused.
     """
     subscriber = Subscriber(retry_seconds=RETRY_SECONDS, events_after=events_after)
     with zmq.Context() as context, closing(connected(context, server, keys)) as socket:

@@ -20,11 +20,11 @@ from ps_common.protocol.wire import MAX_FRAME_BYTES, MAX_FRAMES, Buffer, read_to
 from ps_common.sockets.curve import ClientKeys
 
 HIGH_WATER = 16  # whole messages, in either direction
-# Beside the frames of a message: its sender's id, places in a mapped segment, and one frame that shows excess.
+# In addition to the frames of a message: the sender's id, places in a mapped segment, and one that shows excess.
 MOST_FRAMES = MAX_FRAMES + 3
 _AT_ONCE, _MORE = int(zmq.NOBLOCK), int(zmq.SNDMORE)
-# A buffer of at most so many bytes is copied into its frame. When a frame that refers to one is dropped, pyzmq's own
-# thread is told, which takes longer than to copy so many bytes.
+# A buffer of at most this many bytes is copied into its frame. When a frame that refers to one is dropped, pyzmq's own
+# thread is notified, which takes longer than the copy.
 COPIED_BYTES = 2**18
 
 
@@ -35,7 +35,7 @@ def dealer(context: zmq.Context[Any], keys: ClientKeys | None) -> zmq.Socket[byt
     It sets no routing id: the server gives each connection a new one, and HELLO names the worker.
     """
     sock: zmq.Socket[bytes] = context.socket(zmq.DEALER)
-    # Nothing is queued for a connection that does not stand: it would arrive before HELLO, or twice.
+    # Nothing is queued while there is no connection: a message would arrive before HELLO, or twice.
     sock.setsockopt(zmq.IMMEDIATE, 1)
     sock.setsockopt(zmq.SNDHWM, HIGH_WATER)
     sock.setsockopt(zmq.RCVHWM, HIGH_WATER)
@@ -153,12 +153,6 @@ def _bindable(host: str) -> str:
     found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     by_family = sorted(found, key=lambda one: one[0] != socket.AF_INET)
     return str(by_family[0][4][0])
-
-
-def most_descriptors() -> int:
-    """The most that this process may be allowed, with `take_every_descriptor_allowed`."""
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    return 2**63 if most == resource.RLIM_INFINITY else most
 
 
 def take_every_descriptor_allowed() -> None:

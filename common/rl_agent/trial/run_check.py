@@ -40,16 +40,16 @@ NVIDIA_LIBRARY = "libcuda.so.1"
 AMD_DEVICE = Path("/dev/kfd")
 
 
-def check_run(run: RunSpec, *, imports: Sequence[str], with_screen: bool = False, resumed: str = "") -> list[str]:
+def check_run(run: RunSpec, *, imports: Sequence[str], resumed: str = "") -> list[str]:
     """
     The lines of the start card, and of warnings. `resumed` is the folder of the run whose weights it goes on with.
 
-    Raises SettingsError when a worker could not make, step or show the run's environment, or learn in it.
+    Raises SettingsError when a worker could not make or step the run's environment, or learn in it.
     """
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         with tried(f"--environment {run.environment.id}"):
-            card = _try(run, imports, with_screen, resumed)
+            card = _try(run, imports, resumed)
     secrets = [f"{name}: {SECRET}" for name in secrets_in(run)]
     return [*card, *(card_line("warning", text) for text in [*secrets, *gymnasium_warnings(warned)])]
 
@@ -68,7 +68,7 @@ def check_device(device: str) -> None:
     raise SettingsError("--device cuda: torch sees no GPU here; use --device cpu, or install a CUDA build of torch")
 
 
-def _try(run: RunSpec, imports: Sequence[str], with_screen: bool, resumed: str) -> list[str]:
+def _try(run: RunSpec, imports: Sequence[str], resumed: str) -> list[str]:
     # These load Gymnasium and torch, which take a second each.
     from rl_agent.agent import planned_schema
     from rl_agent.environments.custom_environment import makes_vectors
@@ -81,27 +81,25 @@ def _try(run: RunSpec, imports: Sequence[str], with_screen: bool, resumed: str) 
     with tried(f"--environment {settings.id}"):
         fewest = most if is_import_path(settings.id) and makes_vectors(settings.id) else 1
     try:
-        environments = played(settings, fewest, with_screen=with_screen)
+        environments = played(settings, fewest)
     except PsRlError as error:
         raise _blamed(settings, fewest, error) from error
     if fewest < most:
         close_logged(environments)
         hint = "two were made in this process, as --envs 2 or more does; --envs 1 makes one"
-        environments = played(settings, most, with_screen=with_screen, hint=hint)
+        environments = played(settings, most, hint=hint)
     with closing(environments):
         check_agent(run, environments)
         schema = _try_agent(run, environments) if run.agent_parts else planned_schema(run, environments)
-        if with_screen:
-            environments.screen()
         check_weights(run, schema, resumed=resumed)
         return [*start_card(run, environments), card_line("parameters", f"{schema.size:,}")]
 
 
-def played(settings: Environment, count: int, *, with_screen: bool = False, hint: str = "") -> Environments:
+def played(settings: Environment, count: int, *, hint: str = "") -> Environments:
     """`count` environments that were played at random until a game has ended or time is up. Raises PsRlError."""
     most_steps = MOST_STEPS if settings.family == GYMNASIUM else 1
     with tried(f"--environment {settings.id}", hint=hint):
-        environments = make_environments(settings, count=count, with_screen=with_screen)
+        environments = make_environments(settings, count=count)
         with closed_if_refused(environments):
             end = time.monotonic() + MOST_SECONDS
             for stepped in islice(random_play(environments, seed=SEED), most_steps):

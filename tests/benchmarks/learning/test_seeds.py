@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.learning.seeds import ROWS, TABLE, TRACKS, Flags, Row, line_of_track, main, table
-from ps_common.errors import SettingsError
+from benchmarks.learning.seeds import ROWS, TABLE, Flags, Row, line_of_track, main, table
 
 
 def row(seed: int, *, steps: int, reached: float | None) -> Row:
@@ -33,18 +32,6 @@ def test_the_median_of_a_track_counts_a_run_that_did_not_come_to_the_mark_as_the
     assert (median, each) == ("9.00", "3.00, not, 2.00, 9.00, not")
     assert steps.count("1,000,000") == len(rows)
     assert line_of_track([*rows[1:], rows[1]], commit="abc").startswith("| not |")
-
-
-def test_a_track_that_is_not_there_is_refused_with_those_that_are() -> None:
-    with pytest.raises(SettingsError, match=f"--track chess: there are {', '.join(TRACKS)}"):
-        main(Flags(track="chess"), [])
-
-
-def test_seeds_need_a_score_and_a_new_folder(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"^--score: the preset breakout has no score"):
-        main(Flags(preset="breakout", folder=tmp_path / "new"), [])
-    with pytest.raises(SettingsError, match=f"^--folder {tmp_path}: exists already"):
-        main(Flags(folder=tmp_path), [])
 
 
 @pytest.mark.nightly

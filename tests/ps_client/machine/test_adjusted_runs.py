@@ -60,16 +60,6 @@ def test_a_worker_is_told_to_leave_by_run_or_by_welcome_and_may_stay_after_all()
     assert client.is_drained
 
 
-def test_a_worker_that_a_drained_run_does_not_admit_tries_again() -> None:
-    client = joined_client()
-    ticket, _ = push(client, 1, 1)
-    client.receive(unknown_worker(ticket), now=1.0)
-    client.receive(messages.Refused(request=0, code="drained", reason="this run is drained"), now=1.1)
-    assert client.phase is Phase.JOINING
-    join(client, now=3.0, epoch=2, settings_version=1)
-    assert client.phase is Phase.JOINED
-
-
 def test_a_server_that_comes_back_with_adjusted_settings_is_gone_on_with() -> None:
     client = joined_client(settings_version=1)
     ticket, _ = push(client, 1, 1)
@@ -77,15 +67,6 @@ def test_a_server_that_comes_back_with_adjusted_settings_is_gone_on_with() -> No
     join(client, now=1.0, epoch=2, run=ADJUSTED, settings_version=2)
     assert client.phase is Phase.JOINED
     assert client.adjusted_run == ADJUSTED
-
-
-def test_a_server_that_comes_back_with_another_network_ends_the_worker() -> None:
-    client = joined_client()
-    ticket, _ = push(client, 1, 1)
-    client.receive(unknown_worker(ticket), now=1.0)
-    join(client, now=1.0, epoch=2, run=ADJUSTED | {"network": {"name": "conv84"}})
-    assert client.phase is Phase.OVER
-    assert "another --network" in str(client.error)
 
 
 def test_a_server_that_comes_back_with_other_numbers_of_a_custom_algorithm_is_continued_with() -> None:

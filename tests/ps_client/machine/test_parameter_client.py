@@ -1,6 +1,5 @@
 """The worker's machine on a good network: joining, calls and their replies, heartbeats, and the end of the run."""
 
-import itertools
 from math import inf
 
 import pytest
@@ -19,7 +18,6 @@ from tests.ps_client.client_transcripts import (
     SCHEMA,
     alive,
     failure,
-    hello_of,
     join,
     joined_client,
     kinds,
@@ -63,23 +61,6 @@ def test_hello_names_the_worker_and_its_overrides() -> None:
     assert repr(client) == "<ParameterClient joining pushes=0 outstanding=0>"
 
 
-def test_hello_is_sent_again_at_growing_intervals() -> None:
-    client = new_client()
-    hellos = []
-    now = 0.0
-    while now < 4.9:
-        hellos += [now for message in sent(client.tick(now=now)) if isinstance(message, messages.Hello)]
-        now = client.next_tick()
-    pauses = [round(after - before, 6) for before, after in itertools.pairwise(hellos)]
-    assert pauses == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6]
-
-
-def test_hello_is_sent_every_two_seconds_at_the_least() -> None:
-    client = new_client()
-    for now in range(0, 30, 2):
-        assert messages.Hello in kinds(client.tick(now=float(now)))
-
-
 def test_calls_wait_until_it_has_joined_and_then_go_in_order() -> None:
     client = new_client()
     calls = every_call(client, now=0.0)
@@ -110,16 +91,6 @@ def test_a_refused_call_fails_and_the_others_go_on() -> None:
     assert resolved(client.receive(messages.Noted(request=other, sequence=1), now=0.1)) == [other]
 
 
-def test_a_worker_that_is_refused_gives_up() -> None:
-    client = new_client()
-    hello = hello_of(client.tick(now=0.0))
-    refusal = messages.Refused(request=hello.request, code="contradiction", reason="--discount 0.5 contradicts …")
-    fail = failure(client.receive(refusal, now=0.1))
-    assert (fail.ticket, str(fail.error)) == (0, "the server refused (contradiction): --discount 0.5 contradicts …")
-    assert client.error is fail.error
-    assert client.tick(now=1.0) == []
-
-
 def test_a_worker_whose_messages_cannot_be_read_gives_up() -> None:
     """An older server cannot read the HELLO of a newer worker, and cannot name the request."""
     client = new_client()
@@ -146,16 +117,6 @@ def test_heartbeats_keep_the_lease_and_the_connection_alive(lease_seconds: float
         assert client.receive(alive(heartbeat.request), now=now) == [], "no call waits for it"
 
 
-def test_heartbeats_report_a_stalled_trainer() -> None:
-    client, stalled = joined_client(), []
-    for now in range(1, 7):
-        for heartbeat in sent(client.tick(now=float(now), stalled=2 <= now <= 4)):
-            assert isinstance(heartbeat, messages.Heartbeat)
-            stalled.append(heartbeat.stalled)
-            client.receive(alive(heartbeat.request), now=now + 0.1)
-    assert stalled == [False, True, True, True, False, False]
-
-
 def test_stop_ends_every_call_now_and_later() -> None:
     client = joined_client()
     push(client, 1, 1)
@@ -171,14 +132,6 @@ def test_stop_ends_every_call_now_and_later() -> None:
     assert client.receive(welcome(1), now=2.0) == []
     assert client.tick(now=30.0) == client.tick(now=1000.0) == []
     assert client.phase is Phase.OVER
-
-
-def test_goodbye_is_sent_even_when_the_run_is_over() -> None:
-    client = joined_client()
-    client.receive(messages.Stop(reason="over"), now=1.0)
-    ticket, effects = client.leave("done", now=2.0)
-    assert sent(effects) == [messages.Goodbye(request=ticket, reason="done")]
-    assert resolved(client.receive(messages.Farewell(request=ticket), now=2.1)) == [ticket]
 
 
 def test_after_goodbye_nothing_is_sent_that_would_begin_the_lease_again() -> None:
@@ -205,15 +158,6 @@ def test_the_last_games_are_reported_even_when_the_run_is_over_and_never_when_th
     refused = joined_client()
     refused.receive(messages.Refused(request=0, code="bad_message", reason="no"), now=1.0)
     assert isinstance(failure(refused.report(games, {}, now=2.0)[1]).error, RequestRefused)
-
-
-def test_no_first_weights_are_sent_to_a_run_that_has_some() -> None:
-    client = new_client()
-    join(client, now=0.0, schema=SCHEMA.specs, version=7)
-    ticket, effects = client.seed(SCHEMA, "float32", vector(0, 0), now=0.1)
-    assert kinds(effects) == [Resolve]
-    assert effects == [Resolve(ticket, messages.Seeded(request=ticket, accepted=False, version=7), ())]
-    assert kinds(push(client, 1.0, 1.0, now=0.2)[1]) == [messages.Push], "it goes on with this schema"
 
 
 def test_first_weights_of_another_network_are_sent_and_judged_by_the_server() -> None:

@@ -33,13 +33,6 @@ def test_a_delta_becomes_the_whole_weights_of_the_reply() -> None:
     assert reply == Resolve(ticket, whole, [NEWER])
 
 
-def test_a_server_without_the_version_may_send_whole_weights() -> None:
-    client = joined_client()
-    ticket, _ = client.pull(have_epoch=1, have_version=3, codec=BASE, now=0.0)
-    whole = msgspec.structs.replace(weights(ticket, version=4), codec="bfloat16")
-    assert client.receive(whole, [NEWER], now=0.0) == [Resolve(ticket, whole, [NEWER])]
-
-
 def test_a_push_that_is_sent_again_keeps_its_base() -> None:
     client = joined_client()
     fields = {"epoch": 1, "computed_on": 3, "steps": 20}

@@ -1,6 +1,6 @@
 """The worker's machine and a killed server: what is sent again, what is not, and which pushes wait."""
 
-from ps_client.machine.effects import Phase, Resolve
+from ps_client.machine.effects import Phase
 from ps_client.machine.parameter_client import ParameterClient
 from ps_common.protocol import messages
 from ps_common.protocol.messages import Settlement
@@ -107,28 +107,5 @@ def test_a_full_buffer_requests_a_checkpoint_and_the_next_push_waits_for_it() ->
     assert resolved(client.receive(settling(ticket, 3), vector(0, 0), now=0.3)) == [ticket]
 
 
-def test_a_full_buffer_does_not_wait_for_a_disk_that_is_full() -> None:
-    client = client_with_replies(2, resend_bytes=2 * ONE_PUSH)
-    push(client, 3, 3)
-    (heartbeat,) = sent(client.tick(now=0.0))
-    assert sequences(sent(client.receive(alive_with(heartbeat.request, saving=False), now=0.1))) == [3]
-
-
 def alive_with(request: int, *, durable: int = 0, saving: bool = True) -> messages.Alive:
     return messages.Alive(request=request, epoch=1, version=1, global_steps=0, durable=durable, saving=saving)
-
-
-def test_a_restored_server_is_sent_a_few_at_a_time() -> None:
-    client = client_with_replies(100)
-    again = rejoin(client, settled_through=10)
-    assert sequences(again) == list(range(11, 27))
-    settlement = Settlement(sequence=11, verdict="applied", version=2)
-    reply = messages.Settled(request=again[0].request, epoch=2, settlement=settlement, global_steps=0)
-    assert sequences(sent(client.receive(reply, now=1.1))) == [27]
-
-
-def test_what_a_reply_lets_go_is_sent_before_its_call_completes() -> None:
-    client = client_with_replies(0)
-    tickets = [push(client, number, number)[0] for number in range(20)]
-    effects = client.receive(settling(tickets[0], 1), vector(0, 0), now=0.1)
-    assert kinds(effects) == [messages.Push, Resolve]

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import msgspec
 import pytest
 
 from ps_client.machine.effects import Effect, Fail, Phase, Reconnect, Resolve, Transmit
@@ -11,13 +10,11 @@ from ps_client.machine.patience import TIMEOUT_SECONDS
 from ps_common.errors import SchemaMismatch, ServerUnreachable
 from ps_common.protocol import messages
 from ps_common.protocol.lineage import Shard
-from ps_common.protocol.tensors import TensorSpec
 from tests.ps_client.client_transcripts import (
     PATIENCE_SECONDS,
     RESEND_BYTES,
     RUN,
     SCHEMA,
-    alive,
     failure,
     hello_of,
     join,
@@ -87,12 +84,6 @@ def test_hello_names_the_oldest_push_that_may_still_come() -> None:
     assert hello_of(nothing_in_flight.tick(now=1.0)).oldest == 2
 
 
-def test_a_worker_that_is_unknown_right_after_joining_sends_hello_at_once() -> None:
-    client = joined_client(now=0.0)
-    client.receive(unknown_worker(7), now=0.01)
-    assert kinds(client.tick(now=0.01)) == [messages.Hello]
-
-
 # -- a restored server ------------------------------------------------------------------------------------------------
 
 
@@ -120,13 +111,6 @@ def test_an_empty_restored_server_gets_the_first_weights_and_all_pushes_again() 
     assert isinstance(second.message, messages.Push)
     assert (first.message.sequence, second.message.sequence) == (1, 2)
     assert client.receive(messages.Seeded(request=0, accepted=True, version=1), now=1.1) == []
-
-
-def test_first_weights_are_forgotten_when_a_checkpoint_has_them() -> None:
-    client = client_with_weights(5, 6)
-    (heartbeat,) = sent(client.tick(now=1.0))
-    client.receive(msgspec.structs.replace(alive(heartbeat.request), durable=1), now=1.0)
-    assert messages.Seed not in kinds(rejoin(client))
 
 
 def test_a_server_of_another_run_gets_nothing() -> None:
@@ -160,11 +144,6 @@ def test_a_restored_server_with_other_settings_is_left() -> None:
             assert isinstance(fail.error, SchemaMismatch)
             assert f"the server came back with another {flag}, " in str(fail.error)
             assert client.phase is Phase.OVER
-
-
-def test_a_restored_server_with_another_network_is_left() -> None:
-    fail = failure(rejoin(joined_client(), schema=(TensorSpec("w", (3,)),)))
-    assert str(fail.error) == "the run trains another network: tensor 'w' is [2] here and [3] there"
 
 
 # -- silence ----------------------------------------------------------------------------------------------------------
@@ -217,15 +196,6 @@ def test_patience_ends_with_a_sentence() -> None:
     assert push(client, 1, 2)[1] == [Fail(push(client, 1, 2)[0] - 1, fail.error)]
 
 
-def test_a_server_that_is_started_late_is_waited_for() -> None:
-    client = new_client()
-    ticket, _ = client.pull(have_epoch=0, have_version=0, now=0.0)
-    quiet_until(client, 50)
-    assert kinds(join(client, now=52.1))[1:] == [messages.Pull]
-    assert resolved(client.receive(weights(ticket), vector(1, 2), now=52.2)) == [ticket]
-    assert not [effect for _, effect in quiet_until(client, 52.2 + 50, start=52.2) if isinstance(effect, Fail)]
-
-
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_server_that_is_not_the_shard_that_its_address_says_is_named(number: int) -> None:
     """Settings are not compared, but another range of the weights would be taken for this one."""
@@ -235,12 +205,3 @@ def test_a_server_that_is_not_the_shard_that_its_address_says_is_named(number: i
         "the server at b:2, which shard 1 names as shard 2/2, is shard 1/2: all servers of a run take the same --shards"
     )
     assert (str(client.error) == f"{why}, in the same order") == (number == 1)
-
-
-def test_a_server_that_comes_back_as_another_shard_is_left() -> None:
-    client = joined_client(shard=Shard(number=2, addresses=("a:1", "b:2")))
-    client.receive(unknown_worker(9), now=1.0)
-    join(client, now=1.1, shard=Shard(number=1, addresses=("a:1", "b:2")))
-    assert "the server came back as shard 1/2 of the run, and was shard 2/2; start this worker anew" in str(
-        client.error
-    )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ps_client.machine.effects import Effect, Fail, Joined, LogLine, Phase, Reconnect
+from ps_client.machine.effects import Effect, Fail, LogLine, Phase, Reconnect
 from ps_client.machine.handshake import REFUSED_SECONDS
 from ps_client.machine.parameter_client import ParameterClient
 from ps_client.machine.patience import TIMEOUT_WITH_STANDBY_SECONDS
@@ -10,8 +10,6 @@ from ps_common.errors import ServerUnreachable
 from ps_common.protocol import messages
 from tests.ps_client.client_transcripts import (
     PATIENCE_SECONDS,
-    PROOF,
-    RUN_ID,
     SCHEMA,
     hello_of,
     join,
@@ -77,16 +75,6 @@ def test_after_a_false_alarm_a_slow_link_is_given_its_time() -> None:
     assert first_reconnect(client, alarm + 0.1) == pytest.approx(1.0 + 4.0, abs=0.3)
 
 
-def test_hello_names_the_run_and_the_latest_known_epoch() -> None:
-    client = joined_client(epoch=7, incarnation=4, schema=SCHEMA.specs)
-    client.receive(messages.Refused(request=9, code="unknown_worker", reason=""), now=1.0)
-    hello = hello_of(client.tick(now=1.0))
-    assert (hello.run_id, hello.incarnation, hello.latest_epoch, hello.epoch_proof) == (RUN_ID, 4, 7, PROOF)
-    fresh = hello_of(new_client().tick(now=0.0))
-    assert (fresh.run_id, fresh.incarnation, fresh.latest_epoch, fresh.epoch_proof) == ("", 0, 0, "")
-    assert fresh.secret == hello.secret
-
-
 def turned_away(client: ParameterClient, code: str, *, seconds: float, start: float = 1.0) -> list[Effect]:
     """Each HELLO is refused with this code for a while."""
     done: list[Effect] = []
@@ -125,12 +113,6 @@ def test_a_standby_that_takes_over_meanwhile_is_joined_and_gets_what_it_lacks() 
     assert first
 
 
-def test_a_fenced_server_is_left_at_once() -> None:
-    client = joined_client(addresses=2)
-    assert kinds(client.receive(refused("fenced"), now=0.5)) == [Reconnect]
-    assert kinds(client.tick(now=0.5)) == [messages.Hello]
-
-
 def test_a_server_of_an_earlier_epoch_is_not_accepted() -> None:
     client = joined_client(addresses=2, epoch=5)
     client.receive(refused("fenced"), now=0.5)
@@ -165,12 +147,3 @@ def test_a_new_worker_begins_no_run_before_it_has_tried_the_other_address() -> N
     assert client.phase is Phase.JOINING
     join(client, now=1.1, schema=SCHEMA.specs)
     assert client.phase is Phase.JOINED
-
-
-@pytest.mark.parametrize("code", ["standby", ""])
-def test_it_begins_the_run_when_the_other_server_has_none(code: str) -> None:
-    client = new_client(addresses=2, now=1.0)
-    meets_a_server_without_weights(client, now=1.0)
-    done = turned_away(client, code, seconds=2.0) if code else [effect for _, effect in later(client, 1.0, 6.0)]
-    assert Reconnect in kinds(done)
-    assert kinds(meets_a_server_without_weights(client, now=9.0)) == [Joined]

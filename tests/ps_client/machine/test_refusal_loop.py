@@ -6,8 +6,8 @@ import pytest
 
 from ps_client.machine.effects import Effect, Fail, LogLine, Phase, Transmit
 from ps_client.machine.parameter_client import ParameterClient
-from ps_client.machine.patience import MOST_DUPLICATES, REFUSED_SECONDS, WARN_AFTER
-from ps_common.errors import PsRlError, RequestRefused
+from ps_client.machine.patience import REFUSED_SECONDS
+from ps_common.errors import RequestRefused
 from ps_common.protocol import messages
 from tests.ps_client.client_transcripts import (
     SCHEMA,
@@ -61,7 +61,7 @@ def test_the_same_refusal_for_a_minute_is_logged_and_ends_the_worker(code: str) 
     assert isinstance(failed, Fail)
     assert isinstance(failed.error, RequestRefused)
     assert failed.error.code == code
-    assert "start this worker anew" in str(failed.error)
+    assert "restart this worker" in str(failed.error)
     assert client.phase is Phase.OVER
 
 
@@ -78,29 +78,3 @@ def test_refusals_that_end_after_a_while_end_nothing(code: str) -> None:
     assert ticket in resolved(client.receive(weights, vector(1, 2), now=40.0))
     _, effects = push(client, 1, 2, now=40.0)
     assert not [one for one in refuse_all(client, effects, code, seconds=REFUSED_SECONDS / 2) if isinstance(one, Fail)]
-
-
-def settle(client: ParameterClient, verdict: messages.Verdict, sequence: int) -> list[Effect]:
-    ticket, _ = push(client, 1, 2)
-    settled = messages.Settlement(sequence=sequence, verdict=verdict, version=2)
-    reply = messages.NotModified(request=ticket, epoch=1, version=2, global_steps=20, settled=settled)
-    return client.receive(reply, now=0.0)
-
-
-def test_a_worker_all_of_whose_pushes_are_duplicates_ends_after_a_warning() -> None:
-    client = joined_client()
-    for sequence in range(1, MOST_DUPLICATES):
-        assert resolved(settle(client, "duplicate", sequence)), "the caller has its reply"
-        if sequence == WARN_AFTER:
-            notes = [effect for effect in client.tick(now=0.0) if isinstance(effect, LogLine)]
-            assert "settled them before" in notes[0].text
-    (failed,) = settle(client, "duplicate", MOST_DUPLICATES)
-    assert isinstance(failed, Fail)
-    assert isinstance(failed.error, PsRlError)
-    assert "--name" in str(failed.error)
-
-
-def test_duplicates_among_others_end_nothing() -> None:
-    client = joined_client()
-    for sequence in range(1, 3 * MOST_DUPLICATES):
-        assert resolved(settle(client, "applied" if sequence % 100 == 0 else "duplicate", sequence))

@@ -90,29 +90,6 @@ def test_an_oldest_push_that_is_lost_again_and_again_keeps_the_others_pending() 
     assert len(send(requests)) == MOST_PUSHES_IN_FLIGHT
 
 
-def test_a_request_has_one_reply() -> None:
-    requests = requests_of(pull(1))
-    send(requests)
-    assert replied(requests, not_modified(1)) == ([], [1])
-    assert replied(requests, not_modified(1)) == ([], [])
-    assert len(requests) == 0
-
-
-def test_a_reply_proves_that_what_was_sent_before_its_request_is_lost() -> None:
-    requests = requests_of(pull(1), pull(2), pull(3))
-    send(requests)
-    assert replied(requests, not_modified(2)) == ([pull(1)], [2])
-    assert replied(requests, not_modified(3)) == ([], [3]), "it was sent again after that"
-
-
-def test_a_lost_heartbeat_is_not_sent_again() -> None:
-    requests = requests_of(pull(2))
-    requests.heartbeat(stalled=False, is_held_elsewhere=False)
-    send(requests)
-    assert replied(requests, not_modified(2)) == ([], [2])
-    assert len(requests) == 0
-
-
 def test_a_push_that_the_server_keeps_waiting_is_not_lost() -> None:
     requests = requests_of(push(1))
     send(requests)
@@ -121,12 +98,6 @@ def test_a_push_that_the_server_keeps_waiting_is_not_lost() -> None:
     assert replied(requests, waiting) == ([], [])
     heartbeat = requests.heartbeat(stalled=False, is_held_elsewhere=False).message.request
     assert replied(requests, alive(heartbeat)) == ([push(1)], [])
-
-
-def test_a_request_sent_now_goes_before_all_that_are_pending() -> None:
-    requests = requests_of(*(push(sequence) for sequence in range(1, 100)))
-    send(requests)
-    assert requests.send_now(messages.Goodbye(request=5)) == Transmit(messages.Goodbye(request=5))
 
 
 def test_a_reply_of_a_former_connection_proves_nothing() -> None:
@@ -147,13 +118,6 @@ def test_in_another_epoch_pushes_that_had_replies_go_out_again_before_all_others
     assert send(requests) == [push(2), pull(21), push(3), push(4)]
 
 
-def test_after_the_end_there_are_none() -> None:
-    requests = requests_of(pull(1), push(1), pull(11))
-    send(requests)
-    requests.clear()
-    assert (len(requests), send(requests), replied(requests, not_modified(1))) == (0, [], ([], []))
-
-
 def test_pushes_wait_when_the_credit_is_used_up() -> None:
     requests = requests_of(push(1), push(2), push(3), pull(31), values=vector(1, 2), credit=20)
     assert send(requests) == [push(1), push(2)], "replies will come, and return credit: none is requested"
@@ -169,19 +133,6 @@ def test_credit_for_a_larger_push_is_requested_once_and_granted_for_one() -> Non
     assert replied(requests, CreditGrant(request=first.request)) == ([], [])
     sent, another = send(requests)
     assert (sent, another) == (push(1), CreditRequest(request=another.request, bytes=8))
-
-
-def test_a_request_without_a_vector_needs_no_credit() -> None:
-    assert send(requests_of(pull(1), push(1), credit=0)) == [pull(1), push(1)]
-
-
-def test_a_grant_of_a_former_connection_is_void() -> None:
-    requests = requests_of(push(1), values=vector(1, 2), credit=0)
-    (first,) = send(requests)
-    replied(requests, CreditGrant(request=first.request))
-    join(requests, credit=0)
-    (again,) = send(requests)
-    assert again == CreditRequest(request=again.request, bytes=8)
 
 
 def test_a_push_names_whenever_it_is_sent_the_oldest_that_may_still_come() -> None:

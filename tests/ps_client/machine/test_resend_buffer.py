@@ -12,18 +12,6 @@ def push(sequence: int) -> messages.Push:
     return Push(request=10 * sequence, sequence=sequence, computed_on=7, epoch=3, schema_hash="s", steps=5)
 
 
-def push_pull(sequence: int) -> messages.Push:
-    return messages.Push(
-        request=10 * sequence,
-        sequence=sequence,
-        computed_on=7,
-        epoch=3,
-        schema_hash="s",
-        steps=5,
-        weight_codec="float32",
-    )
-
-
 def buffer_with(count: int, *, budget: int = 100 * ONE, settled: int = 0) -> ResendBuffer:
     """A buffer with so many pushes, all admitted, the first of them settled."""
     buffer = ResendBuffer(budget)
@@ -48,26 +36,11 @@ def test_a_push_is_kept_until_it_is_durable() -> None:
     assert (buffer.oldest, len(buffer)) == (None, 0)
 
 
-def test_a_push_that_is_durable_before_its_reply_is_dropped_with_the_reply() -> None:
-    buffer = buffer_with(2)
-    buffer.durable_through(2)
-    assert buffer.oldest == 1
-    assert buffer.settled(1)
-    assert buffer.oldest == 2
-
-
 def test_a_restored_server_gets_what_its_ledger_lacks_in_order() -> None:
     buffer = buffer_with(5, settled=4)
     lost = buffer.lost_after(2)
     assert sequences(lost) == [3, 4], "5 has no reply: the outbox sends it in any case"
     assert lost[0] == (push(3), [bytes(VECTOR_BYTES)])
-
-
-def test_a_push_that_is_sent_again_requests_no_weights() -> None:
-    buffer = ResendBuffer(10**6)
-    buffer.keep(push_pull(1), [b"1234"])
-    buffer.settled(1)
-    assert buffer.lost_after(0) == [(push(1), [b"1234"])]
 
 
 def test_a_push_that_was_durable_is_kept_until_the_server_that_lacks_it_has_it_on_disk() -> None:
@@ -97,14 +70,6 @@ def test_a_full_budget_makes_the_next_push_wait_for_a_checkpoint() -> None:
     assert not buffer.admit(5)
 
 
-def test_a_single_push_larger_than_the_budget_may_go() -> None:
-    buffer = buffer_with(1, budget=10, settled=1)
-    buffer.keep(push(2), [bytes(VECTOR_BYTES)])
-    assert not buffer.admit(2)
-    buffer.durable_through(1)
-    assert buffer.admit(2)
-
-
 def test_a_checkpoint_is_wanted_when_the_budget_is_half_used() -> None:
     buffer = buffer_with(2, budget=4 * ONE, settled=2)
     assert not buffer.wants_checkpoint
@@ -130,14 +95,6 @@ def test_while_checkpoints_fail_the_oldest_settled_pushes_are_dropped() -> None:
     buffer.settled(4)
     buffer.keep(push(7), [bytes(VECTOR_BYTES)])
     assert not buffer.admit(7)
-
-
-def test_a_push_that_a_restored_server_lacks_is_not_dropped() -> None:
-    buffer = buffer_with(2, budget=2 * ONE, settled=2)
-    buffer.lost_after(0)
-    buffer.durable_through(0, checkpoints_succeed=False)
-    buffer.keep(push(3), [bytes(VECTOR_BYTES)])
-    assert not buffer.admit(3)
 
 
 def test_a_refused_push_is_dropped_and_reported_once() -> None:

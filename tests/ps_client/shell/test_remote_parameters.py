@@ -14,7 +14,7 @@ from ps_client.machine.parameter_client import Call, ParameterClient
 from ps_client.shell.newest import Newest
 from ps_client.shell.remote_parameters import MOST_DISCARDED, RemoteParameters
 from ps_client.shell.zmq_client import ZmqClient
-from ps_common.errors import RequestRefused, RunEnded, WireError
+from ps_common.errors import RequestRefused, WireError
 from ps_common.protocol import messages
 from ps_common.protocol.codecs import CODECS
 from ps_common.protocol.deltas import Base
@@ -220,39 +220,10 @@ def test_deltas_begin_with_whole_weights_and_lead_from_what_each_push_was_comput
     assert [(push.weight_codec, push.have_version) for push in pushes] == [("delta", 3), ("delta", 3), ("delta", 4)]
 
 
-def test_a_worker_without_a_base_asks_for_whole_weights() -> None:
-    parameters, wire = remote(lambda message, _: not_modified(message.request), weight_codec="delta")
-    parameters.push_pull(torch.zeros(2), computed_on=newest(7, 3), steps=1)
-    parameters.pull(newest(7, 3))
-    (push, _), (pull, _) = wire.received
-    assert isinstance(push, messages.Push)
-    assert isinstance(pull, messages.Pull)
-    assert (push.weight_codec, pull.codec) == ("bfloat16", "bfloat16")
-
-
 def test_weights_of_the_wrong_size_are_an_error_and_not_weights() -> None:
     parameters, _ = remote(lambda message, _: weights(message.request, 1, 2, 3))
     with pytest.raises(WireError, match="2 elements takes 8 bytes, not 12"):
         parameters.pull()
-
-
-def test_a_report_is_sent_and_not_waited_for() -> None:
-    parameters, wire = remote(lambda message, _: (messages.Noted(request=0, sequence=1), b""))
-    parameters.report([Episode(2.0, 5)], {"entropy": 1.0})
-    assert not wire.futures[0].done()
-    expected = messages.Report(request=3, sequence=1, episodes=(Episode(2.0, 5),), meters={"entropy": 1.0})
-    assert wire.received == [(expected, b"")]
-
-
-def test_a_refused_report_is_logged_once_for_each_reason(caplog: pytest.LogCaptureFixture) -> None:
-    codes = iter(["absurd_steps", "absurd_steps", "absurd_score"])
-    parameters, _ = remote(
-        lambda message, _: (messages.Refused(request=message.request, code=next(codes), reason="no such game"), b"")
-    )
-    for _ in range(3):
-        parameters.report([Episode(2.0, 5)], {})
-    refused = "the server refused ({}): no such game: these games and meters do not count"
-    assert caplog.messages == [refused.format("absurd_steps"), refused.format("absurd_score")]
 
 
 def test_a_report_of_very_many_games_is_cut_so_that_each_part_can_be_sent() -> None:
@@ -264,14 +235,6 @@ def test_a_report_of_very_many_games_is_cut_so_that_each_part_can_be_sent() -> N
     assert [report.sequence for report in reports] == list(range(1, len(reports) + 1))
     assert all(report.meters == {"entropy": 1.0} for report in reports)
     assert [read_to_server(to_frames(report))[0] for report in reports] == reports
-
-
-def test_when_the_run_is_over_a_call_raises_it() -> None:
-    parameters, _ = remote(lambda message, _: (messages.Stop(reason="enough"), b""))
-    with pytest.raises(RunEnded, match="enough"):
-        parameters.pull()
-    with pytest.raises(RunEnded, match="enough"):
-        parameters.push_pull(torch.zeros(2), computed_on=newest(), steps=1)
 
 
 class Verdicts:
@@ -310,15 +273,6 @@ def test_one_bad_unroll_of_many_minibatches_ends_nobody() -> None:
             server.push(steps=0 if minibatch else 64)
     with pytest.raises(RequestRefused):
         server.push(steps=64)
-
-
-@pytest.mark.parametrize("verdict", ["applied", "duplicate"])
-def test_one_gradient_that_is_accepted_resets_the_count(verdict: str) -> None:
-    server = Verdicts(*["not_finite"] * (MOST_DISCARDED - 1), verdict, "not_finite")
-    for _ in range(2 * MOST_DISCARDED - 1):
-        server.push()
-    with pytest.raises(RequestRefused):
-        server.push()
 
 
 def test_a_gradient_of_another_network_ends_the_worker_at_once() -> None:

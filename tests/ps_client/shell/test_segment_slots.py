@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ps_client.shell import segment_slots as slots
-from ps_client.shell.segment_slots import COUNT, SegmentSlots
+from ps_client.shell.segment_slots import SegmentSlots
 from ps_common.protocol import messages
 from ps_common.protocol.wire import Buffer, Places, take_places, to_frames
 from ps_common.sockets.shared_memory import Segment
@@ -44,18 +44,6 @@ def push_pull(number: int) -> messages.Push:
 
 def places_of(frames: Sequence[Buffer]) -> Places | None:
     return take_places(frames)[1]
-
-
-def test_a_request_that_was_sent_without_a_slot_names_none_when_it_is_sent_again(proven: SegmentSlots) -> None:
-    """The reply to the first copy may be in flight: it would free a slot of the second, which the server writes to."""
-    for number in (10, 20):
-        assert places_of(proven.to_frames(push_pull(number), VECTOR)) is not None
-    assert COUNT == 3, "two slots of the first, one of the second: none is free"
-    assert places_of(proven.to_frames(push_pull(30), VECTOR)) is None
-    reply = messages.NotModified(request=10, epoch=1, version=1, global_steps=0)
-    assert proven.read(to_frames(reply)) is not None
-    assert places_of(proven.to_frames(push_pull(30), VECTOR)) is None
-    assert places_of(proven.to_frames(push_pull(40), VECTOR)) is not None
 
 
 def sent_once(proven: SegmentSlots) -> None:
@@ -99,29 +87,6 @@ def test_a_slot_is_used_again_only_when_no_view_of_its_array_is_left(proven: Seg
     assert where not in map(slot_of, others)
     del view
     assert slot_of(proven.array(3)) == where
-
-
-def test_an_array_of_a_closed_connection_is_copied(proven: SegmentSlots) -> None:
-    sent_once(proven)
-    made = proven.array(3)
-    assert made is not None
-    proven.release()
-    assert proven.array(3) is None
-    assert places_of(proven.to_frames(push_pull(20), [made.data.cast("B")])) is None
-
-
-def test_without_further_memory_there_is_no_array(proven: SegmentSlots, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
-        raise OSError("no space left on device")
-
-    sent_once(proven)
-    array = proven.array(3)
-    monkeypatch.setattr(Segment, "reserve", full)
-    assert array is not None
-    assert proven.array(3) is None
-    del array
-    assert proven.array(3) is not None, "one that is there"
-    assert proven.array(10_000) is None, "larger than a slot"
 
 
 def test_thousands_of_arrays_take_few_descriptors(proven: SegmentSlots) -> None:

@@ -116,24 +116,6 @@ def test_a_forked_process_does_not_speak_for_the_child_nor_find_its_parent(
     assert log_of(child) == "False\n", "programs that it starts itself are not launched by its parent"
 
 
-def test_a_child_that_left_though_nobody_here_asked_it_to_is_not_over(started: list[Child], tmp_path: Path) -> None:
-    child = start(started, tmp_path, "speaks", "left")
-    assert child.wait(within_seconds=SOON_SECONDS)
-    assert not child.is_over
-    assert child.cause_of_death() == "a signal from elsewhere asked it to leave"
-    child.ask_to_leave()
-    assert (child.is_over, child.has_done_its_work) == (True, False)
-
-
-def test_a_log_is_continued_and_holds_errors_too(started: list[Child], tmp_path: Path) -> None:
-    (tmp_path / "writes_errors.log").write_bytes(b"before \xff\n")
-    child = start(started, tmp_path, "writes_errors")
-    assert child.wait(within_seconds=SOON_SECONDS)
-    lines = child.log.read_bytes().splitlines()
-    assert lines[0] == b"before \xff"
-    assert set(lines[1:]) == {b"to the log", b"on stderr"}
-
-
 def test_a_child_imports_what_its_parent_can_and_nothing_of_the_working_folder(
     started: list[Child], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,13 +141,6 @@ def test_a_running_child_has_no_exit_status_and_leaves_when_asked(started: list[
     assert child.exit_status == -signal.SIGTERM
     child.end(within_seconds=0)
     assert child.exit_status == -signal.SIGTERM, "once is enough"
-
-
-def test_a_child_that_will_not_leave_is_made_to(started: list[Child], tmp_path: Path) -> None:
-    child = start(started, tmp_path, "will_not_leave")
-    wait_until(lambda: log_of(child) == "ready\n", "the child runs")
-    child.end(within_seconds=0.05)
-    assert child.exit_status == -signal.SIGKILL
 
 
 def test_a_second_interrupt_kills_the_process_of_a_run_that_is_waited_for(
@@ -226,12 +201,3 @@ def test_children_that_leave_a_process_behind_are_not_waited_for_one_after_the_o
     finally:
         for pid in left:
             os.kill(int(pid), signal.SIGKILL)
-
-
-def test_the_parent_reads_the_lines_of_a_child_without_a_log() -> None:
-    lines: list[str] = []
-    child = PipedChild("writes_and_leaves", ["a", "b"], lines.append)
-    assert child.wait(within_seconds=SOON_SECONDS)
-    end_all([child], within_seconds=0)
-    assert lines == ["first", "last: a b"]
-    assert child.cause_of_death() == "exit status 3, without a reason"

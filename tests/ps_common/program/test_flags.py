@@ -1,22 +1,17 @@
 import dataclasses
 import json
-import re
 from pathlib import Path
 
 import pytest
 
 from ps_common.errors import SettingsError
-from ps_common.program.flags import Parsed, StartingPoint, parse_program, parse_with_run
-from ps_common.program.names_elsewhere import NAMES_ELSEWHERE, NOT_HERE
+from ps_common.program.flags import Parsed, parse_program, parse_with_run
 from ps_common.program.run_program import run_program
 from ps_common.settings.overrides import contradiction
 from ps_common.settings.run_files import load_preset, recipe_for
-from ps_common.settings.run_settings import flag_of, flat_settings, with_settings
-from ps_common.settings.run_spec import ALGORITHM_SETTINGS, OPTIMIZER_SETTINGS, RunSpec, SgdSettings
-from ps_server.settings import ServerSettings
-from rl_cluster.settings import ClusterSettings
+from ps_common.settings.run_settings import with_settings
+from ps_common.settings.run_spec import SgdSettings
 from rl_eval.settings import EvaluationSettings
-from rl_worker.settings import WorkerSettings
 from tests.rows import row
 
 
@@ -122,49 +117,12 @@ def test_a_whole_number_may_have_an_exponent_in_every_program() -> None:
             assert parse_program(EvaluationSettings, ["--checkpoint", "run", "--seed", typed], prog="e").seed == 100_000
 
 
-def test_help_shows_every_flag_and_ends_well(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as exit_:
-        parsed("--help")
-    assert exit_.value.code == 0
-    printed = capsys.readouterr().out
-    assert "A program with settings of its own." in printed
-    for flag in ("--degrees", *map(flag_of, flat_settings(load_preset("pong").to_dict()))):
-        assert re.search(rf"{flag}\b(?!-)", printed), flag
-
-
-def test_short_help_is_the_first_flags_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as exit_:
-        parsed("-h")
-    assert exit_.value.code == 0
-    printed = capsys.readouterr().out
-    assert "A program with settings of its own." in printed
-    assert "oven --help" in printed
-    assert len(printed.splitlines()) < 10
-
-
-def test_no_flag_of_ours_has_a_name_from_elsewhere() -> None:
-    """Each algorithm and optimizer has flags of its own."""
-    runs = [
-        with_settings(RunSpec(), {"algorithm.name": algorithm, "optimizer.name": optimizer}, source="a test")
-        for algorithm in ALGORITHM_SETTINGS
-        for optimizer in OPTIMIZER_SETTINGS
-    ]
-    flags = {flag_of(key) for run in runs for key in flat_settings(run.to_dict())}
-    programs = (StartingPoint, ServerSettings, WorkerSettings, ClusterSettings, EvaluationSettings)
-    flags |= {"--" + field.name.replace("_", "-") for program in programs for field in dataclasses.fields(program)}
-    assert flags & NOT_HERE.keys() == {"--workers"}, "which rl-cluster alone has"
-    assert not flags & NAMES_ELSEWHERE.keys()
-    assert flags >= set(NAMES_ELSEWHERE.values()), "a hint names a flag that is not there"
-
-
 def test_a_table_is_typed_as_json_and_the_error_shows_how(capsys: pytest.CaptureFixture[str]) -> None:
-    for text, shown in [
-        ("size=5", '{"size": 5}'), ("size=large", '{"size": "large"}'), ("5", '{"size": 5}'),
-    ]:  # fmt: skip
-        with row(text, shown):
+    for text in ("size=5", "5"):
+        with row(text):
             with pytest.raises(SystemExit):
                 parsed("--environment", "CartPole-v1", "--environment-kwargs", text)
-            assert shown in " ".join(capsys.readouterr().err.replace("│", " ").split())
+            assert '{"size": 5}' in " ".join(capsys.readouterr().err.replace("│", " ").split())
     kwargs = {"size": 5, "name": "large"}
     typed = parsed("--environment", "CartPole-v1", "--environment-kwargs", json.dumps(kwargs))
     assert typed.run.environment.kwargs == kwargs

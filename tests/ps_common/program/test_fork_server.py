@@ -12,7 +12,6 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from ps_common.program import fork_server
 from tests.ps_client.loopback_server import wait_until
 
 ROOT = Path(__file__).parents[3]
@@ -38,7 +37,7 @@ from pathlib import Path
 from ps_common.program.child_processes import Child, PipedChild
 from ps_common.program import fork_server
 
-fork_server.begin_fork_server(dict.fromkeys(["says", "answers"], ["heavy"]), here=os.getcwd())
+fork_server.begin_fork_server({"says": ["heavy"]}, here=os.getcwd())
 SCRIPT
 """
 SAYS = """
@@ -60,24 +59,6 @@ sleeping = Child("sleeps", [], Path("sleeps.log"))
 sleeping.kill()
 assert sleeping.wait(within_seconds=30) and sleeping.cause_of_death() == "killed by SIGKILL"
 """
-STANDS_STILL = """
-fork_server.REPLY_SECONDS = fork_server.READY_SECONDS = 0.2 if "unready" in sys.argv else 20
-if "unready" not in sys.argv:
-    fork_server._servers[0]._is_ready = fork_server._servers[0]._requests.recv(100) == b"ready"
-    fork_server.REPLY_SECONDS = 0.2
-server = fork_server._servers[0]._process
-os.kill(server.pid, signal.SIGSTOP)
-child = Child("says", ["a", "1"], Path("1.log"))
-assert child.wait(within_seconds=30) and child.has_done_its_work
-assert server.wait(30) == -signal.SIGKILL
-"""
-LINKED = """
-from ps_common.program.child_processes import LinkedChild
-child = LinkedChild("answers")
-child.link.send_bytes(b"a question")
-assert child.link.poll(30) and child.link.recv_bytes() == b"a question, of a fork"
-assert child.wait(within_seconds=30) and child.exit_status == 0
-"""
 STAYS = """
 child = Child("sleeps", [], Path("sleeps.log"))
 print(fork_server._servers[0]._process.pid, child.pid, flush=True)
@@ -92,10 +73,6 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "fails.py").write_text("import sys\nsys.exit(3)\n")
     (tmp_path / "sleeps.py").write_text(
         "import signal\nfrom ps_common.program.reasons import answer_to_parent\nanswer_to_parent()\nsignal.pause()\n"
-    )
-    (tmp_path / "answers.py").write_text(
-        "import os\nfrom multiprocessing.connection import Connection\nimport heavy\nlink = Connection(os.dup(0))\n"
-        "link.send_bytes(link.recv_bytes() + b', of a fork' * (heavy.pid != os.getpid()))\n"
     )
     return tmp_path
 
@@ -156,13 +133,6 @@ def test_no_process_outlives_the_one_that_has_begun_it(folder: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="adopts its forks as Linux allows")
-def test_a_fork_has_the_link_of_its_parent_as_its_input(folder: Path) -> None:
-    parent = started(folder, LINKED)
-    assert parent.communicate(timeout=60) == ("", None)
-    assert parent.returncode == 0
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="adopts its forks as Linux allows")
 def test_a_launcher_that_ignores_the_end_of_its_children_does_not_end_the_fork_server(folder: Path) -> None:
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
@@ -172,17 +142,6 @@ def test_a_launcher_that_ignores_the_end_of_its_children_does_not_end_the_fork_s
     assert parent.communicate(timeout=60) == ("", None)
     assert parent.returncode == 0
     assert said(folder, 1)["imported_in"] == said(folder, 2)["imported_in"], "the fork server made both"
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="adopts its forks as Linux allows")
-def test_a_fork_server_that_stands_still_is_ended_and_the_program_started_anew(folder: Path) -> None:
-    for when in ("unready", "ready"):
-        parent = started(folder, STANDS_STILL, when)
-        assert parent.communicate(timeout=60) == ("", None)
-        assert parent.returncode == 0
-        one = said(folder, 1)
-        assert one["imported_in"] == one["pid"]
-        (folder / "1.log").unlink()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="adopts its forks as Linux allows")
@@ -200,12 +159,3 @@ os.fork = second_fails
     assert started(folder, SAYS).communicate(timeout=60) == ("", None)
     one = said(folder, 1)
     assert one["imported_in"] == one["pid"]
-
-
-def test_a_signal_that_comes_while_the_state_of_a_fork_is_asked_can_kill_it() -> None:
-    child = subprocess.Popen(["sleep", "60"])
-    fork = fork_server.Fork(child.pid)
-    with fork._lock:  # as the main thread has it, whose handler calls this
-        fork.kill()
-    assert fork.wait(10) == -signal.SIGKILL
-    child.returncode = -signal.SIGKILL  # its status was taken

@@ -40,16 +40,6 @@ def test_output_that_cannot_be_written_is_dropped_and_counted() -> None:
     assert stream.encoding == "utf-8", "all else is the stream's own"
 
 
-def test_a_full_disk_is_reported_at_the_end(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "stdout", Broken(FULL_DISK))
-    monkeypatch.setattr(sys, "stderr", sys.stderr)
-    with lenient_output("oven"):
-        print("hot")
-    assert capsys.readouterr().err == "oven: some of the output is lost: No space left on device\n"
-
-
 def test_a_reader_that_has_left_is_not_reported_and_a_program_that_only_prints_can_end(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

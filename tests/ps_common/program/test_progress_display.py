@@ -102,13 +102,6 @@ def screens(monkeypatch: pytest.MonkeyPatch) -> Screens:
     return shown
 
 
-def test_a_pipe_gets_one_line_with_all_facts(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    assert line(capsys, minutes=5.04) == (
-        "minutes 5.0  T 1,234,567  steps/s 1,500  frames/s 6,002  updates/s 12.3  staleness 1.26  workers 2  "
-        "episodes 3,210  mean return of the last 100 -3.46  best -  target -  minutes left -\n"
-    )
-
-
 def test_a_pipe_gets_a_line_every_ten_seconds(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     lines = 0
     with ProgressDisplay() as display:
@@ -117,17 +110,6 @@ def test_a_pipe_gets_a_line_every_ten_seconds(clock: Clock, capsys: pytest.Captu
             display.show(status())
             lines += capsys.readouterr().out.count("\n")
             assert lines == expected
-
-
-def test_the_last_line_is_the_end_of_the_run(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    """Whenever the line before it was written."""
-    with ProgressDisplay() as display:
-        display.show(status(mean_return_100=471.0))
-        clock.now += 0.5
-        display.finish(status(mean_return_100=490.2, ending="enough"))
-    first, last = capsys.readouterr().out.splitlines()
-    assert "last 100 471.00  " in first
-    assert "last 100 490.20  " in last
 
 
 @pytest.mark.parametrize(
@@ -168,22 +150,6 @@ def test_the_panel_is_as_wide_as_the_terminal_and_shows_all_there_is(screens: Sc
         "staleness 1.26", "worker-0 761/s", "worker-1 0/s",
     ):  # fmt: skip
         assert fact in shown, shown
-
-
-def test_names_from_the_network_are_shown_without_markup(screens: Screens) -> None:
-    shown = screens(status(preset="[red]x", workers=(worker("[/b]"),)), width=80)
-    assert "[red]x" in shown
-    assert "[/b] 761/s" in shown
-
-
-def test_a_terminal_that_cannot_move_its_cursor_gets_lines(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    screen = io.StringIO()
-    monkeypatch.setenv("TERM", "dumb")
-    monkeypatch.setattr(progress_display, "Console", partial(Console, file=screen, force_terminal=True))
-    monkeypatch.setattr("sys.stdout", screen)
-    with ProgressDisplay() as display:
-        display.show(status())
-    assert screen.getvalue().startswith("minutes 0.0  T 1,234,567")
 
 
 def test_a_notebook_has_one_panel_that_changes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,21 +55,6 @@ def test_an_error_is_one_line_with_its_place_in_the_users_code(tmp_path_factory:
             assert reason_of(raised(code, tmp_path)).endswith(reason)
 
 
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        ("two\nlines", "ValueError: two lines"),
-        ("red \x1b[31m\x00 é", "ValueError: red \\x1b[31m\\x00 é"),
-        ("x" * 5000, "ValueError: " + "x" * 488 + "…"),
-        ("", "ValueError"),
-    ],
-)
-def test_a_reason_is_one_short_line_for_a_terminal(text: str, line: str) -> None:
-    error = ValueError(text)
-    error.add_note("a note that\nstands behind it")
-    assert reason_of(error) == line
-
-
 def test_a_program_whose_parent_died_while_it_started_does_not_begin() -> None:
     source = "from ps_common.program.reasons import answer_to_parent\nanswer_to_parent()\nprint('begun')"
     variables = os.environ | {LAUNCHED: "1 0"}  # no parent of a test is process 1

@@ -49,14 +49,6 @@ def test_imported_objects_are_frozen_for_the_garbage_collector() -> None:
     assert seen[0] < imported / 100
 
 
-@pytest.mark.usefixtures("thawed")
-def test_a_fault_of_ours_keeps_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as left:
-        run_program(lambda: 1 // 0, "oven")
-    assert left.value.code == 1
-    assert capsys.readouterr().err.splitlines()[-1].startswith("ZeroDivisionError: ")
-
-
 # A program as others start it: what it says of its end comes through a pipe, and a user's code may do anything.
 USERS = """
 import atexit, logging, multiprocessing, os, sys, threading, time
@@ -155,14 +147,6 @@ def test_an_error_and_what_is_printed_survive_a_close_that_hangs(
     assert printed in log.splitlines()[-1]
 
 
-def test_a_program_that_has_said_goodbye_ends_in_order_though_a_close_hangs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    child = ended(HANGS.format(before="say('over', 'done')").strip(), tmp_path, monkeypatch)
-    assert (child.reason, child.exit_status) == (Reason("over", "done"), 0)
-    assert without_stamps(tmp_path / "log") == PRINTED
-
-
 @pytest.mark.parametrize(
     ("body", "text"),
     [
@@ -177,16 +161,6 @@ def test_a_program_that_came_to_its_end_has_left_in_order(
 ) -> None:
     child = ended(body, tmp_path, monkeypatch)
     assert (child.has_left, child.reason) == (True, Reason("left", text))
-
-
-@pytest.mark.parametrize("status", [0, 4])
-def test_a_program_ends_with_its_status_though_a_thread_of_the_user_never_does(
-    status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    forever = "threading.Thread(target=threading.Event().wait, name='never ends').start()"
-    child = ended(f"{forever}; return {status}", tmp_path, monkeypatch)
-    assert child.exit_status == status
-    assert (tmp_path / "log").read_text() == "the last line\noven: ends though threads still run: 1 (never ends)\n"
 
 
 @pytest.mark.parametrize(

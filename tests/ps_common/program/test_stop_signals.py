@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 
@@ -44,25 +42,6 @@ def test_sigterm_counts_though_it_was_ignored() -> None:
 
 
 @each_signal
-def test_a_signal_is_raised_at_once(number: int) -> None:
-    StopSignal(raises=True)
-    with pytest.raises(Interrupted):
-        os.kill(os.getpid(), number)
-
-
-@each_signal
-def test_a_second_signal_changes_nothing(number: int) -> None:
-    """The program is on its way out: its last work must not be torn."""
-    stop = StopSignal(raises=True)
-    with pytest.raises(Interrupted):
-        os.kill(os.getpid(), number)
-    for again in SIGNALS:
-        os.kill(os.getpid(), again)
-    with stop.postponed():
-        os.kill(os.getpid(), number)
-
-
-@each_signal
 def test_a_signal_in_a_grace_period_is_raised_when_that_is_over(number: int) -> None:
     stop = StopSignal(raises=True)
 
@@ -75,13 +54,6 @@ def test_a_signal_in_a_grace_period_is_raised_when_that_is_over(number: int) -> 
 
     with pytest.raises(Interrupted):
         work()
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
-def test_a_program_that_has_not_begun_leaves_with_success(number: int) -> None:
-    source = "from ps_common.program.stop_signals import leave_at_once\nimport signal\nleave_at_once()\n"
-    program = [sys.executable, "-c", f"{source}signal.raise_signal({number:d})\nsignal.pause()"]
-    assert subprocess.run(program, timeout=60, check=False).returncode == 0
 
 
 @each_signal

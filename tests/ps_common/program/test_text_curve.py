@@ -1,7 +1,6 @@
 """A curve of characters: as wide and as high as asked for, for runs of any length."""
 
 from ps_common.program.progress_display import LABEL_WIDTH, MOST_POINTS, TextCurve
-from tests.rows import row
 
 
 def curve(*points: tuple[float, float]) -> TextCurve:
@@ -22,10 +21,3 @@ def test_a_week_of_points_takes_no_more_memory_and_keeps_its_shape() -> None:
     assert len(drawn._x) <= MOST_POINTS
     (line,) = drawn.lines(LABEL_WIDTH + 8, 1, target=None)
     assert line.endswith("▁▂▃▄▅▆▇█")
-
-
-def test_every_line_has_the_width_asked_for() -> None:
-    for value in [0.0, -21.0, 475.123, 123456.0, -98765432.1, 1e300]:
-        with row(value):
-            lines = curve((0, 0.0), (1, value)).lines(40, 3, target=None)
-            assert {len(line) for line in lines} == {40}

@@ -50,20 +50,6 @@ def test_work_beyond_the_bound_is_dropped_and_counted(goes_on: threading.Event) 
     assert done == ["a", "c"]
 
 
-def test_the_queue_takes_work_again_after_it_was_full(goes_on: threading.Event) -> None:
-    writer = stuck_writer(goes_on, most=1)
-    first = threading.Event()
-    assert writer.do(first.set)
-    assert not writer.do(first.clear)
-    goes_on.set()
-    assert first.wait(PATIENCE_SECONDS)
-    deadline = threading.Event()
-    while not writer.do(deadline.set):
-        assert not deadline.wait(0.01)
-    assert deadline.wait(PATIENCE_SECONDS)
-    assert writer.close(within_seconds=PATIENCE_SECONDS)
-
-
 def test_an_error_in_one_piece_loses_no_other(caplog: pytest.LogCaptureFixture) -> None:
     writer, done = WriterThread("test", most=10), list[int]()
     writer.do(lambda: done.append(1 // 0))

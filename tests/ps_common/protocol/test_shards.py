@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ps_common.errors import SchemaMismatch, SettingsError
+from ps_common.errors import SettingsError
 from ps_common.protocol.lineage import ALIGNMENT, Shard, range_of, shard_of
 from ps_common.protocol.tensors import Schema, TensorSpec
 
@@ -40,26 +40,11 @@ def test_the_vectors_of_all_shards_one_after_another_are_the_whole_vector(shards
     assert len({part.hash for part in parts}) == shards
 
 
-def test_a_piece_names_its_tensors_and_the_pieces_of_those_that_were_cut() -> None:
-    whole = torch.arange(SCHEMA.size, dtype=torch.float32)
-    first, second = (SCHEMA.of_shard(number, 2) for number in (1, 2))
-    assert {name: list(view.shape) for name, view in first.views(whole[first.range]).items()} == {"a": [2, 3]}
-    views = second.views(whole[second.range])
-    assert {name: list(view.shape) for name, view in views.items()} == {"b": [], "c": [5], "seen": [4]}
-    third = SCHEMA.of_shard(1, 3)
-    assert list(third.views(whole[third.range])["a"]) == [0, 1, 2, 3]
-
-
 def test_the_hash_of_a_shard_is_that_of_the_whole_schema_and_a_line_more() -> None:
     schema = Schema([TensorSpec("w", (2,))])
     text = "w float32 2\nshard 2/2\n"
     assert schema.of_shard(2, 2).hash == hashlib.sha256(text.encode()).hexdigest()[:32]
     assert schema.of_shard(1, 1).hash == schema.hash
-
-
-def test_a_network_with_fewer_weights_than_shards_is_refused() -> None:
-    with pytest.raises(SchemaMismatch, match="12 weights cannot be cut into 13 shards"):
-        SCHEMA.of_shard(1, 13)
 
 
 def test_the_flags_name_a_shard_and_the_addresses_of_all() -> None:

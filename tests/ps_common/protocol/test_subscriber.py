@@ -1,6 +1,6 @@
 """When SUBSCRIBE is due, and which events are new."""
 
-from ps_common.protocol.messages import Event, Refused, Subscribe, Subscribed
+from ps_common.protocol.messages import Event, Subscribe, Subscribed
 from ps_common.sockets.subscription import Subscriber
 
 LEASE = 9.0
@@ -51,8 +51,3 @@ def test_each_event_is_taken_once_and_anew_in_another_epoch() -> None:
     ]
     subscriber.take(subscribed(epoch=2), now=0.0)
     assert subscriber.take(event(1), now=0.0) == event(1)
-
-
-def test_other_messages_are_not_the_subscriptions() -> None:
-    refused = Refused(request=1, code="no_such_worker", reason="")
-    assert Subscriber(retry_seconds=0.5).take(refused, now=0.0) is None

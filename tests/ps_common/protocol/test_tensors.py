@@ -101,19 +101,6 @@ def test_a_schema_that_could_not_describe_a_vector_is_refused(specs: list[Tensor
         Schema(specs)
 
 
-@pytest.mark.parametrize(
-    ("specs", "size"),
-    [
-        pytest.param([TensorSpec(str(n), ()) for n in range(MAX_TENSORS)], 1024, id="most tensors"),
-        pytest.param([TensorSpec("a", (2,) * 8)], 256, id="most axes"),
-        pytest.param([TensorSpec("a", (2**14, 2**14))], 2**28, id="most elements"),
-        pytest.param([TensorSpec("~" * 200, (1,))], 1, id="the longest name"),
-    ],
-)
-def test_a_schema_may_reach_its_limits(specs: list[TensorSpec], size: int) -> None:
-    assert Schema(specs).size == size
-
-
 def test_a_sentence_names_the_first_difference_of_two_schemas() -> None:
     for theirs, sentence in [
         ([("a", (2, 3)), ("b", ())], ""),

@@ -1,4 +1,3 @@
-from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Any
 
@@ -7,13 +6,10 @@ import pytest
 
 from ps_common.errors import WireError
 from ps_common.protocol import wire
-from ps_common.protocol.messages import Message, Push, Seed, Weights
-from ps_common.protocol.tensors import MAX_AXES, MAX_TENSORS, Schema, TensorSpec
-from ps_common.protocol.wire import MAX_FRAMES, PROTOCOL_TAG, Buffer, chunks, read_to_server, read_to_worker, to_frames
+from ps_common.protocol.messages import Push, Weights
+from ps_common.protocol.wire import PROTOCOL_TAG, chunks, read_to_server, read_to_worker, to_frames
 from ps_common.release import release
 from tests.rows import row
-
-Read = Callable[[Sequence[Buffer]], tuple[Message, Sequence[Buffer]]]
 
 PULL = {"type": "PULL", "request": 1}
 PUSH = {"type": "PUSH", "request": 1, "sequence": 1, "computed_on": 0, "epoch": 0, "schema_hash": "0f"}
@@ -23,7 +19,6 @@ WELCOME = {
     "global_steps": 0, "run_id": "a", "incarnation": 1, "epoch_proof": "a", "settled_through": 0, "reported_through": 0,
     "lease_seconds": 5.0, "run": {},
 }  # fmt: skip
-WEIGHTS = {"type": "WEIGHTS", "request": 1, "epoch": 1, "version": 1, "global_steps": 0}
 
 
 def framed(header: Any, *vector: bytes) -> list[bytes]:
@@ -57,13 +52,6 @@ def test_a_header_that_is_no_message_is_refused(header: Any) -> None:
         read_to_server(framed(header))
 
 
-def test_a_client_ignores_the_fields_that_it_does_not_know() -> None:
-    settled = {"sequence": 1, "verdict": "applied", "version": 2}
-    for header in (WELCOME, WEIGHTS | {"settled": settled}):
-        newer = {name: value | {"colour": 1} if name == "settled" else value for name, value in header.items()}
-        assert read_to_worker(framed(newer | {"colour": 1})) == read_to_worker(framed(header))
-
-
 @pytest.mark.parametrize(
     "header",
     [
@@ -84,44 +72,6 @@ def test_a_client_ignores_the_fields_that_it_does_not_know() -> None:
 def test_header_bytes_that_are_no_proper_map_are_refused(header: bytes) -> None:
     with pytest.raises(WireError, match="bad header"):
         read_to_server([PROTOCOL_TAG, header])
-
-
-def test_the_largest_schema_fits_into_a_header() -> None:
-    shape = (1,) * (MAX_AXES - 1) + (2**10,)
-    statistics = [TensorSpec(f"a{number:_>199}", shape, role="statistic") for number in range(MAX_TENSORS - 1)]
-    schema = Schema([TensorSpec("w" * 200, shape), *statistics])
-    message, _ = read_to_server(to_frames(Seed(request=2**53 - 1, schema=schema.specs), [b"vector"]))
-    assert isinstance(message, Seed)
-    assert Schema(message.schema) == schema
-
-
-@pytest.mark.parametrize(
-    ("read", "header", "limit"),
-    [
-        (read_to_server, PUSH | {"inline": b""}, 393_216),
-        (read_to_worker, WEIGHTS | {"inline": b""}, 1_048_576),
-    ],
-)
-def test_a_header_may_have_just_its_limit(read: Read, header: dict[str, Any], limit: int) -> None:
-    # The header ends with empty bytes, which take two: they are replaced by five and a content.
-    start = msgpack.packb(header)[:-2]
-    for size in (limit, limit + 1):
-        content = size - len(start) - 5
-        frames = [PROTOCOL_TAG, start + b"\xc6" + content.to_bytes(4, "big") + b"x" * content]
-        assert len(frames[1]) == size
-        if size == limit:
-            read(frames)
-        else:
-            with pytest.raises(WireError, match=f"{size} bytes; {limit} are allowed"):
-                read(frames)
-
-
-def test_a_message_has_two_to_514_frames() -> None:
-    _, vector = read_to_server(framed(PUSH, *[b"1234"] * (MAX_FRAMES - 2)))
-    assert (MAX_FRAMES, len(vector)) == (514, 512)
-    for frames in ([], [PROTOCOL_TAG], framed(PUSH, *[b""] * (MAX_FRAMES - 1))):
-        with pytest.raises(WireError, match="2 to 514 frames"):
-            read_to_server(frames)
 
 
 def test_a_vector_stands_in_frames_or_in_the_header_not_in_both() -> None:

@@ -14,10 +14,3 @@ def test_the_first_command_of_a_run_is_kept_as_it_can_be_typed(tmp_path: Path, m
         monkeypatch.setattr(sys, "argv", ["/somewhere/rl-cluster", "--seed", seed, "--run-dir", "my runs"])
         keep_command(tmp_path, "rl-cluster")
     assert command_of_run(tmp_path) == "rl-cluster --seed 1 --run-dir 'my runs'"
-
-
-def test_a_command_that_cannot_be_kept_or_read_ends_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    keep_command(tmp_path / "gone", "rl-cluster")
-    monkeypatch.setattr(sys, "argv", ["rl-cluster", "--run-dir", "m\udcffy"])  # a folder whose name is no UTF-8
-    keep_command(tmp_path, "rl-cluster")
-    assert command_of_run(tmp_path) == "rl-cluster --run-dir 'm\ufffdy'"

@@ -3,7 +3,6 @@
 import errno
 import fcntl
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -24,16 +23,6 @@ locks = FolderLocks([Path(sys.argv[1])])
 print("held", flush=True)
 signal.pause()
 """
-
-
-def test_the_error_for_a_locked_folder_names_the_holder(tmp_path: Path) -> None:
-    locks = FolderLocks([tmp_path])
-    with pytest.raises(SettingsError) as refused:
-        FolderLocks([tmp_path])
-    assert f"{tmp_path}: another ps-server keeps a run there" in str(refused.value)
-    assert f"pid {os.getpid()} on host {socket.gethostname()}, since 20" in str(refused.value)
-    locks.close()
-    FolderLocks([tmp_path]).close()
 
 
 def test_a_folder_is_the_same_by_whatever_path(tmp_path: Path) -> None:
@@ -120,17 +109,6 @@ def test_where_there_are_no_locks_a_server_warns_and_serves(
     FolderLocks([tmp_path]).close()
     (warning,) = caplog.records
     assert f"{tmp_path}: this file system has no locks" in warning.getMessage()
-
-
-def test_a_full_disk_does_not_keep_a_folder_from_being_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> int:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "pwrite", full)
-    locks = FolderLocks([tmp_path])
-    with pytest.raises(SettingsError, match="its file does not name it"):
-        FolderLocks([tmp_path])
-    locks.close()
 
 
 def test_who_looks_whether_a_folder_is_locked_keeps_no_server_from_it(tmp_path: Path) -> None:

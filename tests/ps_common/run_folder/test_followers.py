@@ -4,7 +4,6 @@ import errno
 import os
 import signal
 import socket
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +13,6 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from ps_common.errors import SettingsError
 from ps_common.program import supervision
 from ps_common.program.child_processes import Child
 from ps_common.run_folder import followers as followers_module
@@ -127,22 +125,6 @@ def test_a_follower_that_keeps_dying_is_given_up_and_ends_no_run(start: Start, t
     )
 
 
-def test_a_follower_that_the_system_does_not_start_again_ends_no_run(
-    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    followers, log = start("follows"), tmp_path / "follows.log"
-    wait_until(lambda: log.read_text() == "ready\n", "it follows")
-
-    def refused(*_: object, **__: object) -> None:
-        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-
-    monkeypatch.setattr(subprocess, "Popen", refused)
-    child_of(followers).kill()
-    (line,) = looked(followers, until=bool)
-    assert line == f"follows cannot be started: {os.strerror(errno.EAGAIN)}; it is not started again. Do it by hand"
-    assert followers.look() == []
-
-
 def test_all_leave_at_the_same_time_and_say_what_they_did(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,24 +156,6 @@ def test_a_page_that_is_killed_is_shown_again_at_its_address(tmp_path: Path, is_
 def _is_served(address: str) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", urlsplit(address).port or 0)) == 0
-
-
-def test_a_page_that_fails_at_once_is_given_up_with_its_reason(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        with followers_of(tmp_path, track=[], web_port=port, report=print) as followers:
-            followers.announce_page(leaving=lambda: False)
-            assert followers.look() == []
-    why = f"--host 127.0.0.1 --port {port}: cannot be listened on: Address already in use"
-    assert capsys.readouterr().out.startswith(f"there is no page: {why}")
-
-
-def test_a_log_that_cannot_be_written_is_a_mistake_of_the_user(tmp_path: Path) -> None:
-    (tmp_path / "web.log").mkdir()
-    with pytest.raises(SettingsError, match=r"web.log: cannot be written: Is a directory"):
-        followers_of(tmp_path, track=[], web_port=0, report=print)
 
 
 def test_a_thread_that_looks_starts_a_follower_again_which_leaves_in_order_at_the_end(

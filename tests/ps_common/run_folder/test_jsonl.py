@@ -43,19 +43,3 @@ def test_the_last_row_is_found_without_reading_the_others(tmp_path: Path) -> Non
     tracemalloc.stop()
     assert last == Row(8)
     assert most < 3 * TAIL_BYTES
-
-
-def test_rows_are_read_one_at_a_time(tmp_path: Path) -> None:
-    path = written(tmp_path / "x.jsonl", b'{"n": 1, "more": "' + b"y" * 100 + b'"}\n')
-    path.write_bytes(path.read_bytes() * 50_000)
-    tracemalloc.start()
-    assert sum(row.n for row in rows_in(path, Row)) == 50_000
-    _, most = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert most < 2**20, "the file has five million bytes"
-
-
-def test_a_missing_file_raises(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="No such file"):
-        list(rows_in(tmp_path / "none", Row))
-    assert last_row(tmp_path / "none", Row) is None

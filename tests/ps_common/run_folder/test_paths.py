@@ -2,9 +2,7 @@
 
 import os
 import re
-import shlex
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -41,12 +39,6 @@ def test_a_run_in_shards_is_called_after_its_folder_and_not_after_that_of_a_shar
     assert run_name(Path()) == "my-run"
 
 
-def test_a_folder_that_cannot_be_made_is_named_with_the_flag(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(SettingsError, match=f"--run-dir {tmp_path}/file/inside: cannot be made"):
-        make_run_folder(tmp_path / "file" / "inside", experiment="", preset="pong", seed=None)
-
-
 def test_runs_that_start_in_the_same_second_have_folders_of_their_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -72,24 +64,6 @@ def test_one_of_several_claims_of_a_folder_succeeds(tmp_path: Path) -> None:
         assert sum(pool.map(claims, range(16))) == 1
     with pytest.raises(SettingsError, match=f"--run-dir {tmp_path}: holds a run already"):
         claim_run_folder(tmp_path)
-
-
-def test_the_command_for_a_claimed_folder_can_be_typed(tmp_path: Path) -> None:
-    folder = tmp_path / "my runs"
-    folder.mkdir()
-    claim_run_folder(folder)
-    with pytest.raises(SettingsError) as error:
-        claim_run_folder(folder)
-    assert shlex.split(str(error.value).partition("continue it: ")[2]) == ["rl-cluster", "--resume", str(folder)]
-
-
-def test_a_folder_whose_name_is_not_utf_8_is_refused_before_a_run_is_in_it(tmp_path: Path) -> None:
-    """Checkpoints would be written there, and could never be read."""
-    for name, is_taken in ((b"\xfc", False), ("ü".encode(), True)):
-        folder = tmp_path / os.fsdecode(name)
-        with nullcontext() if is_taken else pytest.raises(SettingsError, match="is not UTF-8"):
-            make_run_folder(folder, experiment="", preset="pong", seed=1)
-        assert folder.exists() == is_taken
 
 
 def test_a_file_is_whole_whoever_else_writes_it_at_the_same_time(tmp_path: Path) -> None:

@@ -2,9 +2,7 @@
 
 from pathlib import Path
 
-import pytest
-
-from ps_common.run_folder.endpoint_file import LOOK_SECONDS, ServerAddress, is_path, write_endpoint
+from ps_common.run_folder.endpoint_file import LOOK_SECONDS, ServerAddress, write_endpoint
 
 HERE, THERE = "10.0.0.1:5555", "10.0.0.2:40001"
 
@@ -35,10 +33,3 @@ def test_the_address_of_a_file_is_taken_when_it_is_there_and_kept_when_the_file_
     path.unlink()
     assert not address.has_moved(now=200.0)
     assert (address.current, str(address)) == (THERE, THERE)
-
-
-@pytest.mark.parametrize(
-    ("server", "expected"), [("runs/one/endpoint", True), ("./endpoint", True), (HERE, False), ("tcp://a:1", False)]
-)
-def test_a_path_has_a_slash_and_no_host_has(server: str, expected: bool) -> None:
-    assert is_path(server) == expected

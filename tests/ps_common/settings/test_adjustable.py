@@ -3,7 +3,7 @@
 import pytest
 
 from ps_common.errors import SettingsError
-from ps_common.settings.adjustable import ADJUSTABLE, settings_in
+from ps_common.settings.adjustable import settings_in
 from tests.rows import row
 
 
@@ -25,11 +25,6 @@ def test_a_setting_is_named_in_short_and_has_its_own_type() -> None:
             settings = settings_in([text])
             assert settings == {setting: value}
             assert type(settings[setting]) is type(value)
-
-
-def test_every_setting_has_a_short_name() -> None:
-    short = [setting.rpartition(".")[2] for setting in ADJUSTABLE]
-    assert len(set(short)) == len(short)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from ps_common.errors import SettingsError
-from ps_common.settings.run_files import game_name, load_preset, on_another_game, presets
+from ps_common.settings.run_files import load_preset, on_another_game
 from ps_common.settings.run_settings import with_settings
 from ps_common.settings.run_spec import RunSpec
 
@@ -48,30 +48,3 @@ def test_a_preset_that_is_tuned_to_its_game_is_refused_with_the_command_that_wor
 def test_any_other_preset_keeps_all_its_settings(preset: str, environment: str, name: str) -> None:
     changed = {"preset": name, "environment.id": environment}
     assert moved(preset, environment) == with_settings(load_preset(preset), changed, source="a test")
-
-
-@pytest.mark.parametrize("preset", presets())
-def test_no_preset_takes_its_target_or_its_actions_to_another_game(preset: str) -> None:
-    try:
-        run = moved(preset, "ALE/Seaquest-v5")
-    except SettingsError:
-        return
-    assert (run.budget.until_return, run.environment.actions, run.environment.lost_game_reward) == (None, (), None)
-    assert not run.environment.reward_ends_episode
-
-
-@pytest.mark.parametrize(
-    ("environment", "name"),
-    [
-        ("ALE/Pong-v5", "Pong-v5"),
-        ("CartPole-v1", "CartPole-v1"),
-        ("my.games:sets/Line-v0", "Line-v0"),
-        ("../../etc", "etc"),
-        ("a b\n", "a-b"),
-        ("", "custom"),
-        ("..", "custom"),
-        ("x" * 99, "x" * 60),
-    ],
-)
-def test_a_game_is_named_as_a_folder_can_be(environment: str, name: str) -> None:
-    assert game_name(environment) == name

@@ -54,11 +54,6 @@ def test_settings_of_any_value_survive_a_file(settings: dict[str, Any]) -> None:
     assert run_from_dict(tomllib.loads(run.to_toml()), source="a test") == run
 
 
-def test_the_list_of_what_is_none_must_be_one() -> None:
-    with pytest.raises(SettingsError, match=r"^a test: algorithm.None must be a list of the settings that are None"):
-        a_run(**{"None": 3})
-
-
 def test_the_server_acts_on_two_settings_and_knows_what_they_are_where_they_are_missing() -> None:
     run = a_run(target_interval=100)
     assert (run.algorithm.unroll_length, getattr(run.algorithm, "target_interval", None)) == (8, 100)
@@ -83,14 +78,6 @@ def test_what_cannot_travel_is_refused() -> None:
     ]:
         with row(name, value, sentence), pytest.raises(SettingsError, match=f"^a test: .*{sentence}"):
             a_run(**{name: value})
-
-
-def test_a_name_that_is_no_import_path_is_refused() -> None:
-    for name in ["a3c.x", "my pkg:M", "my_pkg:", ":M", "my_pkg:M-v0", "my_pkg:M()"]:
-        with row(name):
-            for section in ("algorithm", "network"):
-                with pytest.raises(SettingsError, match=f"{section}.name"):
-                    run_from_dict({section: {"name": name}}, source="a test")
 
 
 def test_a_server_takes_flags_of_the_settings_that_a_file_gives(tmp_path: Path) -> None:
@@ -120,13 +107,6 @@ def test_the_settings_of_ones_custom_algorithm_are_flags_with_their_types() -> N
     assert flags.run.to_dict()["algorithm"] == {"name": "my_pkg:Method", "unroll_length": 5, "temperature": 2.0}
     assert flags.overrides == {"algorithm.name": "my_pkg:Method", "algorithm.temperature": 2.0}
     assert flags.modules == ("my_pkg",)
-
-
-def test_every_flag_of_a_part_names_its_module() -> None:
-    typed = ["--environment", "a:make", "--wrapper", "b:W", "c.d:W", "--network", "e:T", "--algorithm", "f:M"]
-    assert set(parsed(*typed).modules) == {"a", "b", "c.d", "e", "f"}
-    assert parsed("--environment", "g:Line-v0").modules == ("g",)
-    assert parsed("--environment", "CartPole-v1").modules == ()
 
 
 @pytest.mark.parametrize("taken", ["learning_rate", "hidden", "threads", "name"])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ps_common.settings.run_files import load_preset, presets, what_preset_is
+from ps_common.settings.run_files import load_preset, presets
 from ps_common.settings.run_spec import Environment
 from rl_agent.algorithms.action_values import EVALUATION_EPSILON
 from tests.rows import row
@@ -14,7 +14,6 @@ from tests.rows import row
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs/PRESETS.md").read_text()
 SEEN_AS_PIXELS = [name for name in presets() if load_preset(name).environment.family != "gymnasium"]
-LONGEST_SENTENCE = 100  # characters: two lines of a narrow terminal
 
 
 def row_of(preset: str, section: str) -> list[str]:
@@ -29,14 +28,6 @@ def protocol_of(preset: str) -> str:
 
 def environment_of(preset: str) -> Environment:
     return load_preset(preset).environment
-
-
-def test_a_preset_begins_with_a_sentence_for_lists() -> None:
-    for preset in presets():
-        with row(preset):
-            sentence = what_preset_is(preset)
-            assert re.fullmatch(r"[A-Z].*\.", sentence)
-            assert len(sentence) <= LONGEST_SENTENCE
 
 
 def test_the_page_of_presets_has_a_row_of_measurements_for_each() -> None:
@@ -63,23 +54,6 @@ def test_beside_each_target_stands_the_score_of_new_games() -> None:
             assert cell == f"{mean} ({low} to {high}, {len(scores)} games, [zoo](../zoo/{preset}))"
 
 
-def test_the_page_of_presets_tells_each_protocol_as_it_is() -> None:
-    for preset in SEEN_AS_PIXELS:
-        with row(preset):
-            environment = environment_of(preset)
-            is_atari = environment.family == "ale"
-            life = "ends the game for the learner" if environment.life_loss_ends_episode else "goes on"
-            point = "; a point ends the return for the learner" if environment.reward_ends_episode else ""
-            assert row_of(preset, "Protocols") == [
-                f"`{preset}`",
-                f"`{environment.id}`",
-                f"{environment.sticky_actions:g}" if is_atari else "–",
-                " ".join(map(str, environment.actions)) or "all",
-                str(environment.frame_skip),
-                life + point if is_atari else "–",
-            ]
-
-
 def test_beside_each_score_from_pixels_stands_its_protocol() -> None:
     for preset in SEEN_AS_PIXELS:
         with row(preset):
@@ -98,14 +72,3 @@ def test_action_values_are_compared_with_a_held_action_under_the_same_epsilon(pr
     assert row_of(preset.replace("one-step", "n-step"), "Baselines")[2].startswith(
         f"with ε {EVALUATION_EPSILON:g}, as action values play: RIGHTFIRE 264 ± 22"
     )
-
-
-def test_no_preset_claims_to_be_the_original_that_it_follows() -> None:
-    """Each that names a system or the paper says in what it differs."""
-    for preset in presets():
-        comment = " ".join(
-            line for line in (ROOT / f"common/ps_common/presets/{preset}.toml").read_text().splitlines() if "#" in line
-        )
-        if "system" in comment or "paper's" in comment:
-            assert re.search("differs|Unlike|is not the", comment), preset
-            assert f"`{preset}`" in PAGE.split("## In what a preset differs")[1]

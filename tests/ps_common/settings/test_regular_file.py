@@ -9,16 +9,15 @@ import pytest
 
 from ps_common.errors import CheckpointError, PsRlError, ReceiptError, SettingsError
 from ps_common.run_folder.checkpoint_file import read_checkpoint
-from ps_common.run_folder.checkpoint_folder import first_verified
 from ps_common.run_folder.endpoint_file import read_endpoint, write_endpoint
 from ps_common.run_folder.folder_lock import FolderLocks
 from ps_common.run_folder.output_files import check_output, write_output
 from ps_common.run_folder.run_rows import LONGEST_LINE, EpisodeRow, MetricsRow, RowsTail, rows_in
 from ps_common.run_folder.trained import trained_in
-from ps_common.settings.regular_file import MOST_BYTES, content_of, opened, opened_to_write
+from ps_common.settings.regular_file import content_of, opened, opened_to_write
 from ps_common.settings.run_files import load_config, settings_as_written
 from ps_common.sockets.curve import read_public
-from ps_ctl.plots import read_run
+from ps_ctl.plots import plot_runs
 from ps_rl.run import Run
 from ps_server.records.bounded_file import BoundedLinesFile
 from ps_server.records.tensorboard import EventFile
@@ -91,12 +90,12 @@ def test_files_of_a_run_folder_that_are_none_count_as_missing(make: Callable[[Pa
     with pytest.raises(OSError, match="metrics"):
         list(rows_in(tmp_path / "metrics.jsonl", MetricsRow))
     with pytest.raises(PsRlError):
-        read_run(tmp_path)
+        plot_runs([tmp_path], tmp_path / "curve.png")
     assert Run(tmp_path).status is None
 
 
 WRITING: dict[str, Callable[[Path], object]] = {
-    "metrics.jsonl": lambda path: BoundedLinesFile(path, most_bytes=100, thin=list).close(),
+    "metrics.jsonl": lambda path: BoundedLinesFile(path, most_bytes=100).close(),
     "endpoint": lambda path: write_endpoint(path, "x:1"),
     "lineage.json": lambda path: write_lineage(path.parent, LINEAGE),
     "server.lock": lambda path: FolderLocks([path.parent]).close(),
@@ -123,16 +122,6 @@ def test_nothing_is_written_to_a_file_that_a_link_in_a_run_folder_leads_to(name:
             WRITING[name](folder / name)
         assert mine.read_text() == "my own"
         assert list(folder_of_mine.iterdir()) == []
-
-
-def test_a_checkpoint_that_is_none_is_passed_over_for_a_sound_one(tmp_path: Path) -> None:
-    passed: list[CheckpointError] = []
-    for make in KINDS:
-        make(tmp_path / make.__name__)
-        assert (
-            first_verified([tmp_path / make.__name__], read_checkpoint, lambda _, error: passed.append(error)) is None
-        )
-    assert len(passed) == len(KINDS)
 
 
 def test_a_file_is_read_up_to_its_bound(tmp_path: Path) -> None:
@@ -176,7 +165,3 @@ def test_settings_of_any_content_are_refused_or_taken_for_none(text: str, tmp_pa
     path.write_bytes(b"\xff\xfe" + text.encode())
     with pytest.raises(SettingsError, match=r"mine\.toml: not TOML"):
         load_config(path)
-
-
-def test_the_largest_file_of_settings_is_larger_than_any_real_one() -> None:
-    assert 100 * len(Path("common/ps_common/settings/run_spec.py").read_bytes()) < MOST_BYTES

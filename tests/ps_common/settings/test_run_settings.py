@@ -40,7 +40,10 @@ def test_a_run_with_a_setting_that_this_release_does_not_have_is_refused_by_its_
 
 
 def test_a_file_of_an_earlier_release_is_read_unless_it_asks_for_what_is_gone() -> None:
-    old = {"wire": {"checksums": False, "prefetch": 1}, "records": {"summary_every_updates": 100, "summaries": "none"}}
+    old = {
+        "wire": {"checksums": False, "prefetch": 1},
+        "records": {"summary_every_updates": 100, "gif_every_episodes": 0, "summaries": "none"},
+    }
     run = run_from_dict(old, source="run.toml")
     assert (run.wire.prefetch, run.records.summaries) == (1, "none")
     for setting, words in [

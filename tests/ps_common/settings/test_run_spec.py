@@ -1,6 +1,5 @@
 import itertools
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +9,13 @@ from hypothesis import given
 import ps_common
 from ps_common.errors import SettingsError
 from ps_common.settings.overrides import contradiction
-from ps_common.settings.run_files import load_config, load_preset, presets, recipe_for, settings_as_written
+from ps_common.settings.run_files import load_config, load_preset, presets, recipe_for
 from ps_common.settings.run_settings import flag_of, flat_settings, run_from_dict, with_settings
 from ps_common.settings.run_spec import (
     ALGORITHM_SETTINGS,
     OPTIMIZER_SETTINGS,
     A3CSettings,
     AdamSettings,
-    Environment,
     RunSpec,
     Schedule,
     SgdSettings,
@@ -102,39 +100,6 @@ def test_the_error_for_a_mistake_in_a_file_names_the_file_the_setting_and_its_fl
             assert "\n" not in str(caught.value)
 
 
-def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "latin.toml").write_bytes(b"preset = '\xe4'")
-    for path, words in (("none.toml", "No such file"), ("", "Is a directory"), ("latin.toml", "not TOML")):
-        with pytest.raises(SettingsError, match=words):
-            load_config(tmp_path / path)
-
-
-@pytest.mark.parametrize("read", [load_config, settings_as_written])
-def test_a_file_may_begin_with_a_byte_order_mark(read: Callable[[Path], Any], tmp_path: Path) -> None:
-    """As Windows' editor writes it."""
-    plain, marked = tmp_path / "plain" / "run.toml", tmp_path / "marked" / "run.toml"
-    for path, encoding in ((plain, "utf-8"), (marked, "utf-8-sig")):
-        path.parent.mkdir()
-        path.write_text("# künstlich\n[environment]\nid = 'CartPole-v1'", encoding=encoding)
-    assert read(marked) == read(plain)
-    assert read(plain)
-
-
-def test_a_proposal_that_imitates_an_error_is_an_ordinary_error() -> None:
-    """Any peer may propose a run to a server that has none yet."""
-    for proposed in [
-        {"records": {"summaries": "a - at `$.b`"}},
-        {"records": {"summaries": "Invalid - at `$.algorithm.name`"}},
-        {"a - at `$.b.c": 1},
-        {"Invalid - at `$.algorithm.x": 1, "algorithm": {"name": []}},
-        {"Invalid - at `$.optimizer.rate": 1, "optimizer": {"name": "newton"}},
-        {"consistency": {"Invalid - at `$.consistency.no": 1}},
-        {"network": {"name": "\n - at `$.network.name[0]"}},
-    ]:
-        with row(proposed), pytest.raises(SettingsError, match=r"^worker w: "):
-            run_from_dict(proposed, source="worker w")
-
-
 def test_settings_are_replaced_and_the_others_stay() -> None:
     changed = with_settings(ADAM_RUN, {"algorithm.discount": 0.5, "seed": 8, "preset": "mine"}, source="a test")
     assert changed == RunSpec(
@@ -184,10 +149,3 @@ def test_no_two_settings_of_a_run_share_a_flag() -> None:
             run = RunSpec(algorithm=ALGORITHM_SETTINGS[algorithm](), optimizer=OPTIMIZER_SETTINGS[optimizer]())
             flags = [flag_of(setting) for setting in flat_settings(run.to_dict())]
             assert len(set(flags)) == len(flags)
-
-
-def test_only_emulators_advance_several_frames_a_step() -> None:
-    assert Environment(id="ALE/Pong-v5", frame_skip=4).frames_per_step == 4
-    assert Environment(id="VizdoomBasic-v1", frame_skip=10).frames_per_step == 10
-    assert Environment(id="ale_py:ALE/Pong-v5", frame_skip=4).frames_per_step == 4
-    assert Environment(id="CartPole-v1", frame_skip=4).frames_per_step == 1

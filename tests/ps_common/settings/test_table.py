@@ -5,14 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import msgspec
-import pytest
-
 from ps_common.settings import run_spec
 from ps_common.settings.kinds import Kinds
 from ps_common.settings.run_settings import flat_settings, with_settings
 from ps_common.settings.run_spec import ALGORITHM_SETTINGS, OPTIMIZER_SETTINGS, RunSpec
-from ps_common.settings.table import TABLE, allowed, kinds_of, rows_of
+from ps_common.settings.table import TABLE, kinds_of, rows_of
 
 REPOSITORY = Path(run_spec.__file__).parents[3]
 BESIDE = "    max_episodes: NotNegative = 0\n"
@@ -90,14 +87,3 @@ def test_kinds_of_a_section_hold_for_its_settings_unless_they_say_otherwise() ->
 
 def test_what_may_be_adjusted_is_no_difference_that_a_worker_is_refused_for() -> None:
     assert [name for name, setting in TABLE.items() if setting.kinds.adjustable and setting.kinds.built_in] == []
-
-
-def test_the_words_for_a_whole_number_name_its_bounds_to_the_digit() -> None:
-    for setting, row in TABLE.items():
-        words = allowed(row.type)
-        if words.startswith("a whole number") and "several" not in words:
-            least, most = map(int, words.removesuffix(", or none").removeprefix("a whole number from ").split(" to "))
-            assert msgspec.convert(most, row.type) == most, setting
-            assert msgspec.convert(least, row.type) == least, setting
-            with pytest.raises(msgspec.ValidationError):
-                msgspec.convert(most + 1, row.type)

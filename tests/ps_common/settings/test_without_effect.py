@@ -4,7 +4,6 @@ import pytest
 
 from ps_common.errors import SettingsError
 from ps_common.program.flags import parse_with_run
-from ps_common.settings.run_files import load_preset, presets
 from rl_cluster.settings import ClusterSettings
 from rl_worker.settings import WorkerSettings
 from tests.rows import row
@@ -46,9 +45,3 @@ def test_a_worker_that_gets_its_run_from_the_server_may_have_typed_anything() ->
     """Only the run decides whether it does something, and the server compares it."""
     command = "--server h:5555 --clip-range 0.2 --sticky-actions 0.25"
     assert parse_with_run(WorkerSettings, command.split(), prog="rl-worker").overrides
-
-
-def test_a_preset_may_have_any_setting() -> None:
-    for preset in presets():
-        with row(preset):
-            assert parse_with_run(ClusterSettings, ["--preset", preset], prog="rl-cluster").run == load_preset(preset)

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from ps_common.errors import RequestRefused, ServerUnreachable
+from ps_common.errors import ServerUnreachable
 from ps_common.protocol import messages
 from ps_common.protocol.lineage import Shard
 from ps_common.protocol.messages import Adjust, CheckpointRequest, StatusRequest, StopRequest, ToServer
@@ -75,11 +75,3 @@ def test_a_shard_that_has_saved_nothing_is_named(shards: Shards) -> None:
     shards.disk_is_full = True
     with pytest.raises(ServerUnreachable, match=r"not every shard has saved a checkpoint; .*: shard 2: .*disk full"):
         ask_run(shards.addresses["first"], CheckpointRequest(request=1), timeout_seconds=PATIENCE_SECONDS)
-
-
-def test_other_requests_are_those_of_one_server() -> None:
-    def refuse(message: ToServer) -> Sequence[list[Buffer]]:
-        return [to_frames(messages.Refused(request=message.request, code="no_weights", reason=type(message).__name__))]
-
-    with server(refuse) as one, pytest.raises(RequestRefused, match="Pull"):
-        ask_run(one, messages.Pull(request=1), timeout_seconds=PATIENCE_SECONDS)

@@ -99,14 +99,3 @@ def test_the_error_names_a_host_without_an_address_and_the_client_keeps_trying(
         connect(sender, f"{name}:5555")
     with pytest.raises(ServerUnreachable, match=r"has no address here"):
         ask(f"{name}:5555", StatusRequest(request=1), timeout_seconds=60)
-
-
-@pytest.mark.parametrize("address", ["127.0.0.1:9", "[::1]:9", "[fe80::1%lo]:9"])
-def test_an_address_needs_no_name_server(address: str) -> None:
-    assert why_no_address(address) == ""
-
-
-@pytest.mark.parametrize("host", ["no-such-host.invalid", "203.0.113.1", "2001:db8::1", "a..b"])
-def test_an_address_of_another_machine_cannot_be_listened_on(context: zmq.Context[Any], host: str) -> None:
-    with context.socket(zmq.PULL) as listener, pytest.raises((zmq.ZMQError, OSError, UnicodeError)):
-        bind(listener, host, 0)

@@ -1,4 +1,4 @@
-"""Who may promote a standby: the table of GUARANTEES.md, each row and each event of it."""
+"""Who may promote a standby: the table of PROTOCOL.md, each row and each event of it."""
 
 from dataclasses import dataclass
 

@@ -256,7 +256,7 @@ def test_a_run_without_a_sound_checkpoint_cannot_be_resumed(
     write(writer, a_checkpoint(1), a_checkpoint(2))
     damage(folder / file_name(1), "empty")
     damage(folder / file_name(2), "cut short")
-    with pytest.raises(CheckpointError, match=f"^{folder}: none of its 2 checkpoints is sound"):
+    with pytest.raises(CheckpointError, match=f"^{folder}: each of its 2 checkpoints is damaged"):
         newest_checkpoint(folder)
     assert len(caplog.records) == 2
 

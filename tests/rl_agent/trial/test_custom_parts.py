@@ -48,8 +48,8 @@ def test_custom_parts_of_every_kind_go_with_each_other_and_with_ours(
     environment: str, torso: dict[str, Any], method: dict[str, Any] | None, folder: Path
 ) -> None:
     if environment != VECTOR:
-        check_run(a_run(environment, torso | WRAPPED, method=method), imports=(), with_screen=False)
-    check_run(a_run(environment, torso, method=method), imports=(), with_screen=False)
+        check_run(a_run(environment, torso | WRAPPED, method=method), imports=())
+    check_run(a_run(environment, torso, method=method), imports=())
 
 
 NO_BUG = ("", "")
@@ -132,7 +132,7 @@ def test_the_error_for_a_bad_part_names_its_flag_and_what_is_missing(
     if bug != NO_BUG:
         (folder / "own_parts_here.py").write_text(parts_with(*bug))
     with pytest.raises(SettingsError, match=sentence):
-        check_run(a_run(environment, settings, method=method), imports=(), with_screen=False)
+        check_run(a_run(environment, settings, method=method), imports=())
 
 
 def test_a_vector_environment_is_stepped_as_it_is_and_shows_last_observations(folder: Path) -> None:

@@ -117,18 +117,11 @@ def test_unusual_spaces_that_can_be_learned_pass(folder: Path, changes: dict[str
     check_run(a_run("own:Line-v0"), imports=())
 
 
-def test_an_environment_without_a_screen_cannot_be_shown(folder: Path) -> None:
-    (folder / "own.py").write_text(line_with("self, render_mode=None", "self").replace("= render_mode", "= None"))
-    check_run(a_run("own:Line-v0"), imports=())
-    with pytest.raises(SettingsError, match="cannot render"):
-        check_run(a_run("own:Line-v0"), imports=(), with_screen=True)
-
-
 def test_a_module_that_is_imported_first_may_register_what_the_id_names(folder: Path) -> None:
     (folder / "own.py").write_text(LINE.replace("Line-v0", "Imported-v0"))
-    check_run(a_run("Imported-v0"), imports=["own"], with_screen=True)
+    check_run(a_run("Imported-v0"), imports=["own"])
     with pytest.raises(SettingsError, match=r"^--import nowhere: nowhere cannot be imported here"):
-        check_run(a_run("Imported-v0"), imports=["nowhere"], with_screen=True)
+        check_run(a_run("Imported-v0"), imports=["nowhere"])
 
 
 def test_the_check_apart_says_the_same_and_survives_a_crash(folder: Path) -> None:

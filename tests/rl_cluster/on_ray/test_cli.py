@@ -1,6 +1,5 @@
 """`python -m rl_cluster.on_ray` without Ray: its flags, the plan of a run, its actors, and the error without Ray."""
 
-import importlib.util
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +11,7 @@ import pytest
 from ps_common.errors import PsRlError, SettingsError
 from ps_common.program.flags import parse_with_run
 from ps_server.settings import ServerSettings
-from rl_cluster.on_ray.cli import RaySettings, RunActors, plan_of, train_on_ray
+from rl_cluster.on_ray.cli import RaySettings, RunActors, plan_of
 from rl_cluster.on_ray.processes import RunPlan
 
 
@@ -31,11 +30,6 @@ def test_a_plan_names_the_run_and_the_flags_that_may_change_it_later() -> None:
     assert made.has_keys
 
 
-def test_a_plan_without_a_preset_leaves_the_run_to_the_first_worker() -> None:
-    made = plan("--no-keys")
-    assert (made.settings, made.flags, made.has_keys) == ("", (), False)
-
-
 @pytest.mark.parametrize(
     ("flags", "error"),
     [
@@ -47,12 +41,6 @@ def test_a_plan_without_a_preset_leaves_the_run_to_the_first_worker() -> None:
 def test_flags_that_cannot_work_are_refused(flags: list[str], error: str) -> None:
     with pytest.raises(SettingsError, match=error):
         plan(*flags)
-
-
-@pytest.mark.skipif(importlib.util.find_spec("ray") is not None, reason="Ray is installed")
-def test_who_has_no_ray_is_told_what_to_install() -> None:
-    with pytest.raises(SettingsError, match=r"pip install -c constraints.txt '\.\[ray\]'"):
-        train_on_ray(["--run-dir", "runs/one"])
 
 
 class Cluster:

@@ -56,12 +56,6 @@ def test_a_server_and_a_worker_with_keys_train_and_the_server_is_replaced(
     assert server.process.look() is None
 
 
-def test_a_run_folder_that_cannot_be_made_is_named(plan: RunPlan, tmp_path: Path) -> None:
-    (tmp_path / "run").write_text("a file")
-    with pytest.raises(SettingsError, match=r"--run-dir .*run: cannot be used: File exists"):
-        ServerProcess(plan, host="127.0.0.1", has_run=False)
-
-
 def test_keys_that_cannot_be_made_are_one_sentence_with_its_reason(plan: RunPlan, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "keys").symlink_to(tmp_path / "nowhere" / "keys")

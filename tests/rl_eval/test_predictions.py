@@ -1,9 +1,5 @@
-"""The panel beside a game: what it shows, and that recordings have it on request."""
+"""What an agent predicts of its next action, as the live game shows it."""
 
-from pathlib import Path
-
-import imageio.v3
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -11,33 +7,12 @@ from torch import Tensor
 from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import RunSpec
 from rl_agent.agent import build_agent
-from rl_agent.algorithms.algorithm import Prediction
-from rl_agent.environments.interface import Screen
 from rl_agent.environments.make import make_environments
-from rl_agent.environments.spaces import ActionSpace, DiscreteActions
+from rl_agent.environments.spaces import DiscreteActions
 from rl_agent.networks.flat_network import FlatNetwork
-from rl_agent.rollouts import Decision
-from rl_eval import recording
-from rl_eval.cli import evaluate
 from rl_eval.games import Player
-from rl_eval.recording import PANEL_WIDTH, with_overlay
-from tests.rl_eval.test_cli import CARTPOLE, checkpoint
-from tests.rl_eval.test_receipt import PENDULUM, PONG
-from tests.rl_eval.test_recording import screens_of
-
-SCREEN = np.full((210, 160, 3), 7, dtype=np.uint8)
-
-
-def panel(
-    probabilities: list[float] | None, action: int | list[float], actions: ActionSpace, *, value: float = 1.0
-) -> Screen:
-    shares = None if probabilities is None else torch.tensor([probabilities])
-    prediction, decision = Prediction(torch.tensor([value]), shares), Decision(torch.tensor([action]), (), {})
-    frame = with_overlay(SCREEN, actions, score=3.0, prediction=prediction, decision=decision)
-    assert (frame[:420, :320] == 7).all(), "the game itself is enlarged and otherwise as it was"
-    assert frame.shape[1] == 320 + PANEL_WIDTH
-    return frame[:, 320:]
-
+from tests.rl_eval.test_cli import CARTPOLE
+from tests.rl_eval.test_receipt import PONG
 
 Q = run_from_dict(CARTPOLE.to_dict() | {"algorithm": {"name": "one_step_q"}}, source="test")
 
@@ -81,30 +56,3 @@ def test_atari_names_its_actions() -> None:
     assert isinstance(environments.actions, DiscreteActions)
     assert environments.actions.names == ("NOOP", "RIGHT", "LEFT")
     environments.close()
-
-
-@pytest.mark.parametrize(
-    ("run", "height", "width"),
-    [(CARTPOLE, 200, 460), (PONG, 420, 480), (PENDULUM, 250, 410)],
-    ids=["pole", "pong", "box"],
-)
-def test_recordings_have_the_panel_on_request(run: RunSpec, height: int, width: int, tmp_path: Path) -> None:
-    path, video, gif = checkpoint(tmp_path / "some.safetensors", run), tmp_path / "game.mp4", tmp_path / "game.gif"
-    flags = [
-        "--checkpoint",
-        path,
-        "--episodes",
-        1,
-        "--overlay",
-        "--video",
-        video,
-        "--gif",
-        gif,
-        "--receipt",
-        tmp_path / "r",
-    ]
-    assert evaluate([str(flag) for flag in flags]) == 0
-    frames = screens_of(video, height=height, width=width)
-    assert 7 <= len(frames) <= run.environment.max_episode_steps
-    assert all(frame[:, -recording.PANEL_WIDTH :].std() > 5 for frame in frames), "a panel is empty"
-    assert imageio.v3.imread(gif).shape[1:] == (height, width, 3)

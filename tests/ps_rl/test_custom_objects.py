@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from ps_common.errors import SettingsError
-from ps_common.program.objects import FILE, check_is_here, handed, path_of, pickled
+from ps_common.program.objects import FILE, check_is_here, handed
 from ps_common.settings.run_spec import A3CSettings
+from ps_rl.custom_objects import path_of, pickled
 from tests.rows import row
 
 
@@ -100,7 +101,8 @@ def test_an_object_of_another_program_is_named_and_no_flag_that_nobody_typed() -
 
 NOTEBOOK = """
 import os, subprocess, sys
-from ps_common.program.objects import handed, path_of, pickled
+from ps_common.program.objects import handed
+from ps_rl.custom_objects import path_of, pickled
 
 class Env:
     size = 7

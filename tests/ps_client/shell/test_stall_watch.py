@@ -2,7 +2,7 @@
 
 import pytest
 
-from ps_client.machine.patience import FIRST_TIMES_LONGER, TIMES_LONGER, Stall, StallWatch
+from ps_client.shell.stall_watch import FIRST_TIMES_LONGER, TIMES_LONGER, StallWatch
 
 LEAST = 60.0
 CHECK = 0.5  # seconds between two checks
@@ -16,19 +16,19 @@ class Trial:
         self.has_pushed = False
         self.watch = StallWatch(LEAST, now=self.now)
 
-    def passes(self, seconds: float) -> Stall | None:
-        """Time passes, with checks. Returns the result of the last one."""
-        end, stall = self.now + seconds, None
+    def passes(self, seconds: float) -> float:
+        """Time passes, with checks. Returns the seconds of a stall at the last one, or 0."""
+        end = self.now + seconds
         while self.now < end:
             self.now = min(self.now + CHECK, end)
-            stall = self.watch.check(has_pushed=self.has_pushed, now=self.now)
-        return stall
+            self.watch.check(has_pushed=self.has_pushed, now=self.now)
+        return self.watch.stalled_seconds
 
     def steps(self, *seconds: float) -> bool:
         """Steps that take so long. Returns whether none was taken for a stall."""
         moving = []
         for one in seconds:
-            moving.append(self.passes(one) is None)
+            moving.append(not self.passes(one))
             self.watch.progressed(now=self.now)
         return all(moving)
 
@@ -47,25 +47,25 @@ def training() -> Trial:
 
 
 def test_an_environment_that_hangs_is_a_stall(training: Trial) -> None:
-    assert training.passes(LEAST) is None
-    assert training.passes(CHECK) == Stall(LEAST + CHECK, 1.0)
-    assert training.passes(100.0) == Stall(LEAST + CHECK + 100.0, 1.0), "it stays one"
+    assert not training.passes(LEAST)
+    assert training.passes(CHECK) == LEAST + CHECK
+    assert training.passes(100.0) == LEAST + CHECK + 100.0, "it stays one"
 
 
 def test_a_stall_ends_with_the_next_step(training: Trial) -> None:
     training.passes(100.0)
     training.watch.progressed(now=training.now)
-    assert training.passes(CHECK) is None
-    assert training.passes(TIMES_LONGER * 100.0 - CHECK) is None, "the longest step so far was longer"
-    assert training.passes(CHECK) is not None
+    assert not training.passes(CHECK)
+    assert not training.passes(TIMES_LONGER * 100.0 - CHECK), "the longest step so far was longer"
+    assert training.passes(CHECK)
 
 
 def test_slow_environments_are_measured_by_their_own_steps() -> None:
     trial = Trial()
     trial.has_pushed = True
     assert trial.steps(*[40.0] * 5)
-    assert trial.passes(TIMES_LONGER * 40.0) is None
-    assert trial.passes(CHECK) is not None
+    assert not trial.passes(TIMES_LONGER * 40.0)
+    assert trial.passes(CHECK)
 
 
 def test_steps_that_grow_slower_and_slower_are_no_stall() -> None:
@@ -79,19 +79,19 @@ def test_steps_before_the_first_push_may_take_ten_times_as_long_and_count_for_no
     assert trial.steps(FIRST_TIMES_LONGER * LEAST)
     trial.has_pushed = True
     trial.steps(1.0)
-    assert trial.passes(LEAST + CHECK) is not None
+    assert trial.passes(LEAST + CHECK)
     never = Trial()
-    assert never.passes(FIRST_TIMES_LONGER * LEAST + CHECK) is not None
+    assert never.passes(FIRST_TIMES_LONGER * LEAST + CHECK)
 
 
 @pytest.mark.parametrize("seconds", [2.0, 90.0, 3600.0])
 def test_a_paused_process_is_not_stalled(training: Trial, seconds: float) -> None:
     training.passes(10.0)
     training.paused(seconds)
-    assert training.passes(LEAST - 11.0) is None
+    assert not training.passes(LEAST - 11.0)
     training.watch.progressed(now=training.now)
-    assert training.passes(LEAST + CHECK) is None, "the step took long even without the pause"
-    assert training.passes(TIMES_LONGER * LEAST) is not None
+    assert not training.passes(LEAST + CHECK), "the step took long even without the pause"
+    assert training.passes(TIMES_LONGER * LEAST)
 
 
 def test_the_first_step_after_a_pause_has_not_taken_so_long(training: Trial) -> None:
@@ -99,4 +99,4 @@ def test_the_first_step_after_a_pause_has_not_taken_so_long(training: Trial) -> 
     training.watch.progressed(now=training.now)
     training.passes(CHECK)
     training.watch.progressed(now=training.now)
-    assert training.passes(LEAST + CHECK) == Stall(LEAST + CHECK, 1.0)
+    assert training.passes(LEAST + CHECK) == LEAST + CHECK

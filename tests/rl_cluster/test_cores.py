@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ps_common.program.resources import usable_cores
+from rl_cluster.cores import usable_cores
 from tests.rows import row
 
 HOST = 16

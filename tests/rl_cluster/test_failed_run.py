@@ -9,7 +9,8 @@ import pytest
 from ps_common.protocol.status import how_it_ended
 from ps_common.run_folder.folder_lock import FolderLocks
 from ps_common.run_folder.paths import ENDPOINT, EVENTS, METRICS
-from ps_common.run_folder.run_rows import EventRow, MetricsRow, last_row, record_failure, rows_in
+from ps_common.run_folder.run_rows import EventRow, MetricsRow, last_row, rows_in
+from rl_cluster.failed_run import record_failure
 from tests.ps_server.records.test_metrics import a_status
 
 WHY = "worker-0 died 3 times in a row: ValueError: the line is too long"

@@ -1,1 +1,0 @@
-"""The page in the browser: what it costs, and how soon it is drawn."""

@@ -1,0 +1,81 @@
+"""
+A stalled trainer: one whose step takes much longer than any of its steps before.
+
+A step is whatever the trainer does between two calls of `progressed`: one step of its environments, one gradient, one
+poll while it waits for a reply. So slow environments, long checkpoints and recorded games are no stall, but an
+environment that hangs is.
+"""
+
+import logging
+import sys
+import threading
+import traceback
+
+from ps_client.machine.patience import PAUSE_SECONDS
+from ps_common.program.reasons import say
+
+TIMES_LONGER = 10  # than the longest step so far
+FIRST_TIMES_LONGER = 10  # than the least time, before the first push: compiling and building take long
+
+log = logging.getLogger("rl-worker")
+
+
+class StallWatch:
+    """
+    Watches one trainer, which runs in the main thread.
+
+    The trainer's thread calls `progressed`, the only writer of `_last_progress`. Other threads call `check`.
+    """
+
+    def __init__(self, least_seconds: float, *, now: float) -> None:
+        """A step of less than `least_seconds` is never a stall."""
+        self.stalled_seconds = 0.0  # since the last step, if the trainer was stalled at the last check
+        self._least_seconds = least_seconds
+        self._has_pushed = False
+        self._longest = 0.0  # step since the first push
+        self._paused = 0.0  # seconds, in all, in which the process did not run
+        self._checked = now
+        self._last_progress = (now, 0.0)  # when, and `_paused` at that time; replaced as one
+
+    def progressed(self, *, now: float) -> None:
+        """The trainer has made a step."""
+        paused = self._paused + self._pause_until(now)
+        if self._has_pushed:
+            self._longest = max(self._longest, self._step_seconds(now, paused))
+        self._last_progress = (now, paused)
+
+    def check(self, *, has_pushed: bool, now: float) -> None:
+        """Log the beginning and the end of a stall. To be called many times a second."""
+        self._paused += self._pause_until(now)
+        self._checked, self._has_pushed = now, has_pushed
+        least = self._least_seconds if has_pushed else FIRST_TIMES_LONGER * self._least_seconds
+        seconds = self._step_seconds(now, self._paused)
+        before = self.stalled_seconds
+        self.stalled_seconds = seconds if seconds > max(least, TIMES_LONGER * self._longest) else 0.0
+        if self.stalled_seconds and not before:
+            _report(seconds, self._longest)
+        elif before and not self.stalled_seconds:
+            log.info("the trainer continues, after %.0f s without a step", before)
+
+    def _pause_until(self, now: float) -> float:
+        """Seconds since the last check where the process was paused; else 0."""
+        return now - self._checked if now - self._checked > PAUSE_SECONDS else 0.0
+
+    def _step_seconds(self, now: float, paused: float) -> float:
+        """How long the present step has taken, without pauses."""
+        began, paused_then = self._last_progress
+        return now - began - (paused - paused_then)
+
+
+def _report(seconds: float, longest: float) -> None:
+    """Log the call stack of the trainer; rl-cluster shows the last line as the reason why it replaces the worker."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    stack = traceback.extract_stack(frame) if frame is not None else traceback.StackSummary()
+    log.warning("the trainer is stalled here:\n%s", "".join(stack.format()))
+    place = f", in {stack[-1].filename}, line {stack[-1].lineno}, {stack[-1].name}()" if stack else ""
+    story = (
+        f"no step for {seconds:.0f} s{place}; the longest before took {longest:.1f} s "
+        "(--stall-seconds gives steps more time)"
+    )
+    log.warning("%s", story)
+    say("hangs", story)
