@@ -72,7 +72,7 @@ This program, run in this folder, plays a game and shows the policy what it saw 
 The weights are those of the checkpoint with SHA-256 `{sha256}`. ps-rl {release} exported them.
 """
 ONNX_USE = """
-`model.onnx` plays without ps-rl. This program takes the most probable action of each step, of real numbers the mean:
+`model.onnx` acts without ps-rl. This program takes the most probable action, of real numbers the mean:
 
 ```python
 {program}
@@ -117,7 +117,7 @@ def model_card(trained: Trained, environments: Environments, result: Result, net
     """Markdown with the front matter that model hubs read; `network`: the one that is exported as ONNX, too."""
     run, modules = trained.run, sorted(set(map(module_of, trained.run.parts)))
     parts, flags = ", ".join(map(as_code, run.parts)), f" --import {' '.join(modules)}" if modules else ""
-    onnx = "" if network is None else onnx_program(run.environment, environments, network)
+    onnx = "" if network is None else onnx_program(environments, network)
     return TEMPLATE.format(
         environment=in_markdown(run.environment.id),
         id=in_yaml(run.environment.id),
@@ -138,7 +138,7 @@ def model_card(trained: Trained, environments: Environments, result: Result, net
         protocol="\n".join(f"| {name} | {in_markdown(str(one))} |" for name, one in environments.description.items()),
         observations=in_markdown(str(environments.observations)),
         raw=_raw(environments.observations),
-        program=program(run, environments, is_greedy=result.greedy),
+        program=program(run, is_greedy=result.greedy),
         onnx=ONNX_USE.format(program=onnx) if onnx else "",
         sha256=trained.sha256,
         release=release(),

@@ -15,6 +15,7 @@ CHAPTERS = {
     "For custom parts": ps_rl.FOR_CUSTOM_PARTS,
     "Errors": ps_rl.ERRORS,
 }
+WITH_MEMBERS = ("Run", "Policy", "ParameterServerClient", "Algorithm", "ReplayedUpdates", "ReplayMemory")
 EMPTY = inspect.Parameter.empty
 
 
@@ -28,13 +29,11 @@ def names() -> str:
 
 def _rows(name: str) -> Iterator[tuple[str, str]]:
     value = getattr(ps_rl, name)
-    if isinstance(value, UnionType):  # of classes with the same methods, which the first has
-        kinds = get_args(value)
-        yield f"`{name}`", " or ".join(f"`{kind.__name__}`" for kind in kinds)
-        value = kinds[0]
+    if isinstance(value, UnionType):
+        yield f"`{name}`", " or ".join(f"`{kind.__name__}`" for kind in get_args(value))
     else:
         yield f"`{name}{_called(value)}`", _first_sentence(value)
-    if inspect.isclass(value):
+    if name in WITH_MEMBERS:
         yield from _members(name, value)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +15,6 @@ from ps_common.run_folder.policy_file import MODEL
 from ps_common.settings.run_settings import run_from_dict
 from rl_agent.agent import build_agent
 from rl_agent.environments.gymnasium_spaces import ActionCodec, ObservationReader
-from rl_agent.environments.interface import Environments
 from rl_agent.networks.flat_network import FlatNetwork
 from rl_eval.card_program import onnx_program
 from rl_eval.onnx_file import write_onnx
@@ -148,19 +147,19 @@ def test_the_program_on_the_card_acts_on_raw_observations_as_the_policy_does(
     pytest.importorskip("onnxruntime", reason="needs the extra onnx")
     folder, network, spaces, space = written(name)
     policy = load_policy(folder)
-    text = onnx_program(policy.run.environment, cast(Environments, spaces), network)
+    text = onnx_program(spaces, network)
     monkeypatch.chdir(folder)
     names: dict[str, Any] = {}
     exec(text, names)
-    assert capsys.readouterr().out.startswith("action: ")
+    assert capsys.readouterr().out.startswith("actions: ")
     if "memory" in names:
         names["memory"] = {key: np.zeros_like(state) for key, state in names["memory"].items()}
         names["memory"]["starts"] = np.array([True])
+    named = {one.name: one.type for one in names["session"].get_inputs()}
     space.seed(3)
     for _ in range(3):
         observation = space.sample()
         if spaces.observations.mask is not None:
             observation["action_mask"][:] = [0, 1, 0, 0, 1]
-        np.testing.assert_allclose(
-            names["act"](observation), policy.act(observation, greedy=True), rtol=1e-4, atol=1e-5
-        )
+        given = given_by(named, ROWS[name][3], observation, space)
+        np.testing.assert_allclose(names["act"](given)[0], policy.act(observation, greedy=True), rtol=1e-4, atol=1e-5)
