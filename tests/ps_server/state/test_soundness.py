@@ -11,7 +11,6 @@ from ps_server.state.effects import LogLine, ReloadCheckpoint, SaveCheckpoint, S
 from ps_server.state.soundness import MOST_RETURNS
 from tests.ps_server.standby_transcripts import WithStandby
 from tests.ps_server.transcripts import (
-    CHECKPOINT_SECONDS,
     EPOCH,
     Transcript,
     encoded,
@@ -70,16 +69,6 @@ def test_versions_steps_and_ledger_go_on_so_that_nothing_is_applied_again() -> N
     assert server.save_and_complete().record.ledger["a"].through == 1
 
 
-def test_a_gradient_of_ruined_weights_shows_it_at_once() -> None:
-    """Otherwise the work of honest workers is discarded until the next check."""
-    server, checkpoint = ruined()
-    assert server.push("a", 2, [float("nan")] * 3).code == "not_finite"
-    only(ReloadCheckpoint, server.effects)
-    roll_back(server, checkpoint)
-    server.push("a", 3, [float("nan")] * 3)
-    assert not any(isinstance(effect, ReloadCheckpoint) for effect in server.effects), "these weights are sound"
-
-
 @pytest.mark.parametrize("is_slot", [True, False])
 def test_nothing_that_is_not_finite_is_saved(is_slot: bool) -> None:
     server = Transcript.seeded(**FRAGILE)
@@ -107,26 +96,6 @@ def test_ruined_weights_are_no_failure_of_the_disk() -> None:
     assert not server.machine.checkpoints.is_writing
     roll_back(server, checkpoint)
     assert only(SaveCheckpoint, server.after(0.25)).record.ledger["a"].through == 1
-
-
-def test_weights_that_are_ruined_when_a_checkpoint_is_due_are_told_once() -> None:
-    server, checkpoint = ruined()
-    effects = server.after(CHECKPOINT_SECONDS)
-    only(ReloadCheckpoint, effects)
-    assert not any("checkpoint" in note for note in notes(effects))
-    roll_back(server, checkpoint)
-    assert server.machine.phase is Phase.SERVING
-
-
-def test_one_event_that_shows_itself_twice_counts_as_one_return() -> None:
-    """A push that ruins the weights and ends the run shows itself at the end of the run and in the next tick."""
-    server, checkpoint = ruined()
-    for sequence in range(2, 2 + MOST_RETURNS):
-        only(ReloadCheckpoint, server.after(0.25))
-        roll_back(server, checkpoint)
-        assert roll_back(server, checkpoint) == [], "the weights are sound again"
-        server.push("a", sequence, RUINOUS)
-    assert server.machine.phase is Phase.SERVING
 
 
 def test_the_checkpoints_that_are_written_after_going_back_hide_no_run_that_ruins_its_weights_for_ever() -> None:
