@@ -33,7 +33,7 @@ from tests.rows import row
 
 P, S = "127.0.0.1:5", "127.0.0.1:6"
 FIRST = Lineage.begun("0123456789abcdef", secret="s", draw=1)
-ADOPTED = FIRST.promoted(draw=2)
+TAKEN_OVER = FIRST.promoted(draw=2)
 SCHEMA = Schema([TensorSpec("w", (2,))])
 ZOO = Path(__file__).parents[2] / "zoo" / "cartpole-a3c"
 OTHER = Lineage.begun("fedcba9876543210", secret="s", draw=1).promoted(draw=1)
@@ -103,7 +103,7 @@ def resumed(folder: Path, *flags: str) -> ParameterServer:
 
 def test_a_primary_whose_standby_serves_its_run_refuses_and_remembers_that(tmp_path: Path, others: Others) -> None:
     folder = a_folder(tmp_path / "p", FIRST, standby=S)
-    others.say(S, ADOPTED)
+    others.say(S, TAKEN_OVER)
     with pytest.raises(Fenced, match=f"{S} has taken over.*--standby-of {S}.*--take-back"):
         resumed(folder)
     others.fall_silent()
@@ -134,7 +134,7 @@ def test_the_user_may_take_a_run_back_above_the_epoch_of_who_has_it(
     tmp_path: Path, others: Others, is_known: bool
 ) -> None:
     folder = a_folder(tmp_path / "p", FIRST, standby=S)
-    successor = ADOPTED.resumed(draw=3)
+    successor = TAKEN_OVER.resumed(draw=3)
     if is_known:
         write_lineage(folder, FIRST.replaced(S, epoch=successor.epoch))
     server = resumed(folder, "--take-back")
@@ -143,12 +143,12 @@ def test_the_user_may_take_a_run_back_above_the_epoch_of_who_has_it(
 
 
 def test_a_standby_in_the_folder_of_what_it_took_over_is_its_server(tmp_path: Path, others: Others) -> None:
-    folder = a_folder(tmp_path / "s", ADOPTED, primary=P)
+    folder = a_folder(tmp_path / "s", TAKEN_OVER, primary=P)
     others.say(P, FIRST.resumed(draw=1))
     machine = started(folder, "--standby-of", P)
     assert isinstance(machine, Standby)
     assert machine.server is not None
-    assert machine.server.epoch > ADOPTED.epoch
+    assert machine.server.epoch > TAKEN_OVER.epoch
     assert read_lineage(folder) == machine.server.lineage
 
 
@@ -157,7 +157,7 @@ def test_a_standby_whose_primary_has_the_run_back_follows_and_keeps_the_newest_o
     tmp_path: Path, others: Others, standby: str
 ) -> None:
     """Whoever took the run back may have been its standby meanwhile."""
-    newest = ADOPTED
+    newest = TAKEN_OVER
     for _ in range(2):
         folder = a_folder(tmp_path / "s", newest, primary=P, standby=standby)
         newest = newest.promoted(draw=1)
@@ -179,11 +179,11 @@ def test_a_standby_that_a_third_server_has_replaced_names_that_one_and_follows_n
     tmp_path: Path, others: Others, said: str | None
 ) -> None:
     """The primary of before is gone, follows the third server itself, or is about to end."""
-    folder = a_folder(tmp_path / "s", ADOPTED, primary=P)
+    folder = a_folder(tmp_path / "s", TAKEN_OVER, primary=P)
     third = "127.0.0.1:7"
-    write_lineage(folder, ADOPTED.replaced(third, epoch=ADOPTED.promoted(draw=3).epoch))
+    write_lineage(folder, TAKEN_OVER.replaced(third, epoch=TAKEN_OVER.promoted(draw=3).epoch))
     if said is not None:
-        others.say(P, ADOPTED.promoted(draw=3) if said == "standby" else FIRST, said)
+        others.say(P, TAKEN_OVER.promoted(draw=3) if said == "standby" else FIRST, said)
     with pytest.raises(Fenced, match=f"^{third} has taken over this run.*--standby-of {third}"):
         started(folder, "--standby-of", P)
     assert list((folder / CHECKPOINTS).glob("*.safetensors")), "its state stays where it is"
@@ -192,9 +192,9 @@ def test_a_standby_that_a_third_server_has_replaced_names_that_one_and_follows_n
 def test_a_standby_that_was_replaced_it_knows_not_by_whom_follows_the_primary_that_serves_the_run(
     tmp_path: Path, others: Others
 ) -> None:
-    folder = a_folder(tmp_path / "s", ADOPTED, primary=P)
-    back = ADOPTED.promoted(draw=3)
-    write_lineage(folder, ADOPTED.replaced("", epoch=back.epoch))
+    folder = a_folder(tmp_path / "s", TAKEN_OVER, primary=P)
+    back = TAKEN_OVER.promoted(draw=3)
+    write_lineage(folder, TAKEN_OVER.replaced("", epoch=back.epoch))
     others.say(P, back)
     machine = started(folder, "--standby-of", P)
     assert isinstance(machine, Standby)
@@ -204,7 +204,7 @@ def test_a_standby_that_was_replaced_it_knows_not_by_whom_follows_the_primary_th
 def test_a_standby_in_the_folder_of_a_finished_takeover_says_that_another_run_has_begun(
     tmp_path: Path, others: Others
 ) -> None:
-    folder = a_folder(tmp_path / "s", ADOPTED, primary=P)
+    folder = a_folder(tmp_path / "s", TAKEN_OVER, primary=P)
     others.say(P, OTHER)
     with pytest.raises(SettingsError, match=f"{P} now serves run {OTHER.run_id}.*--run-dir"):
         started(folder, "--standby-of", P)

@@ -17,7 +17,7 @@ from ps_server import starting
 from ps_server.settings import ServerSettings
 from ps_server.storage.earlier_life import read_lineage, write_lineage
 from ps_server.storage.run_storage import RunStorage
-from tests.ps_server.test_starting import ADOPTED, FIRST, OTHER, Others, P, S, a_folder, others, resumed
+from tests.ps_server.test_starting import FIRST, OTHER, TAKEN_OVER, Others, P, S, a_folder, others, resumed
 from tests.ps_server.transcripts import Transcript
 
 __all__ = ["others"]
@@ -39,7 +39,7 @@ def followed(folder: Path) -> Path:
 # -- a copy of the folder of a live server ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("lineage", "phase"), [(FIRST, "serving"), (FIRST, "empty"), (ADOPTED, "serving")])
+@pytest.mark.parametrize(("lineage", "phase"), [(FIRST, "serving"), (FIRST, "empty"), (TAKEN_OVER, "serving")])
 def test_a_copy_of_the_folder_of_a_live_run_is_not_served(
     tmp_path: Path, others: Others, lineage: Lineage, phase: str
 ) -> None:
@@ -145,8 +145,8 @@ def test_the_folder_of_a_former_primary_is_put_aside_for_the_server_that_has_its
     how = {"by its standby": {"standby": S}, "by its primary": {"primary": S}, "by its lineage": {}}[knows]
     folder = a_folder(tmp_path / "p", FIRST, **how)
     if knows == "by its lineage":
-        write_lineage(folder, FIRST.replaced(S, epoch=ADOPTED.epoch))
-    others.say(S, ADOPTED)
+        write_lineage(folder, FIRST.replaced(S, epoch=TAKEN_OVER.epoch))
+    others.say(S, TAKEN_OVER)
     assert successor_of(folder) == S
     assert newest_first(folder / CHECKPOINTS) == []
     with pytest.raises(Fenced, match=f"{S} has taken over") if knows != "by its primary" else pytest.raises(Fenced):
