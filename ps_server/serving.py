@@ -61,7 +61,7 @@ def serve_run(flags: Parsed[ServerSettings]) -> Parsed[ServerSettings] | None:
     """
     Serve until the run ends or a signal comes. Raises PsRlError for errors that the user can fix.
 
-    Returns the flags with which this program goes on, as the standby of a server that has taken over the run of its
+    Returns the flags with which this program goes on, as the standby of a server that serves the run of its
     address; else None.
     """
     settings = flags.program
