@@ -34,10 +34,3 @@ def test_what_makes_no_sense_is_told_with_the_flag() -> None:
             with pytest.raises(SettingsError) as error:
                 ServerSettings(**fields)
             assert sentence in str(error.value)
-
-
-def test_a_file_is_no_folder_to_resume(tmp_path: Path) -> None:
-    file = tmp_path / "checkpoint.safetensors"
-    file.touch()
-    with pytest.raises(SettingsError, match="there is no such folder"):
-        ServerSettings(resume=str(file))

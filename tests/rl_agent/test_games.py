@@ -5,15 +5,12 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from ps_common.settings.run_spec import Environment
 from rl_agent.environments.interface import Environments, random_play
 from rl_agent.environments.make import make_environments
 from rl_agent.games import GAMES_IN_MEAN, MOST_METRICS, Games, MetricsReader
-from rl_agent.rollouts import RolloutCollector
-from tests.rl_agent.scripted_environments import ScriptedActor
 from tests.rows import row
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*share an object")  # as it may
@@ -107,25 +104,3 @@ def test_the_last_step_of_a_game_gives_its_metrics(name: str) -> None:
     assert [next(steps).metrics for _ in range(2)] == [{}, {}]
     assert next(steps).metrics == {game: {"steps": 3.0, "is_success": 1.0} for game in range(2)}
     environments.close()
-
-
-def test_a_collector_has_the_meters_of_games_that_were_taken() -> None:
-    environments = environments_of("Counted")
-    collector = RolloutCollector(environments, Zeros(), unroll_length=6, discount=0.9, seed=1)
-    collector.collect()
-    assert len(list(collector.take_episodes())) == 4
-    assert collector.metrics == {"metrics/steps": 3.0, "metrics/is_success": 1.0}
-    environments.close()
-
-
-class Zeros(ScriptedActor):
-    def act(self, observations: Any, *given: Any, **named: Any) -> Any:
-        return super().act(torch.zeros(len(observations), 3), *given, **named)
-
-
-def test_vector_metrics_of_any_kind_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
-    for infos in (None, 3, {"metrics": 3}, {"metrics": [1]}, {"metrics": Raises()}, {"metrics": {"a": np.ones(1)}}):
-        with row(str(type(infos))):
-            caplog.clear()
-            assert not any(MetricsReader().read_rows(infos, [1]).values())
-            assert len(caplog.records) == (isinstance(infos, dict))

@@ -66,14 +66,6 @@ def test_workers_have_the_same_weights_and_draw_other_numbers() -> None:
             assert all(here != there for here, there in zip(drawn, other_drawn, strict=True))
 
 
-@pytest.mark.parametrize("whose", WORKERS)
-def test_a_worker_draws_the_same_numbers_with_the_same_seed_and_start(whose: tuple[int, ...]) -> None:
-    first, again = worker(*whose), worker(*whose)
-    assert torch.equal(first[0], again[0])
-    assert torch.equal(first[1], again[1])
-    assert first[2] == again[2]
-
-
 @pytest.mark.parametrize("run_seed", [3, None])
 def test_a_trained_agent_leaves_no_trace_in_what_is_drawn_afterwards(run_seed: int | None) -> None:
     """As by load_policy in a process that has seeds of its own."""
@@ -83,19 +75,6 @@ def test_a_trained_agent_leaves_no_trace_in_what_is_drawn_afterwards(run_seed: i
         built = draws()
     with drawing(11):
         assert draws() == built
-
-
-def test_what_is_drawn_outside_does_not_depend_on_a_block() -> None:
-    with drawing(5):
-        expected = [draws(), draws()]
-    with drawing(5):
-        found = [draws()]
-        with drawing_apart(1):
-            draws()
-            with drawing(2):
-                draws()
-        found.append(draws())
-    assert found == expected
 
 
 class Chancy(gymnasium.Env[Any, Any]):

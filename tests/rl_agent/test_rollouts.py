@@ -55,27 +55,6 @@ def test_an_unroll_holds_observations_actions_and_rewards() -> None:
     assert environments.seeds == [7]
 
 
-@pytest.mark.parametrize(
-    ("end", "discount", "cut_off"),
-    [("terminated", 0.0, False), ("truncated", DISCOUNT, True), ("both", 0.0, True)],
-)
-def test_termination_and_truncation_are_kept_apart(end: str, discount: float, cut_off: bool) -> None:
-    unroll = collector_of([game(1, 1, end=end)], [ENDLESS], unroll_length=3).collect()
-    torch.testing.assert_close(unroll.discounts[:, 0], torch.tensor([DISCOUNT, discount, DISCOUNT]))
-    assert unroll.continues[:, 0].tolist() == [1, 0, 1]
-    torch.testing.assert_close(unroll.discounts[:, 1], torch.full((3,), DISCOUNT))
-    assert unroll.continues[:, 1].tolist() == [1, 1, 1]
-    seen_last = [(cut.t, cut.rows.tolist(), cut.observations.tolist()) for cut in unroll.cut_offs]
-    assert seen_last == ([(1, [0], [[0, 0, 2]])] if cut_off else []), "not of the next game's first"
-
-
-def test_games_truncated_at_different_steps_have_each_their_own_last_observation() -> None:
-    short, long = game(0, 0, end="truncated"), game(0, 0, 0, end="truncated")
-    unroll = collector_of([short], [long], unroll_length=4).collect()
-    seen_last = [(cut.t, cut.rows.tolist(), cut.observations.tolist()) for cut in unroll.cut_offs]
-    assert seen_last == [(1, [0], [[0, 0, 2]]), (2, [1], [[1, 0, 3]]), (3, [0], [[0, 1, 2]])]
-
-
 # -- recurrent state --------------------------------------------------------------------------------------------------
 
 
@@ -87,11 +66,6 @@ def test_recurrent_state_is_carried_across_unrolls_and_starts_are_marked() -> No
     assert second.initial_state[0].tolist() == [1, 4]
     assert second.final_state[0].tolist() == [2, 8]
     assert first.starts[-1].tolist() == second.starts[0].tolist() == [False, False]
-
-
-def test_a_cut_off_has_the_recurrent_state_of_its_own_episode() -> None:
-    unroll = collector_of([ENDLESS], [game(0, 0, end="truncated")], unroll_length=5).collect()
-    assert [cut.state[0].tolist() for cut in unroll.cut_offs] == [[2], [2]]
 
 
 # -- one environment --------------------------------------------------------------------------------------------------
@@ -174,14 +148,6 @@ def test_scores_are_those_of_whole_games_across_unrolls() -> None:
     assert list(collector.take_episodes()) == [Episode(5.0, 5)]
 
 
-def test_episodes_are_kept_until_they_are_taken_and_taken_once() -> None:
-    collector = collector_of([game(1), game(2)], [ENDLESS], unroll_length=2)
-    collector.collect()
-    collector.collect()
-    assert [episode.episode_return for episode in collector.take_episodes()] == [1, 2, 1, 2]
-    assert list(collector.take_episodes()) == []
-
-
 class AtRandom:
     """Chooses one of two actions at random."""
 
@@ -205,16 +171,6 @@ def test_every_game_of_a_real_environment_is_reported_whole() -> None:
     assert len(games) == ends
     assert all(game.episode_return == game.length <= 15 for game in games)
     assert 40 * 7 * 4 - 4 * 15 < sum(game.length for game in games) <= 40 * 7 * 4
-
-
-def test_each_observation_is_decided_on_once() -> None:
-    """The observation after an unroll is decided on in the next one; last observations of games never are."""
-    actor = ScriptedActor()
-    collector = collector_of([game(0, 0, end="truncated")], [game(0)], unroll_length=3, actor=actor)
-    collector.collect()
-    assert len(actor.looks) == 3
-    collector.collect()
-    assert [look[0].tolist() for look in actor.looks] == [[0, game, step] for game in range(3) for step in range(2)]
 
 
 def test_the_learner_sees_rewards_clipped_and_then_scaled() -> None:

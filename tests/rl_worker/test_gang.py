@@ -10,13 +10,12 @@ from multiprocessing import Pipe
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from ps_client.shell.newest import Newest
-from ps_common.errors import PsRlError, RunEnded, SettingsError
+from ps_common.errors import PsRlError, RunEnded
 from ps_common.protocol.messages import Episode
 from ps_common.protocol.status import MOST_METERS
 from ps_common.protocol.tensors import BlockSpec, Schema, TensorSpec, all_moved
@@ -158,7 +157,7 @@ def gang_of(work: Callable[[OfSpeaker], None], members: int = 2, stall_seconds: 
 def begin(member: int, memory: str, size: int) -> Begin:
     return Begin(
         run=RUN.to_dict(), modules=(), hooks=(), name=f"w+{member}", worker=0, member=member, environments=4, threads=1,
-        device="cpu", seed=member, memory=memory, size=size,
+        device="cpu", seed=member, is_seeded=True, memory=memory, size=size,
     )  # fmt: skip
 
 
@@ -266,39 +265,6 @@ def test_a_member_that_hangs_is_replaced_and_the_others_go_on() -> None:
         assert one.push(0, 0, 0, 0) == ([5, 5, 5, 1], 6)
 
 
-def test_a_member_that_hangs_again_is_not_waited_for_ten_times_as_long_as_before() -> None:
-    end = threading.Event()
-
-    def hangs(parameters: OfSpeaker) -> None:
-        parameters.pull()
-        end.wait(20)
-
-    with gang_of(hangs, stall_seconds=0.3) as one:
-        for _ in range(2):
-            one.let_in(1)
-            began = time.monotonic()
-            one.push(0, 0, 0, 0)
-            assert 0.3 <= time.monotonic() - began < 2.5, "ten times the wait before are over 3 s"
-        end.set()
-
-
-def test_a_member_that_hangs_before_it_asks_for_weights_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rl_worker.gang_speaker.START_SECONDS", 0.1)
-    lives: list[int] = []
-    end = threading.Event()
-
-    def hangs_once(parameters: OfSpeaker) -> None:
-        lives.append(1)
-        if len(lives) > 1:
-            learns(parameters)
-        end.wait(20)
-
-    with gang_of(hangs_once, stall_seconds=0.1) as one:
-        one.let_in(1)
-        end.set()
-        assert one.push(0, 0, 0, 0) == ([5, 5, 5, 1], 6)
-
-
 def test_a_gradient_that_is_not_finite_is_left_out_of_the_mean_and_counted(caplog: pytest.LogCaptureFixture) -> None:
     def diverges(parameters: OfSpeaker) -> None:
         newest = parameters.pull()
@@ -314,46 +280,6 @@ def test_a_gradient_that_is_not_finite_is_left_out_of_the_mean_and_counted(caplo
         assert one.push(1, 1, 1, 1) == ([2, 2, 2, 4], 6)
         assert one.server.reports[-1][1] == {"left_out_gradients": 2, "loss": 1}
     assert ["gang/1: a value" in caplog.text, "gang/0: a value" in caplog.text] == [True, True]
-
-
-def test_a_gang_whose_gradients_are_all_not_finite_pushes_them_for_the_server_to_say_so() -> None:
-    with gang_of(learns) as one:
-        assert np.isnan(one.push(float("nan"), 2, 3, 1)[0][0])
-        one.gang.report([], {"loss": 1.0})
-        assert "left_out_gradients" not in one.server.reports[-1][1]
-
-
-def test_a_member_that_works_between_its_deaths_is_started_again_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rl_worker.gang_link.PROGRESS_SECONDS", 1e-9)
-
-    def pushes_twice(parameters: OfSpeaker) -> None:
-        newest = parameters.pull()
-        for _ in range(3):
-            newest = parameters.push_pull(torch.zeros(4), computed_on=newest, steps=1)
-
-    with gang_of(pushes_twice) as one:
-        for _ in range(5):
-            one.let_in(1)
-            while one.gang._members[0].is_in_step:
-                one.push(0, 0, 0, 0)
-
-
-def test_a_gang_that_is_asked_to_leave_does_not_wait_for_a_member_that_is_starting(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("rl_worker.gang_speaker.LEAVE_SECONDS", 20.0)
-    end = threading.Event()
-
-    def starts_slowly(parameters: OfSpeaker) -> None:
-        end.wait(40)
-
-    began = time.monotonic()
-    with gang_of(starts_slowly) as one:
-        one.push(0, 0, 0, 0)
-        one.gang.finish()
-        assert time.monotonic() - began < 10
-        end.set()
-    assert one.server.is_finished
 
 
 def test_a_member_that_dies_again_and_again_ends_the_gang_with_its_name() -> None:
@@ -403,30 +329,6 @@ def test_games_and_meters_of_all_members_are_reported_as_those_of_one_worker() -
     assert len(bounded) == MOST_METERS
 
 
-def test_meters_of_a_gang_are_no_more_than_a_worker_may_report_whichever_its_members_have() -> None:
-    with gang_of(learns, members=3) as one:
-        first, second = one.gang._members
-        first.meters = {f"first{number}": 1.0 for number in range(30)}
-        second.meters = {f"second{number}": 1.0 for number in range(30)}
-        one.gang.report([Episode(5.0, 2)], {"loss": 1.0})
-        assert len(one.server.reports[-1][1]) == MOST_METERS
-
-
-def test_members_report_their_last_games_before_a_gang_that_is_asked_to_leave_does() -> None:
-    def reports_at_its_end(parameters: OfSpeaker) -> None:
-        try:
-            learns(parameters)
-        finally:
-            parameters.report([Episode(9.0, 1)], {})
-
-    with gang_of(reports_at_its_end) as one:
-        one.let_in(1)
-        one.push(0, 0, 0, 0)
-        one.gang.finish()
-    assert one.server.reports == [([9.0], {})]
-    assert one.server.is_finished
-
-
 def test_members_leave_when_the_speaker_is_gone() -> None:
     ours, theirs = Pipe()
     with closing(theirs), closing(Segment.make()) as segment:
@@ -456,15 +358,6 @@ def test_the_pipe_of_a_member_is_out_of_reach_of_what_its_environments_read_and_
     finally:
         os.dup2(before, 0)
         os.close(before)
-
-
-def test_a_host_on_which_no_memory_can_be_shared_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse() -> Segment:
-        raise OSError("there is none")
-
-    monkeypatch.setattr(Segment, "make", refuse)
-    with pytest.raises(SettingsError, match="--gang 2: its processes cannot share"):
-        Gangs(learns, 2)
 
 
 def test_the_mean_of_a_gang_is_that_of_the_server_where_members_move_other_blocks() -> None:

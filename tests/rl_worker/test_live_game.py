@@ -8,12 +8,12 @@ import pytest
 import torch
 from PIL import Image
 
-from ps_common.protocol.messages import MOST_IMAGE_BYTES, Frame
+from ps_common.protocol.messages import Frame
 from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import RunSpec
 from rl_agent.agent import build_agent, collector_for
 from rl_agent.environments.make import make_environments
-from rl_worker.live_game import LiveGame, encoded
+from rl_worker.live_game import LiveGame
 from tests.rl_eval.test_cli import CARTPOLE
 from tests.rl_eval.test_receipt import PENDULUM, PONG
 
@@ -66,30 +66,6 @@ def test_the_game_is_the_same_watched_or_not(run: RunSpec) -> None:
         assert torch.equal(one, other)
 
 
-class Broken:
-    """Environments whose screen cannot be drawn."""
-
-    def __init__(self, environments: Any) -> None:
-        self._environments = environments
-
-    def screen(self) -> None:
-        raise RuntimeError("there is no GL here")
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._environments, name)
-
-
-def test_a_screen_that_cannot_be_drawn_ends_no_training(caplog: pytest.LogCaptureFixture) -> None:
-    environments: Any = Broken(make_environments(CARTPOLE.environment, count=1))
-    agent = build_agent(CARTPOLE, environments, device=torch.device("cpu"), seed=3)
-    frames: list[Frame] = []
-    game = LiveGame(agent, environments, is_watched=lambda: True, send=frames.append, clock=iter(range(999)).__next__)
-    collector_for(agent, environments, seed=3, watcher=game.decided).collect()
-    assert [frame.image for frame in frames] == len(frames) * [b""]
-    assert frames[0].probabilities
-    assert caplog.text.count("there is no GL here") == 1
-
-
 def test_a_prediction_that_fails_ends_no_training(caplog: pytest.LogCaptureFixture) -> None:
     environments = make_environments(CARTPOLE.environment, count=1)
     agent: Any = build_agent(CARTPOLE, environments, device=torch.device("cpu"), seed=3)
@@ -101,11 +77,3 @@ def test_a_prediction_that_fails_ends_no_training(caplog: pytest.LogCaptureFixtu
     environments.close()
     assert (frames, len(asked)) == ([], 1)
     assert caplog.text.count("this game cannot be watched: its prediction fails: AttributeError") == 1
-
-
-@pytest.mark.parametrize("shape", [(84, 84), (84, 84, 1), (210, 160, 3), (10, 10, 3), (1200, 1600, 3), (320, 320, 3)])
-def test_a_picture_of_noise_fits_into_a_message(shape: tuple[int, ...]) -> None:
-    noise = np.random.default_rng(1).integers(0, 256, shape, dtype=np.uint8)
-    image = encoded(noise)
-    assert 0 < len(image) <= MOST_IMAGE_BYTES
-    assert max(Image.open(io.BytesIO(image)).size) <= 320

@@ -3,7 +3,6 @@
 import pytest
 
 from ps_common.errors import SettingsError
-from ps_common.program.flags import parse_program
 from rl_worker.settings import WorkerSettings
 from tests.rows import row
 
@@ -25,11 +24,3 @@ def test_invalid_values_are_refused_with_the_flag() -> None:
     ]:
         with row(flags, sentence), pytest.raises(SettingsError, match=f"^{sentence}"):
             WorkerSettings(**{"server": "localhost:5555"} | flags)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("flags", [[], ["--server"], ["--nope", "1"]])
-def test_flags_that_cannot_be_read_end_with_usage(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as left:
-        parse_program(WorkerSettings, flags, prog="rl-worker")
-    assert left.value.code == 2
-    assert "rl-worker" in capsys.readouterr().err

@@ -1,11 +1,8 @@
 """The hash of a module's source: equal where the code is, whatever the folder; another after any change that counts."""
 
-import os
-import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -77,33 +74,6 @@ def test_a_change_counts_where_it_is_of_the_same_package(module: str, changed: s
     before = code_of(module)
     (folder / changed).write_text(FILES[changed] + "\nZ = 2\n")
     assert (code_of(module).hash != before.hash) == counts
-
-
-def test_a_renamed_module_is_other_code(folder: Path) -> None:
-    before = code_of("my_own")
-    (folder / "my_own" / "drawing.py").rename(folder / "my_own" / "pictures.py")
-    assert code_of("my_own").hash != before.hash
-
-
-def test_what_looks_like_a_module_and_is_no_file_is_left_out(folder: Path) -> None:
-    before = code_of("my_own")
-    (folder / "my_own" / "gone.py").symlink_to(folder / "nowhere.py")
-    os.mkfifo(folder / "my_own" / "pipe.py")
-    assert code_of("my_own") == before
-
-
-def test_installed_modules_and_builtin_ones_have_a_code_too() -> None:
-    assert code_of("sys").hash == "none"
-    assert code_of("nowhere_at_all").hash == "none"
-    assert code_of("json") == code_of("json")
-    assert re.search(r"json \([56] files\)$", code_of("json").place)
-
-
-def test_a_module_that_was_made_by_hand_has_no_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = ModuleType("made_by_hand")
-    monkeypatch.setitem(sys.modules, "made_by_hand", made)
-    assert made.__spec__ is None
-    assert code_of("made_by_hand").hash == "none"
 
 
 def test_the_hash_of_an_installed_package_imports_none_of_its_modules() -> None:

@@ -86,21 +86,6 @@ def test_no_gradient_is_later_than_the_slack_and_none_is_discarded(faults: Fault
     assert max(worker.stalest for worker in cluster.workers) == slack
 
 
-def test_gradients_are_later_when_nobody_paces_them() -> None:
-    cluster = a_cluster("async", Faults(longest_delay_seconds=0.3), workers=4, quorum=4)
-    cluster.run_to_the_end()
-    assert max(worker.stalest for worker in cluster.workers) > 3
-
-
-@pytest.mark.parametrize("rule", ["ssp", "paced", "sync"])
-def test_a_worker_that_dies_keeps_nobody_waiting(rule: str) -> None:
-    cluster = a_cluster(rule, Faults(drop=0.1), quorum=2, slack=2)
-    cluster.run_until(lambda: cluster.workers[1].acknowledged >= 10)
-    cluster.workers[0].alive = False
-    cluster.run_to_the_end()
-    assert cluster.workers[1].applied == list(range(1, 41))
-
-
 @pytest.mark.parametrize("rule", ["ssp", "paced", "sync"])
 def test_a_server_that_is_killed_with_pushes_waiting_loses_none(rule: str) -> None:
     cluster = SimulatedCluster(

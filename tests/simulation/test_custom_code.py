@@ -2,12 +2,9 @@
 
 from typing import Any
 
-import pytest
-
 from ps_common.errors import RequestRefused
 from ps_common.protocol.messages import Code
 from tests.simulation.cluster import Faults, SimulatedCluster, integers
-from tests.simulation.pair import SimulatedPair
 
 RUN = {
     "optimizer": {"name": "sgd"},
@@ -62,28 +59,3 @@ def test_a_resumed_server_remembers_the_code_before_any_worker_is_back() -> None
     is_refused(cluster)
     cluster.workers = honest
     all_go_on(cluster, 5)
-
-
-def test_code_that_was_changed_on_purpose_is_that_of_the_next_worker() -> None:
-    cluster = SimulatedCluster(**OPTIONS)
-    cluster.run_until(lambda: cluster.checkpoint is not None)
-    cluster.kill_server()
-    cluster.workers = []
-    cluster.restore_server()
-    assert cluster.server.run is not None
-    cluster.server.run.code.clear()
-    cluster.workers.append(cluster.add_worker("wrong"))
-    all_go_on(cluster, 5)
-
-
-@pytest.mark.parametrize("joined", ["before the standby", "after it"])
-def test_a_standby_that_takes_over_remembers_the_code(joined: str) -> None:
-    pair = SimulatedPair(**OPTIONS)
-    if joined == "before the standby":
-        pair.run_until(lambda: pair.server.version > 5)
-    pair.follow()
-    pair.run_until(lambda: pair.server.version > 20)
-    pair.kill_server()
-    pair.run_until(lambda: pair.standby.server is not None)
-    pair.promote()
-    is_refused(pair)

@@ -82,15 +82,3 @@ def test_a_restored_server_sends_whole_weights_first_and_they_are_exact(seed: in
     cluster.run_to_the_end()
     assert cluster.server.version == 1 + 3 * UPDATES
     assert [worker.error for worker in cluster.workers] == [None] * 3
-
-
-def test_a_server_that_was_killed_before_it_had_saved_sends_deltas_again() -> None:
-    cluster = DeltaCluster(workers=1, seed=0, faults=Faults(), checkpoint_takes_seconds=500.0)
-    cluster.run_until(lambda: cluster.server.version > 30)
-    assert cluster.codecs[-1] == "delta"
-    cluster.kill_server()
-    cluster.restore_server()  # no checkpoint was complete
-    cluster.run_until(lambda: len(cluster.seeds) > 1)
-    assert cluster.seeds[-1] == cluster.seeds[0] == ("float32", [0.0, 0.0, 0.0])
-    before = len(cluster.codecs)
-    cluster.run_until(lambda: "delta" in cluster.codecs[before:])

@@ -58,17 +58,6 @@ def test_on_a_good_network_the_standby_has_the_run_before_workers_notice(seed: i
     assert pair.now - asked < 0.7, "seven trips over this network, of 0.05 s each, and a tick each"
 
 
-def test_with_a_second_signal_it_leaves_as_with_one() -> None:
-    pair = a_pair(1)
-    run_to_chance(pair, random.Random(1))
-    pair.ask_to_leave()
-    pair.ask_to_leave()
-    assert not pair.exited
-    leave(pair)
-    assert pair.server.ending.handed_over_to == "s:1"
-    nothing_is_lost_or_doubled(pair)
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_a_primary_that_cannot_reach_its_standby_saves_the_run_and_goes(seed: int) -> None:
     """The standby, cut off, may take over later, or the primary is resumed: either has every push."""
@@ -92,15 +81,6 @@ def test_a_primary_that_leaves_alone_settles_nothing_meanwhile() -> None:
     version = pair.server.version
     pair.run_until(lambda: pair.exited, within_seconds=HANDOVER_SECONDS + 0.3)
     assert pair.server.version == version
-
-
-def test_a_server_without_a_standby_leaves_at_once() -> None:
-    pair = a_pair(3)
-    pair.link_is_cut = True
-    pair.run_until(lambda: pair.server.version > 10)
-    pair.ask_to_leave()
-    assert pair.exited
-    assert pair.server.phase is Phase.SERVING, "the shell saves it"
 
 
 def test_the_successor_hands_over_in_its_turn_only_to_a_standby_of_its_own() -> None:

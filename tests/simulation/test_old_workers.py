@@ -66,21 +66,6 @@ def test_at_a_server_resumed_from_its_first_checkpoint_they_go_on(seed: int, fau
     all_come_to_the_end(cluster)
 
 
-@pytest.mark.parametrize("room", ROOM)
-@pytest.mark.parametrize("seed", range(2))
-def test_at_a_server_whose_disk_was_full_for_long_nothing_that_is_kept_is_lost(seed: int, room: int) -> None:
-    cluster = SimulatedCluster(**options(seed, NETWORKS[0], resend_bytes=room))
-    cluster.run_until(lambda: cluster.checkpoint is not None)
-    cluster.disk_full = True
-    cluster.run_until(lambda: are_old(cluster.workers))
-    cluster.kill_server()
-    cluster.disk_full = False
-    cluster.restore_server()
-    all_come_to_the_end(cluster)
-    if room == ROOM[-1]:
-        np.testing.assert_array_equal(cluster.lost(), 0)
-
-
 @pytest.mark.parametrize("faults", NETWORKS, ids=str)
 @pytest.mark.parametrize("seed", range(2))
 def test_at_a_standby_that_was_cut_off_for_long_they_go_on_with_what_they_keep(seed: int, faults: Faults) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ps_common.errors import RequestRefused, ServerUnreachable
+from ps_common.errors import RequestRefused
 from tests.simulation.cluster import Faults, SimulatedCluster, integers
 
 EXACT = {"optimizer": {"name": "sgd"}, "schedule": {"learning_rate": 1.0}}
@@ -61,18 +61,6 @@ def test_workers_that_wait_for_their_run_go_on_with_it_when_it_is_there_again(fa
     cluster.run_until(lambda: not cluster.lost().any(), within_seconds=30)
 
 
-def test_a_worker_whose_run_never_comes_back_ends_and_says_what_to_type() -> None:
-    cluster = a_cluster(NETWORKS[0])
-    cluster.run_until(lambda: cluster.server.version > 10)
-    cluster.kill_server()
-    lost = cluster.lineage.run_id
-    cluster.begin_another_run()
-    cluster.run_until(lambda: all(worker.error is not None for worker in cluster.workers), within_seconds=150)
-    error = cluster.workers[0].error
-    assert isinstance(error, ServerUnreachable)
-    assert f"is of run {lost}: start the worker anew" in str(error)
-
-
 @EACH_NETWORK
 @pytest.mark.parametrize("seed", range(3))
 def test_of_two_processes_of_one_name_the_first_goes_on_and_the_second_ends(seed: int, faults: Faults) -> None:
@@ -88,20 +76,3 @@ def test_of_two_processes_of_one_name_the_first_goes_on_and_the_second_ends(seed
     seen = first.acknowledged
     cluster.run_until(lambda: first.acknowledged > seen + 20)
     assert first.error is None
-
-
-@EACH_NETWORK
-@pytest.mark.parametrize("seed", range(3))
-def test_a_worker_that_is_killed_and_started_again_has_its_name_when_the_lease_has_ended(
-    seed: int, faults: Faults
-) -> None:
-    cluster = a_cluster(faults, seed)
-    cluster.run_until(lambda: cluster.workers[0].acknowledged > 10)
-    for kill in range(3):
-        cluster.restart_worker(0)
-        if kill == 1:
-            cluster.kill_server()
-            let_pass(cluster, 1.0)
-            cluster.restore_server()
-        cluster.run_until(lambda: cluster.workers[0].acknowledged > 10, within_seconds=30)
-    assert [worker.error for worker in cluster.workers] == [None] * 2

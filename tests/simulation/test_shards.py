@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from torch import Tensor
 
-from ps_common.protocol.lineage import ALIGNMENT
 from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_common.settings.run_spec import Wire
 from tests.simulation.cluster import Faults
@@ -99,15 +98,6 @@ def test_shards_that_are_killed_one_by_one_equal_one_server_bit_for_bit() -> Non
         assert torch.equal(vector, vectors(four)[name]), name
 
 
-@pytest.mark.parametrize("weight_codec", ["bfloat16", "delta"])
-def test_blocks_of_int8_are_those_of_the_whole_vector(weight_codec: Any) -> None:
-    """Cuts are at multiples of a block: with a lossy codec, and with deltas of each shard, shards equal one server."""
-    whole, cut = (Wire(gradient_codec="int8", weight_codec=codec, prefetch=1) for codec in ("bfloat16", weight_codec))
-    assert LARGE.weights >= 4 * ALIGNMENT
-    one, four = (rounds(shards, optimizer={"name": "sgd"}, wire=wire) for shards, wire in ((1, whole), (4, cut)))
-    assert torch.equal(one.whole(), four.whole())
-
-
 @pytest.mark.parametrize("codec", ["topk", "int8"])
 def test_compressed_pushes_to_shards_are_settled_everywhere(codec: Any) -> None:
     """The part that a codec drops is added to the next push of the same range."""
@@ -137,28 +127,6 @@ def test_a_gradient_that_is_not_finite_in_one_range_is_discarded_by_all() -> Non
     assert settled is not None
     assert settled.verdict == "applied"
     assert [one.server.version for one in cluster.clusters] == [2, 2, 2]
-
-
-@pytest.mark.parametrize("codec", ["float32", "topk"])
-@pytest.mark.parametrize(
-    ("at", "value", "code"), [(0, 1e13, "absurd_norm"), (12, 1e31, "absurd_norm"), (12, torch.inf, "not_finite")]
-)
-def test_a_gradient_that_one_shard_must_discard_is_discarded_by_all(
-    at: int, value: float, code: str, codec: Any
-) -> None:
-    """Element 0 is in the range of shard 1; 12 is a statistic, at the last shard. Nothing of it comes later either."""
-    wire = Wire(gradient_codec=codec, prefetch=0)
-    cluster = SimulatedShards(SMALL, shards=3, workers=1, settings=EXACT, faults=Faults(), wire=wire)
-    cluster.seed(torch.zeros(SMALL.size))
-    gradient = torch.ones(SMALL.size)
-    gradient[at] = value
-    settled = cluster.push(0, gradient).settled
-    assert settled is not None
-    assert settled.verdict == "discarded"
-    assert [one.server.refusals.counts["absurd_norm"] for one in cluster.clusters[:2]] == [1, 1]
-    assert cluster.clusters[2].server.refusals.counts[code] == 1
-    cluster.push(0, torch.zeros(SMALL.size))
-    assert cluster.whole().tolist() == [0] * SMALL.size
 
 
 @pytest.mark.parametrize(("value", "is_applied"), [(65519.0, True), (65520.0, False), (-1e6, False)])
@@ -215,18 +183,6 @@ def test_a_shard_that_was_down_when_the_run_was_paused_applies_nothing() -> None
     cluster.adjust({"paused": False})
     cluster.run_to_the_end()
     assert cluster.whole()[: SMALL.weights].tolist() == [-1] * SMALL.weights
-
-
-def test_the_end_of_a_run_is_that_of_shard_1_with_the_same_pushes_everywhere() -> None:
-    settings = EXACT | {"budget": {"max_steps": 20}}
-    cluster = SimulatedShards(SMALL, shards=3, workers=1, settings=settings, faults=BAD)
-    cluster.seed(torch.zeros(SMALL.size))
-    for _ in range(15):
-        cluster.push(0, torch.ones(SMALL.size))
-    cluster.ends = True
-    cluster.run_until(lambda: all(one.exited for one in cluster.clusters))
-    assert cluster.whole()[: SMALL.weights].tolist() == [-10] * SMALL.weights
-    assert {one.server.ending.reason for one in cluster.clusters} == {"max_steps 20 reached"}
 
 
 def test_target_weights_of_shards_are_pulled_whole() -> None:

@@ -208,14 +208,3 @@ def test_a_worker_that_was_silent_for_a_lease_has_its_segment_mapped_again(clust
     cluster.run_to_the_end()
     assert cluster.by_memory > before + 100
     assert cluster.lost().tolist() == [0, 0, 0]
-
-
-def test_a_server_that_sees_no_memory_is_spoken_to_by_wire(
-    clusters: list[MemoryCluster], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(MappedSegments, "proof", lambda self, peer, now: "")
-    cluster = MemoryCluster(workers=2, updates=30, seed=0, faults=Faults(drop=0.1))
-    clusters.append(cluster)
-    cluster.run_to_the_end()
-    assert cluster.lost().tolist() == [0, 0, 0]
-    assert cluster.by_memory == 0

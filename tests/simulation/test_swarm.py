@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import replace
 
 import pytest
 import torch
@@ -21,7 +20,6 @@ FIXED = range(20)
 # waited did not send a lost push again. The last two: the oracle asked for pushes that GUARANTEES calls lost, and for a
 # promotion where no worker was left that the primary had served.
 FAILED_ONCE = (4008, 20785205, 200023, 200568, 202560, 700313)
-EVENTS = ((1.0, "checkpoint"),)
 DIGEST = "from tests.simulation.test_swarm import digest; print(digest(3))"
 
 
@@ -45,17 +43,6 @@ def test_the_oracle_finds_a_push_that_is_applied_twice() -> None:
     assert failure_of(world) == ""
     with pytest.raises(AssertionError, match=r"(?s)applied .* made"):
         Played(world, tamper=apply_a_push_twice).play()
-
-
-@pytest.mark.parametrize("standbys", [(False,), (True,), (False, True)])
-def test_a_world_that_is_stuck_is_a_failing_one_with_a_reason(
-    standbys: tuple[bool, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tests.simulation.worlds.MOST_SECONDS", 30.0)
-    monkeypatch.setattr("tests.simulation.swarm.checked_next", lambda *_, **named: [])
-    assert "has not ended within 30.0 simulated seconds" in failure_of(
-        replace(drawn(0), standbys=standbys, events=EVENTS)
-    )
 
 
 def test_a_failing_world_is_shrunk_to_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from ps_common.protocol import messages
 from ps_common.protocol.messages import Adjusted
 from ps_server.machine.parts import Sender
 from ps_server.state.effects import SaveCheckpoint
-from tests.ps_server.transcripts import EPOCH, Transcript, notes, only, restored_run, sends
+from tests.ps_server.transcripts import EPOCH, Transcript, restored_run, sends
 
 ADMIN = "an admin"
 
@@ -29,13 +29,6 @@ def test_an_adjustment_needs_no_hello_and_the_next_update_has_it(server: Transcr
     assert server.weights() == [-1, -1, -1]
     status = server.machine.status(now=server.now)
     assert (status.learning_rate, status.settings_version, status.adjustments) == (0.5, 1, adjusted.adjustments)
-
-
-def test_an_adjustment_is_noted_and_saved_soon(server: Transcript) -> None:
-    adjust(server, schedule__learning_rate=0.5, budget__until_return=None)
-    assert notes(server.effects) == ["me has set schedule.learning_rate from 1 to 0.5"]
-    checkpoint = only(SaveCheckpoint, server.after(0.3))
-    assert restored_run(checkpoint.vectors, checkpoint.record, epoch=EPOCH + 1).learning_rate == 0.5
 
 
 def test_a_server_that_is_stopped_at_once_saves_an_adjustment(server: Transcript) -> None:
@@ -81,16 +74,6 @@ def test_every_reply_names_the_version_of_the_settings(server: Transcript) -> No
     assert server.hello("b").settings_version == 1
 
 
-def test_a_worker_whose_own_flag_was_adjusted_may_come_back(server: Transcript) -> None:
-    overrides = {"algorithm.entropy_weight": 0.01, "algorithm.unroll_length": 20}
-    server.hello("b", overrides=overrides)
-    adjust(server, algorithm__entropy_weight=0.5)
-    server.hello("b", overrides=overrides, incarnation=1)
-    server.hello("c", overrides=overrides)
-    refused = server.refusal("d", server.hello_of("d", overrides={"algorithm.unroll_length": 5}))
-    assert refused.code == "contradiction"
-
-
 # -- pause ------------------------------------------------------------------------------------------------------------
 
 
@@ -106,10 +89,3 @@ def test_pushes_wait_while_the_run_is_paused_and_are_settled_when_it_goes_on(ser
     server.applied_steps += 20
     settled = [send.message.settlement for send in sends(effects) if isinstance(send.message, messages.Settled)]
     assert [(one.sequence, one.verdict) for one in settled] == [(2, "applied")]
-
-
-def test_a_paused_run_is_saved_and_ended(server: Transcript) -> None:
-    adjust(server, paused=True)
-    assert server.save_and_complete().record.adjustments.paused
-    server.answer(messages.Stopping, ADMIN, messages.StopRequest(request=server.next_request()))
-    assert server.machine.phase.value == "draining"

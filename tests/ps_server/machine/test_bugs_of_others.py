@@ -17,13 +17,3 @@ def test_the_first_push_of_each_of_three_hundred_workers_counts() -> None:
     server = Transcript.seeded(workers=workers)
     assert {server.push(worker, 1, [1, 0, 0]).verdict for worker in workers} == {"applied"}
     assert server.weights() == [-300, 0, 0]
-
-
-def test_what_is_remembered_of_a_worker_does_not_grow_with_its_pushes(server: Transcript) -> None:
-    """ps-lite: `acked_` (src/resender.h) and `tracker_` (src/customer.cc) grow by one entry per message, forever."""
-    sizes = set()
-    for sequence in range(1, 2001):
-        server.push("a", sequence)
-        if sequence >= 1000:
-            sizes.add(len(str(server.run.ledger.record())))
-    assert len(sizes) == 1

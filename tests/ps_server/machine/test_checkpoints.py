@@ -1,18 +1,17 @@
 """When a checkpoint is begun, which requests it answers, and which pushes are durable when it is complete."""
 
-import math
 from collections.abc import Sequence
 
 import pytest
 import torch
 
 from ps_common.protocol.messages import CheckpointSaved, Opened, Refused
-from ps_server.machine.checkpoints import BEST_SHARE, EARLY_SECONDS, SLOWER, STALLED_SECONDS, Checkpoints, Content
+from ps_server.machine.checkpoints import BEST_SHARE, EARLY_SECONDS, STALLED_SECONDS, Checkpoints, Content
 from ps_server.machine.membership import Membership
 from ps_server.machine.refusals import Refusals
 from ps_server.replication.replication import Replication
 from ps_server.state.effects import Effect, SaveCheckpoint, Send
-from ps_server.state.soundness import Soundness
+from ps_server.state.rollback import Rollback
 from ps_server.state.training_run import TrainingRun
 from tests.ps_server.transcripts import SCHEMA, START, a_lineage, a_run
 
@@ -22,7 +21,7 @@ OPENED = Opened(incarnation=1, proof="p", key="", oldest=1, environments=1)
 
 def checkpoints_of(run: TrainingRun | None, *, every_seconds: float = EVERY, now: float = START) -> Checkpoints:
     refusals = Refusals(Membership(5.0, now=now))
-    parts = {"replication": Replication(), "refusals": refusals, "soundness": Soundness()}
+    parts = {"replication": Replication(), "refusals": refusals, "rollback": Rollback()}
     return Checkpoints(every_seconds, run, **parts, now=now)  # type: ignore[arg-type]
 
 
@@ -72,13 +71,6 @@ def test_the_best_so_far_is_saved_sooner_and_not_all_the_time(plan: Checkpoints,
     assert not plan.is_due(7, best=True, now=START + 30), "a full disk is not tried more often"
 
 
-def test_a_restored_run_is_not_saved_again_before_it_changed() -> None:
-    plan = checkpoints_of(None)
-    plan.saved = Content(8, {})
-    assert not plan.is_due(8, now=START + 100)
-    assert plan.is_due(9, now=START + 100)
-
-
 def test_every_so_many_episodes_one_is_kept_apart(plan: Checkpoints, run: TrainingRun) -> None:
     assert not plan.is_milestone(249, every=250)
     assert plan.is_milestone(253, every=250)
@@ -101,23 +93,6 @@ def test_a_milestone_is_passed_when_it_is_on_disk_and_does_not_hurry_a_full_one(
     assert plan.is_due(0, milestone=True, now=START + EVERY), "games alone may have come since the saved version"
 
 
-def test_the_milestones_of_a_restored_run_are_passed() -> None:
-    restored = run_of_one_worker(settled=0)
-    restored.progress.episodes = 260
-    plan = checkpoints_of(restored)
-    assert not plan.is_milestone(260, every=250)
-    assert plan.is_milestone(500, every=250)
-
-
-def test_only_one_is_written_at_a_time(plan: Checkpoints, run: TrainingRun) -> None:
-    plan.started(Content(5, run.ledger.record()), now=START + 30)
-    assert plan.is_writing
-    assert not plan.is_due(6, now=START + 1000)
-    plan.completed(run, "a path")
-    assert not plan.is_writing
-    assert plan.is_due(6, now=START + 1000)
-
-
 def test_the_next_is_due_an_interval_after_the_last_was_begun(plan: Checkpoints, run: TrainingRun) -> None:
     plan.started(Content(5, run.ledger.record()), now=START + 50)
     plan.completed(run, "a path")
@@ -133,16 +108,6 @@ def test_a_completed_checkpoint_makes_durable_what_it_held_when_it_was_begun(
     assert (plan.saved.position, run.ledger.accounts["a"].durable) == (0, 0)
     plan.completed(run, "a path")
     assert (plan.saved.position, run.ledger.accounts["a"].durable) == (5, 3)
-
-
-def test_a_failed_checkpoint_of_other_settings_is_tried_again_though_the_version_is_the_same(
-    plan: Checkpoints, run: TrainingRun
-) -> None:
-    plan.checkpoint_early()
-    assert plan.is_due(0, now=START)
-    plan.started(Content(0, run.ledger.record()), now=START)
-    plan.failed(run, "the disk is full")
-    assert plan.is_due(0, now=START + EVERY)
 
 
 def test_a_failed_checkpoint_makes_nothing_durable_and_is_tried_again_when_due(
@@ -165,13 +130,6 @@ def test_a_request_is_answered_when_the_checkpoint_is_complete(plan: Checkpoints
     assert not plan.is_due(run.weights.version, now=START)
 
 
-def test_a_request_is_answered_when_the_checkpoint_failed(plan: Checkpoints, run: TrainingRun) -> None:
-    plan.ask(run, b"1", 10, now=START)
-    assert answered(plan.failed(run, "the disk is full")) == [(b"1", 10)]
-    plan.begin(run, now=START + 30)
-    assert answered(plan.completed(run, "a path")) == [], "it was told once"
-
-
 def test_a_request_during_a_write_is_answered_by_the_next_checkpoint(plan: Checkpoints, run: TrainingRun) -> None:
     """A request for a checkpoint is for the present weights; the one under way is older."""
     plan.ask(run, b"1", 10, now=START)
@@ -180,22 +138,6 @@ def test_a_request_during_a_write_is_answered_by_the_next_checkpoint(plan: Check
     (begun,) = plan.tick(run, now=START)
     assert isinstance(begun, SaveCheckpoint)
     assert answered(plan.completed(run, "a path")) == [(b"2", 20)]
-
-
-def test_a_retried_request_is_answered_once(plan: Checkpoints, run: TrainingRun) -> None:
-    for _ in range(3):
-        plan.ask(run, b"1", 10, now=START)
-    assert answered(plan.completed(run, "a path")) == [(b"1", 10)]
-    assert not plan.is_due(run.weights.version, now=START)
-
-
-def test_of_one_peer_the_newest_request_alone_is_answered(plan: Checkpoints, run: TrainingRun) -> None:
-    plan.begin(run, now=START)
-    for request in range(1000):
-        plan.ask(run, b"1", request, now=START)
-    assert answered(plan.completed(run, "a path")) == []
-    plan.tick(run, now=START)
-    assert answered(plan.completed(run, "a path")) == [(b"1", 999)]
 
 
 def test_early_checkpoints_are_not_written_too_often(plan: Checkpoints, run: TrainingRun) -> None:
@@ -210,33 +152,6 @@ def test_early_checkpoints_are_not_written_too_often(plan: Checkpoints, run: Tra
     plan.started(Content(6, run.ledger.record()), now=START + EARLY_SECONDS)
     plan.completed(run, "a path")
     assert not plan.is_due(7, now=START + 10), "the hurry is over"
-
-
-def early_checkpoints(*, pushes_a_second: int, budget: int, write_seconds: float, seconds: int = 60) -> float:
-    """How many are begun, to how many there must be: one worker asks while half of what it can keep is full."""
-    plan, run = checkpoints_of(None, every_seconds=3600.0, now=0.0), run_of_one_worker(settled=0)
-    begun, complete_at = 0, math.inf
-    for hundredth in range(100 * seconds):
-        now = hundredth / 100
-        if hundredth % (100 // pushes_a_second) == 0:
-            run.ledger.settle("a", run.ledger.accounts["a"].through + 1)
-        if now >= complete_at:
-            plan.completed(run, "a path")
-            complete_at = math.inf
-        account = run.ledger.accounts["a"]
-        if hundredth % 25 == 0 and account.through - account.durable > budget / 2:
-            plan.early_for("a", account)
-        if plan.is_due(account.through, now=now):
-            plan.started(Content(account.through, run.ledger.record()), now=now)
-            begun, complete_at = begun + 1, now + write_seconds
-        assert account.through - account.durable <= budget, "the worker would have to wait"
-    return begun / (account.through / (budget / 2))
-
-
-@pytest.mark.parametrize(("budget", "write_seconds"), [(400, 0.1), (400, 0.6), (1000, 2.0), (4000, 5.0)])
-def test_repeated_hurry_during_a_write_brings_no_second_checkpoint(budget: int, write_seconds: float) -> None:
-    """A large run wrote each early checkpoint twice: small pushes come on while it is written."""
-    assert early_checkpoints(pushes_a_second=100, budget=budget, write_seconds=write_seconds) <= 1
 
 
 def test_a_resend_buffer_that_stays_full_brings_the_next_checkpoint_at_once(
@@ -259,12 +174,6 @@ def test_a_checkpoint_that_lacks_a_worker_does_not_count_for_its_hurry(plan: Che
     plan.early_for("b", run.ledger.accounts["b"])
     plan.completed(run, "a path")
     assert plan.is_due(6, now=START + EARLY_SECONDS)
-
-
-def test_an_early_one_is_written_even_when_the_weights_are_the_saved_ones(plan: Checkpoints) -> None:
-    """Discarded pushes change the ledger alone, and are kept by their workers like all others."""
-    plan.checkpoint_early()
-    assert plan.is_due(0, now=START)
 
 
 def test_after_a_failure_the_next_is_not_as_late_as_a_long_interval_has_it(run: TrainingRun) -> None:
@@ -303,21 +212,3 @@ def test_one_that_takes_too_long_counts_as_failed_until_it_is_written(plan: Chec
     assert plan.tick(run, now=START + 1000) == [], "it is told once, and nothing else can be written meanwhile"
     assert answered(plan.completed(run, "a path")) == []
     assert (plan.failing, plan.is_stalled, plan.saved.version, run.ledger.accounts["a"].durable) == (False, False, 1, 3)
-
-
-def test_a_disk_that_is_slow_has_as_long_as_it_took_before(plan: Checkpoints, run: TrainingRun) -> None:
-    usual = 20.0
-    plan.begin(run, now=START)
-    assert plan.tick(run, now=START + usual) == []
-    plan.completed(run, "a path")
-    plan.begin(run, now=START + 100)
-    assert plan.tick(run, now=START + 100 + SLOWER * usual) == []
-    assert plan.tick(run, now=START + 100 + SLOWER * usual + 1) != []
-
-
-def test_a_stalled_checkpoint_that_fails_lets_the_next_begin(plan: Checkpoints, run: TrainingRun) -> None:
-    plan.begin(run, now=START)
-    assert plan.tick(run, now=START + 1000) != []
-    assert answered(plan.failed(run, "the disk is full")) == []
-    assert (plan.failing, plan.is_stalled) == (True, False)
-    assert plan.is_due(6, now=START + 1000)

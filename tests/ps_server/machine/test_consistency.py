@@ -183,36 +183,6 @@ def test_a_push_that_would_make_another_too_late_waits_for_it() -> None:
     assert server.weights() == [-3, -3, -3]
 
 
-def test_pushes_that_would_make_each_other_too_late_are_one_update() -> None:
-    server = a_paced_server("a", "b", "c", slack=1)
-    assert push_pull(server, "a", 1, computed_on=1) == [("a", 1, "applied")]
-    assert push_pull(server, "b", 1, computed_on=1) == []
-    assert push_pull(server, "c", 1, computed_on=1) == [("b", 1, "applied"), ("c", 1, "applied")]
-    assert (server.machine.version, server.weights()) == (3, [-2, -2, -2])
-
-
-def test_a_worker_that_has_not_pulled_yet_makes_no_other_wait() -> None:
-    server = a_paced_server("a", slack=1)
-    server.hello("b")
-    for sequence in (1, 2, 3):
-        assert push_pull(server, "a", sequence, computed_on=sequence) == [("a", sequence, "applied")]
-
-
-def test_a_worker_that_pulls_and_pushes_apart_is_as_far_as_its_last_push() -> None:
-    server = a_paced_server("a", "b", slack=2)
-    for sequence in (1, 2, 3, 4):
-        server.pull("b")
-        assert push(server, "b", sequence) == [("b", sequence, "applied")]
-        assert push_pull(server, "a", sequence, computed_on=server.machine.version) == [("a", sequence, "applied")]
-
-
-def test_a_push_of_a_former_life_of_the_server_is_not_late() -> None:
-    server = a_paced_server("a", "b", slack=1)
-    old = server.push_pull_of(1, have=1, computed_on=900, epoch=1)
-    assert answers(server.machine.receive(b"b", old, encoded([1, 1, 1]), now=server.now)) == [("b", 1, "applied")]
-    assert push_pull(server, "a", 1, computed_on=1) == [("a", 1, "applied")]
-
-
 # -- rounds -----------------------------------------------------------------------------------------------------------
 
 
@@ -232,13 +202,6 @@ def test_an_unsound_gradient_is_left_out_of_the_mean() -> None:
     assert server.weights() == [-4, -4, -4]
 
 
-def test_a_round_of_unsound_gradients_changes_nothing() -> None:
-    server = a_server("sync")
-    push(server, "a", 1, [float("nan"), 0, 0])
-    assert push(server, "b", 1, [float("inf"), 4, 4]) == [("a", 1, "discarded"), ("b", 1, "discarded")]
-    assert (server.machine.version, server.weights()) == (1, [0, 0, 0])
-
-
 def test_a_push_of_a_worker_that_died_waiting_counts_in_the_round() -> None:
     server = a_server("sync")
     push(server, "a", 1, [2, 2, 2])
@@ -254,14 +217,6 @@ def test_a_push_waits_for_the_one_before_it_which_the_network_lost() -> None:
     assert not server.heartbeat("a").waiting, "or a would take it for safe here"
     assert server.heartbeat("b").waiting
     assert push(server, "a", 1, [2, 2, 2]) == [("a", 1, "applied"), ("b", 1, "applied")]
-
-
-def test_a_push_that_its_worker_has_given_up_is_in_no_round() -> None:
-    server = a_server("sync")
-    push(server, "a", 2, [8, 8, 8])
-    push(server, "a", 3, [2, 2, 2], oldest=3)
-    assert push(server, "b", 1, [4, 4, 4]) == [("a", 3, "applied"), ("b", 1, "applied")]
-    assert push(server, "b", 2, [4, 4, 4]) == []
 
 
 def test_what_a_dead_worker_sent_out_of_order_waits_no_longer() -> None:
@@ -301,14 +256,6 @@ def waiting(rule: str) -> Transcript:
 
 
 @each_rule
-def test_a_heartbeat_says_that_a_push_waits(rule: str) -> None:
-    server = waiting(rule)
-    assert (server.heartbeat("a").waiting, server.heartbeat("b").waiting) == (True, False)
-    push(server, "b", 1)
-    assert not server.heartbeat("a").waiting
-
-
-@each_rule
 def test_a_waiting_push_that_is_repeated_on_a_new_connection_is_answered_there_and_once(rule: str) -> None:
     server, sequence = waiting(rule), 1 if rule == "sync" else 2
     server.hello("a", peer="again")
@@ -318,27 +265,12 @@ def test_a_waiting_push_that_is_repeated_on_a_new_connection_is_answered_there_a
 
 
 @each_rule
-def test_a_waiting_push_is_in_no_checkpoint(rule: str) -> None:
-    server, sequence = waiting(rule), 1 if rule == "sync" else 2
-    account = server.save().record.ledger["a"]
-    assert (account.through, list(account.early)) == (sequence - 1, [])
-
-
-@each_rule
 def test_nothing_is_applied_before_the_quorum(rule: str) -> None:
     server = a_server(rule, workers=("a", "b"), quorum=3)
     assert push(server, "a", 1) == push(server, "b", 1) == []
     server.hello("c")
     released = [*answers(server.after(0.1)), *push(server, "c", 1)]
     assert sorted(released) == [("a", 1, "applied"), ("b", 1, "applied"), ("c", 1, "applied")]
-
-
-@each_rule
-def test_the_end_of_the_run_ends_the_waiting(rule: str) -> None:
-    server = waiting(rule)
-    effects = server.machine.receive(b"x", messages.StopRequest(request=1), now=server.now)
-    assert [type(send.message).__name__ for send in sends(effects)] == ["Stopping", "Stop", "Stop"]
-    assert answers(server.after(1)) == []
 
 
 @each_rule
@@ -395,9 +327,3 @@ def test_nobody_waits_for_a_worker_that_waits_at_another_shard_until_it_pushes()
     assert not any(worker.stalled for worker in server.machine.status(now=server.now).workers)
     assert push(server, "b", 1) == []
     assert {peer for peer, _, _ in push(server, "a", 2)} == {"a", "b"}
-
-
-def test_a_worker_that_waits_at_another_shard_is_counted_into_a_quorum() -> None:
-    server = a_server("sync", workers=("a", "b"), quorum=2)
-    server.heartbeat("b", waits_elsewhere=True)
-    assert push(server, "a", 1) == [("a", 1, "applied")]

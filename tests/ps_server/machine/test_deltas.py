@@ -51,14 +51,6 @@ def test_a_worker_with_no_version_gets_whole_weights_and_then_deltas() -> None:
     assert isinstance(pull(server, have=4).message, messages.NotModified)
 
 
-def test_a_push_brings_a_delta() -> None:
-    server = Transcript.seeded()
-    first = read(pull(server, have=0))[2]
-    push = server.push_pull_of(1, have=1, weight_codec="delta")
-    reply = server.ask("a", push, [np.array([1, 2, 3], dtype="<f4").tobytes()])
-    assert restored(first, reply, base=1) == halves(server)
-
-
 def test_a_version_that_nobody_was_sent_for_deltas_is_no_base() -> None:
     server = Transcript.seeded()
     pushed(server, range(1, 2))
@@ -75,31 +67,6 @@ def test_a_version_that_is_gone_is_no_base(monkeypatch: pytest.MonkeyPatch) -> N
         pushed(server, range(sequence, sequence + 1))
     assert read(pull(server, have=1))[:2] == ("bfloat16", 0)
     assert read(pull(server, have=3))[:2] == ("delta", 3)
-
-
-def test_a_version_of_another_epoch_is_no_base() -> None:
-    server = Transcript.seeded()
-    pull(server, have=0)
-    pushed(server, range(1, 2))
-    assert read(pull(server, have=1, epoch=EPOCH - 1))[:2] == ("bfloat16", 0)
-
-
-def test_weights_of_a_checkpoint_that_a_run_goes_back_to_have_no_bases() -> None:
-    server = Transcript.seeded()
-    saved = server.save_and_complete()
-    pushed(server, range(1, 2))
-    pull(server, have=0)
-    assert 2 in server.run.weights._bases
-    server.run.weights.restore(saved.vectors, version=3, target_version=3)
-    assert read(pull(server, have=2)) == ("bfloat16", 0, halves(server))
-
-
-def test_target_weights_come_whole() -> None:
-    server = Transcript.seeded(algorithm={"name": "n_step_q", "target_interval": 40})
-    pull(server, have=0)
-    pushed(server, range(1, 5))
-    assert server.run.weights.target_version > 1
-    assert read(pull(server, have=1, target=True))[:2] == ("bfloat16", 0)
 
 
 def test_a_reply_that_waited_leads_from_the_same_version_to_the_newest() -> None:

@@ -4,7 +4,7 @@ from ps_common.protocol import messages
 from ps_common.protocol.messages import RunReply, Welcome
 from ps_server.state.effects import SaveCheckpoint
 from tests.ps_server.machine.test_adjusting import adjust
-from tests.ps_server.transcripts import EPOCH, Transcript, encoded, only, restored_run, sends
+from tests.ps_server.transcripts import EPOCH, Transcript, only, restored_run
 
 
 def is_told_to_leave(server: Transcript, peer: str) -> bool:
@@ -19,17 +19,6 @@ def test_workers_of_a_drained_run_are_told_to_leave_and_their_pushes_are_applied
     assert server.weights() == [-2, -2, -2]
     adjust(server, drained=False)
     assert not is_told_to_leave(server, "a")
-
-
-def test_pushes_that_wait_in_a_paused_run_are_applied_when_it_is_drained() -> None:
-    server = Transcript.seeded()
-    adjust(server, paused=True)
-    server.say("a", server.push_of(1), encoded([2, 2, 2]))
-    assert server.weights() == [0, 0, 0]
-    drained = messages.Adjust(request=server.next_request(), settings={"drained": True})
-    effects = server.machine.receive(b"admin", drained, now=server.now)
-    assert [type(send.message) for send in sends(effects)] == [messages.Adjusted, messages.Settled]
-    assert server.weights() == [-2, -2, -2]
 
 
 def test_a_drained_run_admits_the_workers_that_it_knows_and_no_others(server: Transcript) -> None:

@@ -9,7 +9,6 @@ from ps_server.machine.checkpoints import EARLY_SECONDS, STALLED_SECONDS
 from ps_server.state.effects import SaveCheckpoint, Send
 from ps_server.state.training_run import PUSH_WINDOW
 from tests.ps_server.transcripts import (
-    CHECKPOINT_SECONDS,
     EPOCH,
     RUN_ID,
     SCHEMA,
@@ -56,14 +55,6 @@ def test_a_full_resend_buffer_brings_an_early_checkpoint_and_the_news_that_it_is
     assert heartbeat(server).durable == 1
 
 
-def test_a_worker_whose_pushes_are_all_durable_gets_none(server: Transcript) -> None:
-    server.push("a", 1)
-    server.save_and_complete()
-    heartbeat(server, save_soon=True)
-    server.after(2 * EARLY_SECONDS)
-    assert saves(server) == []
-
-
 def test_heartbeats_say_that_checkpoints_fail_and_that_they_succeed_again(server: Transcript) -> None:
     assert heartbeat(server).saving
     server.push("a", 1)
@@ -91,37 +82,6 @@ def test_a_stalled_disk_stops_no_worker_and_fails_pending_checkpoint_requests(se
     server.machine.checkpoint_saved("late.safetensors")
     assert heartbeat(server).saving
     assert heartbeat(server).durable == 1
-
-
-def played(server: Transcript, report: int, mean: float) -> list[SaveCheckpoint]:
-    """The checkpoints that are begun within an interval after 100 games of this return and a push."""
-    server.push("a", report)
-    server.report("a", report, *[mean] * 100)
-    return [effect for effect in server.after(CHECKPOINT_SECONDS) if isinstance(effect, SaveCheckpoint)]
-
-
-@pytest.mark.parametrize(("mean", "failed_as_best", "is_best"), [(-20.0, False, False), (30.0, True, True)])
-def test_after_a_failed_checkpoint_the_best_is_still_what_it_was_before(
-    server: Transcript, mean: float, failed_as_best: bool, is_best: bool
-) -> None:
-    """A full disk let a worse policy take the place of the best one."""
-    assert [one.best for one in played(server, 1, 20.0)] == [True]
-    server.machine.checkpoint_saved("best.safetensors")
-    assert [one.best for one in played(server, 2, mean)] == [failed_as_best]
-    server.machine.checkpoint_failed("no space left on device")
-    assert server.run.progress.best_saved == 20.0
-    assert [one.best for one in played(server, 3, mean)] == [is_best]
-
-
-def test_a_milestone_whose_checkpoint_failed_is_kept_with_the_next_one_that_is_due() -> None:
-    server = Transcript.seeded(records={"checkpoint_every_episodes": 100})
-    assert [one.milestone for one in played(server, 1, 20.0)] == [100]
-    server.machine.checkpoint_failed("no space left on device")
-    assert not any(isinstance(effect, SaveCheckpoint) for effect in server.after(0.25)), "a full disk has some rest"
-    (again,) = [effect for effect in server.after(CHECKPOINT_SECONDS) if isinstance(effect, SaveCheckpoint)]
-    assert again.milestone == 100
-    server.machine.checkpoint_saved("again.safetensors")
-    assert not any(isinstance(effect, SaveCheckpoint) for effect in server.after(CHECKPOINT_SECONDS)), "it is passed"
 
 
 def test_a_gap_that_a_worker_will_never_fill_is_forgotten(server: Transcript) -> None:

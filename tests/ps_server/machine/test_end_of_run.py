@@ -7,12 +7,10 @@ import pytest
 
 import ps_common
 from ps_common.protocol import messages
-from ps_common.protocol.messages import CheckpointSaved, Stop, Weights
-from ps_common.settings.run_settings import run_for_peers
+from ps_common.protocol.messages import Stop
 from ps_server.machine.dispatch import REQUESTS
 from ps_server.machine.ending import DRAIN_SECONDS, Phase
 from ps_server.state.effects import Exit, LogLine, SaveCheckpoint, Send
-from tests.ps_server.machine.test_hostile_peers import sendable
 from tests.ps_server.transcripts import CHECKPOINT_SECONDS, Transcript, encoded, exits, notes, only, received, sends
 
 
@@ -78,32 +76,6 @@ def test_an_admin_ends_the_run(server: Transcript) -> None:
     assert stops(server) == {b"a": "enough", b"b": "enough"}
 
 
-def test_reasons_can_be_sent_whatever_they_quote(server: Transcript) -> None:
-    long = {"environment.wrapper": ("x" * 200,) * 30}
-    refused = server.ask("c", server.hello_of("c", overrides=long))
-    assert isinstance(refused.message, messages.Refused)
-    assert (refused.message.code, len(refused.message.reason)) == ("contradiction", 4000)
-    sendable(refused)
-    server.effects = server.machine.reload_failed("läufe/pong has no checkpoints " + "x" * 5000, now=server.now)
-    assert stops(server).keys() == {b"a", b"b"}
-    for send in sends(server.effects):
-        sendable(send)
-    sendable(server.ask("admin", messages.StatusRequest(request=1)))
-
-
-def test_stop_is_sent_to_the_living_only(server: Transcript) -> None:
-    server.after(3)
-    server.heartbeat("b")
-    server.after(3)
-    stop(server)
-    assert stops(server).keys() == {b"b"}
-
-
-def test_a_run_ends_once(draining: Transcript) -> None:
-    assert stop(draining).request == 1
-    assert [type(effect) for effect in draining.effects] == [Send]
-
-
 def test_when_the_run_is_over_the_server_exits_as_soon_as_all_workers_have_left(draining: Transcript) -> None:
     assert exits(draining.after(0.25)) == []
     draining.goodbye("a")
@@ -117,16 +89,6 @@ def test_a_worker_that_does_not_leave_delays_the_exit_by_a_few_seconds(draining:
     assert exits(draining.after(DRAIN_SECONDS - 0.1)) == []
     draining.answer(Stop, "b", messages.Heartbeat(request=8))
     assert exits(draining.after(0.1)) == [Exit("enough")]
-
-
-def test_the_server_exits_once(draining: Transcript) -> None:
-    assert len(exits(draining.after(DRAIN_SECONDS))) == 1
-    assert exits(draining.after(DRAIN_SECONDS)) == []
-
-
-def test_a_run_that_nobody_joined_can_be_ended_too(empty: Transcript) -> None:
-    stop(empty)
-    assert exits(empty.after(0.25)) == [Exit("enough")]
 
 
 # -- after the end ----------------------------------------------------------------------------------------------------
@@ -190,60 +152,4 @@ def test_the_best_hundred_games_so_far_are_saved_before_the_next_checkpoint_is_d
     assert [effect for effect in later if isinstance(effect, SaveCheckpoint)] == [], "the mean is no higher than that"
 
 
-def test_a_checkpoint_does_not_change_while_it_is_written(server: Transcript) -> None:
-    server.push("a", 1, [1, 2, 3])
-    checkpoint = server.save()
-    server.push("a", 2, [1, 2, 3])
-    assert checkpoint.vectors["weights"].tolist() == [-1, -2, -3]
-    assert checkpoint.record.ledger["a"].through == 1
-    assert checkpoint.record.progress.global_steps == 20
-
-
-def test_a_checkpoint_request_during_a_write_is_answered_by_the_next_checkpoint(server: Transcript) -> None:
-    server.push("a", 1)
-    server.save()
-    server.push("a", 2)
-    assert server.say("admin", messages.CheckpointRequest(request=9)) == []
-    assert sends(server.machine.checkpoint_saved("older.safetensors")) == []
-    assert only(SaveCheckpoint, server.after(0.25)).record.version == 3
-    (answer,) = sends(server.machine.checkpoint_saved("newer.safetensors"))
-    assert answer.message == CheckpointSaved(request=9, path="newer.safetensors", version=3)
-
-
-def test_a_failed_checkpoint_is_reported_to_the_requester_and_training_goes_on(server: Transcript) -> None:
-    server.push("a", 1)
-    server.say("admin", messages.CheckpointRequest(request=9))
-    effects = server.machine.checkpoint_failed("no space left")
-    assert only(LogLine, effects) == LogLine("checkpoint failed: no space left", warning=True)
-    (refused,) = sends(effects)
-    assert refused == Send(b"admin", messages.Refused(request=9, code="checkpoint_failed", reason="no space left"))
-    assert server.push("a", 2).verdict == "applied"
-    assert server.machine.status(now=server.now).checkpoint_failures == 1
-    assert only(SaveCheckpoint, server.after(CHECKPOINT_SECONDS)).record.version == 3
-    again = LogLine("checkpoints can be written again: version 3 saved as here")
-    assert only(LogLine, server.machine.checkpoint_saved("here")) == again
-
-
-def test_there_is_nothing_to_save_before_the_seed(empty: Transcript) -> None:
-    empty.hello("a")
-    assert empty.refusal("admin", messages.CheckpointRequest(request=9)).code == "no_weights"
-    assert empty.after(CHECKPOINT_SECONDS) == [
-        LogLine("a has been silent for 30.0 s and is gone", warning=True, worker_id="a")
-    ]
-    stop(empty)
-    assert empty.refusal("admin", messages.CheckpointRequest(request=10)).code == "no_weights"
-
-
 # -- status -----------------------------------------------------------------------------------------------------------
-
-
-def test_anybody_may_ask_how_the_run_is(server: Transcript) -> None:
-    server.push("a", 1)
-    reply = server.answer(messages.StatusReply, "admin", messages.StatusRequest(request=3))
-    assert reply.status == server.machine.status(now=server.now)
-    assert reply.run == run_for_peers(server.run.spec)
-    assert [spec.name for spec in reply.schema] == ["policy.weight", "policy.bias"]
-
-
-def test_a_stranger_may_read_the_weights(server: Transcript) -> None:
-    assert isinstance(server.pull("rl-eval").message, Weights)

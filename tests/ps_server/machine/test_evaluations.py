@@ -73,14 +73,6 @@ def test_the_games_of_training_decide_neither_about_the_end_nor_about_the_best()
     assert server.machine.ending.reason == "mean return of an evaluation reached 18"
 
 
-def test_without_the_setting_an_evaluation_is_recorded_and_decides_nothing() -> None:
-    server = Transcript.seeded(budget={"until_return": 18.0})
-    assert train(server, 1, 4) == []
-    assert evaluate(server, 3, 20.0) == Evaluated(request=5, counted=True, best=False)
-    assert only(RecordEvaluation, server.effects)
-    assert server.machine.phase.value == "serving"
-
-
 @pytest.mark.parametrize("wrong", [{"version": 9}, {"run_id": "another"}])
 def test_weights_that_the_run_never_had_are_refused(wrong: dict[str, Any]) -> None:
     server = Transcript.seeded(records=ON)
@@ -109,15 +101,6 @@ def test_a_restored_server_knows_the_evaluations_and_puts_another_checkpoint_asi
     again = Transcript(restored_run(kept.vectors, kept.record, epoch=EPOCH + 1))
     assert again.run.progress.best_evaluation == again.run.progress.saved_evaluation == 5.0
     assert only(SaveCheckpoint, again.after(1.0)).candidate, "nobody knows whether the one on disk is whole"
-
-
-def test_a_checkpoint_that_could_not_be_written_is_not_waited_for() -> None:
-    server = Transcript.seeded(records=ON)
-    server.push("a", 1)
-    server.push("a", 2)
-    assert only(SaveCheckpoint, server.after(1.0)).candidate
-    server.machine.checkpoint_failed("the disk is full")
-    assert only(SaveCheckpoint, server.after(60.0)).candidate
 
 
 def test_a_standby_counts_evaluations_as_its_primary_does() -> None:

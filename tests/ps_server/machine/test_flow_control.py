@@ -50,13 +50,6 @@ def test_credit_is_granted_in_the_order_of_requests_until_the_budget_is_spent() 
     assert budget.next_grants(now=0.0) == [(b"c", 2)]
 
 
-def test_a_small_push_does_not_overtake_a_large_one() -> None:
-    budget = budget_of(25)
-    for peer, size in ((b"a", 20), (b"b", 20), (b"c", 1)):
-        budget.ask(peer, 1, size)
-    assert budget.next_grants(now=0.0) == [(b"a", 1)]
-
-
 def test_a_push_larger_than_the_budget_goes_alone() -> None:
     budget = budget_of(25)
     budget.ask(b"a", 1, 1000)
@@ -64,26 +57,6 @@ def test_a_push_larger_than_the_budget_goes_alone() -> None:
     assert budget.next_grants(now=0.0) == [(b"a", 1)]
     arrived(budget, "a")
     assert budget.next_grants(now=0.0) == [(b"b", 2)]
-
-
-def test_a_retried_credit_request_keeps_its_place_and_is_answered_under_the_new_number() -> None:
-    budget = budget_of(10)
-    for peer, request in ((b"a", 1), (b"b", 2), (b"c", 3), (b"b", 4)):
-        budget.ask(peer, request, 10)
-    assert budget.next_grants(now=0.0) == [(b"a", 1)]
-    arrived(budget, "a")
-    assert budget.next_grants(now=0.0) == [(b"b", 4)]
-
-
-def test_credit_that_was_granted_twice_counts_once() -> None:
-    """The first answer was lost."""
-    budget = budget_of(10)
-    for request in (1, 2):
-        budget.ask(b"a", request, 10)
-        assert budget.next_grants(now=0.0) == [(b"a", request)]
-    arrived(budget, "a")
-    budget.ask(b"b", 3, 10)
-    assert budget.next_grants(now=0.0) == [(b"b", 3)]
 
 
 def test_the_dead_keep_nobody_waiting() -> None:
@@ -169,17 +142,6 @@ def test_replies_carry_the_credit_as_it_is_now() -> None:
     assert server.heartbeat("a").credit == VECTOR_BYTES
 
 
-def test_a_push_that_arrives_grants_credit_to_the_next_in_the_queue() -> None:
-    server = Transcript.seeded(workers=("a", "b"), receive_bytes=VECTOR_BYTES)
-    assert (
-        server.answer(messages.CreditGrant, "a", messages.CreditRequest(request=50, bytes=VECTOR_BYTES)).request == 50
-    )
-    assert server.say("b", messages.CreditRequest(request=60, bytes=VECTOR_BYTES)) == []
-    assert not server.heartbeat("b").waiting, "a push of b that is lost must be sent again"
-    server.push("a", 1)
-    assert [(send.to, send.message) for send in sends(server.effects)][1:] == [(b"b", messages.CreditGrant(request=60))]
-
-
 class CountingMembership(Membership):
     """Counts the members that were looked for."""
 
@@ -204,15 +166,3 @@ def test_a_push_costs_the_same_however_many_workers_wait_for_credit() -> None:
     membership.looks = 0
     assert budget.next_grants(now=0.1) == []
     assert membership.looks < 5
-
-
-def test_the_grant_of_a_worker_that_left_goes_to_the_next_one_at_once() -> None:
-    membership = members("a", "b")
-    budget = PushBudget(10, membership)
-    budget.ask(b"a", 1, 10)
-    budget.ask(b"b", 2, 10)
-    assert budget.next_grants(now=0.0) == [(b"a", 1)]
-    left = membership.known_at(b"a")
-    assert left is not None
-    membership.leave(left)
-    assert budget.next_grants(now=0.1) == [(b"b", 2)]

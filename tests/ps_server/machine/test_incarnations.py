@@ -44,13 +44,6 @@ def resumed(server: Transcript) -> Transcript:
 # -- the number of a process ------------------------------------------------------------------------------------------
 
 
-def test_processes_of_a_worker_are_numbered_by_the_server(server: Transcript) -> None:
-    for process in (1, 2, 3):
-        after_its_lease(server)
-        assert server.hello("c", process=process, peer=f"c{process}").incarnation == process
-    assert server.hello("c", process=3, incarnation=3, peer="c again").incarnation == 3
-
-
 def test_a_later_process_waits_for_the_lease_of_the_earlier_and_starts_its_sequences_afresh(server: Transcript) -> None:
     server.push("a", 1)
     refused = server.refusal("new", server.hello_of("a", process=2))
@@ -128,23 +121,6 @@ def test_a_restored_server_knows_its_workers_by_their_secrets(server: Transcript
     assert again.hello("a", incarnation=1).incarnation == 1
 
 
-def test_a_process_that_joined_after_the_checkpoint_keeps_its_number(server: Transcript) -> None:
-    again = resumed(server)
-    after_its_lease(server)
-    assert server.hello("a", process=2, peer="new").incarnation == 2
-    refused = again.refusal("new", again.hello_of("a", process=2, incarnation=2))
-    assert refused.code == "name_taken", "the process that the checkpoint knows may live, and has a lease to say so"
-    after_its_lease(again)
-    assert again.hello("a", process=2, incarnation=2, peer="new").incarnation == 2
-    assert again.refusal("old", again.hello_of("a", incarnation=1)).code == "superseded"
-
-
-def test_a_worker_that_no_checkpoint_knows_keeps_its_number(server: Transcript) -> None:
-    again = resumed(server)
-    assert again.hello("new", process=3, incarnation=3).incarnation == 3
-    assert again.refusal("older", again.hello_of("new", process=2, incarnation=2)).code == "superseded"
-
-
 # -- keys -------------------------------------------------------------------------------------------------------------
 
 
@@ -177,14 +153,6 @@ def test_a_name_is_free_for_another_key_when_its_worker_was_silent_for_a_day(ser
         refused = said(server, STOLEN, thief, "key 1")
         assert isinstance(refused, messages.Refused)
         assert refused.code == "not_yours"
-
-
-def test_a_name_from_before_the_lock_belongs_to_the_first_key(server: Transcript) -> None:
-    assert isinstance(said(server, "a", server.hello_of("a"), "key 1"), Welcome)
-    after_its_lease(server)
-    refused = said(server, STOLEN, server.hello_of("a", process=2), "key 2")
-    assert isinstance(refused, messages.Refused)
-    assert refused.code == "not_yours"
 
 
 # -- any history ------------------------------------------------------------------------------------------------------

@@ -17,7 +17,6 @@ from ps_server.state import ledger
 from ps_server.state.training_run import TrainingRun
 from tests.ps_server.transcripts import (
     EPOCH,
-    SCHEMA,
     Transcript,
     encoded,
     restored_run,
@@ -75,12 +74,6 @@ def test_a_senseless_proposal_is_refused_naming_the_worker_and_the_flag(
 # -- who may join -----------------------------------------------------------------------------------------------------
 
 
-def test_workers_are_numbered_in_order_of_joining_and_keep_their_number(empty: Transcript) -> None:
-    assert [empty.hello(worker).number for worker in ("b", "a", "c")] == [0, 1, 2]
-    empty.goodbye("a")
-    assert empty.hello("a", process=2, peer="another").number == 1
-
-
 @pytest.mark.parametrize(
     ("overrides", "flag"),
     [
@@ -98,18 +91,6 @@ def test_a_wish_that_contradicts_the_run_is_refused_naming_the_flag(
     assert refused.code == "contradiction"
     assert flag in refused.reason
     assert server.refusal("c", messages.Heartbeat(request=900)).code == "unknown_worker"
-
-
-def test_the_first_workers_own_wishes_are_measured_by_the_servers_flags() -> None:
-    server = Transcript(overrides={"schedule.learning_rate": 0.5})
-    hello = server.hello_of(
-        "a", proposed_run={"schedule": {"learning_rate": 0.1}}, overrides={"schedule.learning_rate": 0.1}
-    )
-    assert server.refusal("a", hello).code == "contradiction"
-
-
-def test_what_a_worker_may_choose_for_itself_contradicts_nothing(server: Transcript) -> None:
-    server.hello("c", overrides={"environment.envs": 64, "seed": 5})
 
 
 @pytest.mark.parametrize(("protocols", "welcome"), [((1, 1), True), ((1, 9), True), ((0, 1), True), ((2, 3), False)])
@@ -181,22 +162,6 @@ def test_a_standby_forgets_the_names_that_the_primary_forgets(
     assert server.run.ledger.superseded == standby.ledger.superseded
 
 
-def test_a_name_is_kept_while_its_worker_may_come_back(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Else its first process could come back, and its pushes be applied again."""
-    monkeypatch.setattr(ledger, "MOST_KEPT", 0)
-    server = Transcript.seeded(workers=("a",))
-    server.push("a", 1)
-    server.goodbye("a")
-    server.hello("a", process=2, peer="another")
-    server.goodbye("another")
-    for number in range(20):
-        server.hello(f"name-{number}")
-        server.goodbye(f"name-{number}")
-    assert server.refusal("a again", server.hello_of("a", incarnation=1)).code == "superseded"
-
-
 @pytest.mark.parametrize("is_resumed", [False, True])
 def test_a_process_that_was_forgotten_is_superseded_and_the_next_one_of_its_name_begins_anew(
     monkeypatch: pytest.MonkeyPatch, is_resumed: bool
@@ -266,13 +231,6 @@ def test_the_first_seed_wins_and_later_ones_are_not_needed(empty: Transcript) ->
     assert empty.machine.phase is Phase.SERVING
 
 
-def test_a_seed_retried_after_updates_takes_nothing_back(server: Transcript) -> None:
-    server.push("a", 1, [1, 2, 3])
-    seeded = server.seed("a")
-    assert (seeded.accepted, seeded.version) == (False, 2)
-    assert server.weights() == [-1, -2, -3]
-
-
 @pytest.mark.parametrize(
     ("specs", "sentence"),
     [
@@ -290,14 +248,6 @@ def test_a_seed_of_another_network_is_refused_naming_the_tensor(
     refused = server.refusal("b", messages.Seed(request=90, schema=schema.specs), encoded([0] * schema.size))
     assert refused.code == "schema_mismatch"
     assert sentence in refused.reason
-
-
-def test_a_refused_seed_leaves_the_run_for_the_next(empty: Transcript) -> None:
-    empty.hello("a")
-    refused = empty.refusal("a", messages.Seed(request=5, schema=SCHEMA.specs), encoded([1, float("nan"), 3]))
-    assert refused.code == "not_finite"
-    assert empty.machine.phase is Phase.EMPTY
-    assert empty.seed("a", [1, 2, 3]).accepted
 
 
 def test_before_the_seed_there_is_nothing_to_push_to_and_nothing_newer_than_nothing(empty: Transcript) -> None:

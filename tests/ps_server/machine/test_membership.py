@@ -50,13 +50,6 @@ def test_a_worker_whose_lease_has_ended_is_alive_again_with_its_next_message(mem
     assert members.expire(now=116.1) == [member]
 
 
-def test_a_worker_that_left_is_remembered_and_not_alive(members: Membership) -> None:
-    join(members, "a", b"1", now=100)
-    members.leave(members.alive()[0])
-    assert (alive(members), remembered(members)) == ([], ["a"])
-    assert members.expire(now=200) == [], "it left, it did not die"
-
-
 def test_the_same_incarnation_on_another_connection_is_the_same_member(members: Membership) -> None:
     join(members, "a", b"1", now=100)
     before = members.alive()[0]
@@ -65,13 +58,6 @@ def test_the_same_incarnation_on_another_connection_is_the_same_member(members: 
     assert members.heard_from(b"2", now=102) is before
     assert (before.peer, before.pushes, before.steps) == (b"2", 1, 20)
     assert remembered(members) == ["a"]
-
-
-def test_the_old_connection_of_a_member_is_nobodys(members: Membership) -> None:
-    """Messages still under way on it must not count for the member a second time."""
-    join(members, "a", b"1", now=100)
-    join(members, "a", b"2", now=101)
-    assert members.heard_from(b"1", now=102) is None
 
 
 def test_a_newer_incarnation_is_a_new_member_in_the_place_of_the_old(members: Membership) -> None:
@@ -90,15 +76,6 @@ def test_a_connection_belongs_to_the_last_worker_that_sent_hello_on_it(members: 
     assert member is not None
     assert member.worker_id == "b"
     assert remembered(members) == ["b"]
-
-
-def test_a_repeated_hello_changes_nothing_but_the_lease(members: Membership) -> None:
-    join(members, "a", b"1", now=100)
-    before = members.alive()[0]
-    assert join(members, "a", b"1", now=104)
-    assert members.all() == [before]
-    assert before.last_heard == 104
-    assert members.heard_from(b"1", now=105) is before
 
 
 # -- the bound on what is remembered ----------------------------------------------------------------------------------
@@ -120,15 +97,3 @@ def test_the_dead_are_forgotten_first_the_longest_silent_of_them(members: Member
     join(members, "e", b"e", now=111)
     assert sorted(remembered(members)) == ["a", "d", "e"]
     assert members.heard_from(b"b", now=112) is None
-
-
-@pytest.mark.usefixtures("three_at_most")
-def test_among_the_living_the_longest_silent_is_forgotten_and_may_join_again(members: Membership) -> None:
-    for number, worker in enumerate("abc"):
-        join(members, worker, worker.encode(), now=100 + number)
-    members.heard_from(b"a", now=103)
-    join(members, "d", b"d", now=104)
-    assert alive(members) == ["a", "c", "d"]
-    assert members.heard_from(b"b", now=104) is None
-    join(members, "b", b"b", now=105)
-    assert alive(members) == ["a", "b", "d"]

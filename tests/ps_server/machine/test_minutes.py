@@ -2,11 +2,10 @@
 
 import pytest
 
-from ps_common.protocol import messages
 from ps_server.machine.membership import ALONE_SECONDS
 from tests.ps_server.machine.test_adjusting import adjust
 from tests.ps_server.standby_transcripts import TAKEOVER_SECONDS, WithStandby
-from tests.ps_server.transcripts import EPOCH, LEASE_SECONDS, Transcript, a_run, notes, restored_run
+from tests.ps_server.transcripts import LEASE_SECONDS, Transcript, a_run, notes
 
 WAITS = "no worker is alive: the run waits for one, and its minutes stand still"
 
@@ -60,27 +59,6 @@ def test_minutes_stand_still_while_the_run_is_paused(server: Transcript) -> None
     assert minutes(server) == 2.0
 
 
-def test_minutes_stand_still_when_the_run_is_over(server: Transcript) -> None:
-    live(server, 60.0)
-    server.answer(messages.Stopping, "admin", messages.StopRequest(request=9, reason="enough"))
-    server.after(1.0)
-    ended = minutes(server)
-    assert ended == pytest.approx(1.0, abs=0.02)
-    server.after(2.0)
-    assert minutes(server) == ended
-
-
-def test_a_resumed_run_goes_on_counting_when_a_worker_comes(server: Transcript) -> None:
-    live(server, 90.0)
-    saved = server.save()
-    again = Transcript(restored_run(saved.vectors, saved.record, epoch=EPOCH + 1), epoch=EPOCH + 1)
-    again.after(6000.0)
-    assert minutes(again) == 1.5
-    again.hello("a")
-    live(again, 30.0)
-    assert minutes(again) == 2.0
-
-
 def test_a_standby_takes_over_with_the_minutes_of_the_primary_and_waits_for_a_worker() -> None:
     server = WithStandby.following()
     for _ in range(90):
@@ -108,10 +86,3 @@ def test_a_server_says_once_that_it_waits_for_a_worker_and_again_when_all_are_go
     server.goodbye("a")
     assert WAITS not in notes(server.after(ALONE_SECONDS))
     assert WAITS in notes(server.after(1.0))
-
-
-def test_a_drained_run_does_not_wait_for_a_worker(server: Transcript) -> None:
-    adjust(server, drained=True)
-    for worker in ("a", "b"):
-        server.goodbye(worker)
-    assert WAITS not in notes(server.after(2 * ALONE_SECONDS))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ps_common.protocol.messages import Welcome
 from ps_common.protocol.record import record_from_json, record_to_json
 from ps_server.state.effects import SaveCheckpoint
-from tests.ps_server.transcripts import EPOCH, LEASE_SECONDS, Transcript, only, restored_run
+from tests.ps_server.transcripts import LEASE_SECONDS, Transcript, only, restored_run
 
 NAMES = ("early", "late", "never")
 
@@ -88,18 +88,3 @@ def test_a_life_that_was_killed_before_it_saved_anything_may_have_admitted_other
     after_it = restarted(server, last)
     after_it.run.may_lack_workers = True  # as starting.py finds out by the epochs (test_starting.py)
     assert not may_take(after_it, "new")
-
-
-def test_another_process_may_join_on_the_connection_on_which_one_said_goodbye() -> None:
-    server = Transcript.seeded(workers=("a",))
-    server.goodbye("a")
-    assert server.hello("a", process=2).incarnation == 2
-    assert server.push("a", 1).verdict == "applied"
-
-
-def test_after_goodbye_no_message_begins_the_lease_again() -> None:
-    server = Transcript.seeded(workers=("a",))
-    server.goodbye("a")
-    assert server.refusal("a", server.push_of(1)).code == "unknown_worker"
-    assert server.machine.membership.count_alive() == 0
-    assert server.machine.epoch == EPOCH

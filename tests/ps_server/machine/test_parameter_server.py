@@ -1,13 +1,11 @@
 """Pushes, pulls, reports and silence, as transcripts. With sgd and learning rate 1 the weights are exact integers."""
 
 import pytest
-import torch
 
 from ps_common.protocol import messages
-from ps_common.protocol.codecs import CODECS
 from ps_common.protocol.messages import NO_LIMIT, NotModified, Settlement, Weights
 from ps_server.state.training_run import PUSH_WINDOW
-from tests.ps_server.transcripts import EPOCH, SCHEMA, Transcript, encoded, received, sends
+from tests.ps_server.transcripts import EPOCH, Transcript, encoded, received, sends
 
 # -- push -------------------------------------------------------------------------------------------------------------
 
@@ -57,19 +55,6 @@ def test_a_discarded_push_is_settled_counts_nothing_and_is_not_looked_at_again(s
     assert server.weights() == [0, 0, 0]
 
 
-def test_staleness_is_the_number_of_updates_in_between(server: Transcript) -> None:
-    assert [server.push("a", n, computed_on=1).staleness for n in range(1, 5)] == [0, 1, 2, 3]
-    assert server.push("b", 1).staleness == 0
-    assert server.push("b", 2, computed_on=900).staleness == 0, "weights of the future are as good as the newest"
-    assert server.machine.status(now=server.now).staleness_mean == 1.0
-
-
-def test_versions_of_another_epoch_do_not_compare(server: Transcript) -> None:
-    server.push("a", 1)
-    server.push("a", 2)
-    assert server.push("a", 3, computed_on=1, epoch=EPOCH - 1).staleness == 0
-
-
 def test_the_learning_rate_falls_with_the_steps_of_all_workers() -> None:
     schedule = {"learning_rate": 1.0, "final_learning_rate": 0.0, "anneal_steps": 40}
     server = Transcript.seeded(workers=("a", "b"), schedule=schedule)
@@ -77,14 +62,6 @@ def test_the_learning_rate_falls_with_the_steps_of_all_workers() -> None:
         worker = "ab"[sequence % 2]
         server.push(worker, sequence, [8, 0, 0], steps=20)
         assert server.weights() == [expected, 0, 0]
-
-
-def test_all_workers_share_what_the_optimizer_remembers() -> None:
-    """Momentum by hand: 1, then 0.5 · 1 + 2; with slots of its own the second worker would add 2 alone."""
-    server = Transcript.seeded(workers=("a", "b"), optimizer={"name": "momentum", "momentum": 0.5})
-    server.push("a", 1, [1, 0, 0])
-    server.push("b", 1, [2, 0, 0])
-    assert server.weights() == [-1 - 2.5, 0, 0]
 
 
 # -- pull -------------------------------------------------------------------------------------------------------------
@@ -125,23 +102,6 @@ def test_the_target_has_versions_of_its_own() -> None:
     assert target.message.version == 2
 
 
-def test_weights_come_in_the_codec_that_they_are_wanted_in(server: Transcript) -> None:
-    pull = server.ask("a", messages.Pull(request=77, codec="bfloat16"))
-    assert pull.message.codec == "bfloat16"
-    assert len(pull.snapshot.buffer) == 2 * SCHEMA.size
-    gradient = [CODECS["topk"].encode(torch.tensor([0.0, 3.0, 1.0]))]  # one of three is sent
-    reply = server.ask("a", server.push_pull_of(1, have=1, codec="topk", weight_codec="float16"), gradient)
-    assert reply.message.codec == "float16"
-    assert reply.message.settled.verdict == "applied"
-    assert CODECS["float16"].decode([reply.snapshot.buffer], SCHEMA.size).tolist() == [0, -3, 0]
-
-
-def test_two_successive_pushes_differ_in_the_weights_that_come_back(server: Transcript) -> None:
-    """A server that hands out an old snapshot, or applies to a copy, would pass every test of versions alone."""
-    seen = [received(server.ask("a", server.push_pull_of(n, have=n), encoded([1, 0, n]))) for n in (1, 2, 3)]
-    assert seen == [[-1, 0, -1], [-2, 0, -3], [-3, 0, -6]]
-
-
 # -- a push that asks for weights -------------------------------------------------------------------------------------
 
 
@@ -152,23 +112,6 @@ def test_a_push_that_asks_for_weights_is_settled_and_brings_the_weights_in_one_r
     assert reply.message.settled == Settlement(sequence=1, verdict="applied", version=2, credit=NO_LIMIT // 2)
     assert (reply.message.version, reply.message.global_steps) == (2, 20)
     assert received(reply) == [-1, -2, -3]
-
-
-def test_a_retried_push_that_asks_for_weights_brings_them_again(server: Transcript) -> None:
-    """The reply was lost, the push was not."""
-    message = server.push_pull_of(1, have=1)
-    server.ask("a", message, encoded([1, 2, 3]))
-    reply = server.ask("a", message, encoded([1, 2, 3]))
-    assert isinstance(reply.message, Weights)
-    assert reply.message.settled == Settlement(sequence=1, verdict="duplicate", version=2, credit=NO_LIMIT // 2)
-    assert received(reply) == [-1, -2, -3]
-
-
-def test_a_discarded_push_that_asks_for_weights_names_the_verdict_and_that_nothing_changed(server: Transcript) -> None:
-    reply = server.ask("a", server.push_pull_of(1, have=1), encoded([1, 2]))
-    assert isinstance(reply.message, NotModified)
-    assert reply.message.settled is not None
-    assert (reply.message.settled.verdict, reply.message.settled.code) == ("discarded", "wrong_size")
 
 
 def test_a_push_that_asks_for_weights_in_an_unknown_codec_is_refused_and_not_settled(server: Transcript) -> None:
@@ -229,12 +172,3 @@ def test_the_newest_meters_are_kept_and_no_others(server: Transcript) -> None:
     server.report("a", 1000, **{f"another {number}": 1.0 for number in range(31)}, **{"meter 0 0": 2.0})
     (worker, _) = server.machine.status(now=server.now).workers
     assert worker.meters == {"meter 0 0": 2.0}
-
-
-def test_the_vector_in_a_message_is_not_kept(server: Transcript) -> None:
-    """It lies in memory of the connection, which is used again for the next message."""
-    gradient = bytearray(encoded([1, 2, 3])[0])
-    server.ask("a", server.push_of(1), [gradient])
-    gradient[:] = encoded([9, 9, 9])[0]
-    server.push("a", 2, [1, 2, 3])
-    assert server.weights() == [-2, -4, -6]

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from ps_server.machine.allowances import LIMITS
-from tests.ps_server.transcripts import Transcript, encoded, notes, sends
+from tests.ps_server.transcripts import Transcript, sends
 
 TOO_SHORT = [1, 1]
 
@@ -31,14 +31,3 @@ def test_who_sends_nonsense_gets_a_few_replies_and_all_of_it_is_counted(server: 
     server.now += 1 / per_second
     assert len(sends(server.machine.unreadable(b"junk", "no", now=server.now))) == 1
     assert server.push("a", 1).verdict == "applied"
-
-
-def test_a_worker_that_is_refused_again_and_again_is_named_in_the_log(server: Transcript) -> None:
-    told = []
-    for _ in range(100):
-        effects = server.say("a", server.push_of(1000), encoded([1, 1, 1]))
-        told += notes(effects)
-    assert [line.partition(":")[0] for line in told] == [
-        "a was refused 10 times (outside_window)",
-        "a was refused 100 times (outside_window)",
-    ]

@@ -2,30 +2,23 @@
 
 from typing import Any
 
-import pytest
-
 from ps_common.protocol import messages
 from ps_common.protocol.lineage import Lineage, Shard
-from ps_common.protocol.messages import Adjust, RunReply, StopRequest
+from ps_common.protocol.messages import Adjust, StopRequest
 from ps_common.protocol.tensors import Schema, TensorSpec
-from ps_common.release import release
 from ps_common.settings.run_settings import run_for_peers
 from ps_server.machine.parts import Sender
 from ps_server.replication.first_shard import END_SECONDS
-from ps_server.replication.standby_copy import Replay
 from ps_server.state.effects import Effect, SendToServer
 from ps_server.state.training_run import TrainingRun
 from tests.ps_server.transcripts import (
-    EPOCH,
     RUN_ID,
-    START,
     Transcript,
     a_run,
     encoded,
     exits,
     notes,
     only,
-    restored_run,
     sends,
 )
 
@@ -102,17 +95,6 @@ def test_a_stranger_that_comes_first_does_not_decide_to_which_run_a_shard_belong
     assert second.hello("w", first_shard=RUN_ID).first_shard == RUN_ID
 
 
-def test_a_worker_that_has_not_joined_shard_1_learns_the_addresses_alone() -> None:
-    """It may be the first worker, whom shard 1 is to give the run. Shard 2 admits nobody for that."""
-    second = the_second()
-    welcome = second.hello("w", proposed_run=a_run().to_dict())
-    assert (welcome.shard, welcome.incarnation, welcome.schema) == (place(2), 0, ())
-    second.goodbye("w")
-    assert second.machine.run is None
-    assert second.machine.membership.all() == []
-    assert second.machine.status(now=START).shard == place(2)
-
-
 def test_a_shard_takes_seeds_and_pushes_of_its_range_alone() -> None:
     second = the_second(the_first())
     second.hello("w", first_shard=RUN_ID)
@@ -184,7 +166,7 @@ def test_other_settings_of_a_shard_have_no_effect_and_are_named() -> None:
     assert second.run.spec == first.run.spec
     assert said[1:] == [
         "the settings of all shards are those of shard 1: --learning-rate 0.125 contradicts this run, which was "
-        "started with 0.5; leave the flag out"
+        "started with 0.5; remove the flag"
     ]
     assert notes(ask(second, first)) == []
 
@@ -214,25 +196,6 @@ def test_a_shard_resumed_with_other_settings_of_the_optimizer_at_shard_1_has_the
     assert second.weights() == [-2, -2, -2, -2, 2]
 
 
-def test_a_standby_of_a_shard_repeats_what_the_shard_took_over() -> None:
-    first, second = a_pair()
-    kept = second.save()
-    copy = restored_run(kept.vectors, kept.record, epoch=EPOCH)
-    adjust(first, schedule__learning_rate=0.5, paused=True)
-    reply = first.answer(RunReply, "shard 2", messages.RunRequest(request=1, shard=2))
-    update = messages.Update(request=1, number=1, worker_id="", message=reply)
-    Replay(copy).apply(update, (), now=START)
-    assert (copy.spec, copy.adjustments) == (first.run.spec, first.run.adjustments)
-
-
-@pytest.mark.parametrize("request_", [Adjust(request=7, settings={"paused": True}), StopRequest(request=7)])
-def test_what_shard_1_decides_is_refused_elsewhere_with_its_address(request_: messages.ToServer) -> None:
-    second = a_pair()[1]
-    refused = second.refusal("ps-ctl", request_)
-    assert refused.code == "not_first"
-    assert refused.reason == "shard 1 decides that for all shards: send it to one:1,one:2"
-
-
 def test_shard_1_of_another_run_or_of_other_shards_is_not_followed() -> None:
     second = a_pair()[1]
     resumed = restored(second)
@@ -252,27 +215,6 @@ def test_shard_1_of_another_run_or_of_other_shards_is_not_followed() -> None:
         "the server at one:1,one:2 is shard 2/2 of --shards three:1 one:1, and this one is shard 2/2 of --shards "
         "one:1,one:2 two:1,two:2: give all servers of a run the same --shards, in the same order"
     ]
-
-
-def test_a_server_of_shard_1_that_was_replaced_is_not_listened_to() -> None:
-    first, second = a_pair()
-    later = Transcript(a_run(schedule={"learning_rate": 0.5}), epoch=EPOCH + 1, shard=place(1))
-    ask(second, later)
-    ask(second, first)
-    assert second.run.spec == later.run.spec
-
-
-def test_a_reply_that_is_refused_goes_to_no_standby() -> None:
-    """The standby repeats what it is sent: it had the settings of the other run then."""
-    first, second = a_pair()
-    second.say("standby", messages.Follow(request=1, address="two:2", release=release()))
-    second.say("standby", messages.Followed(request=0, follow=1, number=1))
-    other = Transcript(a_run(schedule={"learning_rate": 0.5}), run_id=OTHER_RUN, shard=place(1))
-    other.run.first_shard = OTHER_RUN
-    assert len(notes(ask(second, other))) == 1
-    assert sends(second.effects) == []
-    adjust(first, schedule__learning_rate=0.25)
-    assert [type(send.message) for send in sends(ask(second, first))] == [messages.Update]
 
 
 def test_a_worker_of_a_shard_that_shard_1_cannot_serve_learns_why() -> None:
@@ -317,14 +259,6 @@ def test_a_shard_that_cannot_go_on_ends_the_run_and_waits_until_shard_1_knows() 
     first.goodbye("w")
     ask(second, first)
     assert len(exits(second.after(0.1))) == len(exits(first.after(0.1))) == 1
-
-
-@pytest.mark.parametrize("change", [{"first_shard": OTHER_RUN}, {"shard": 3}, {"ending": ""}])
-def test_no_other_server_ends_the_run(change: dict[str, Any]) -> None:
-    first = a_pair()[0]
-    told: dict[str, Any] = {"shard": 2, "first_shard": RUN_ID, "ending": "no weights"}
-    first.answer(RunReply, "x", messages.RunRequest(request=1, **(told | change)))
-    assert first.machine.phase.value == "serving"
 
 
 def test_in_a_locked_run_a_shard_needs_the_key_of_an_admin_to_end_it() -> None:

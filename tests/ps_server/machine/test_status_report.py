@@ -1,11 +1,10 @@
 """The status of a run, number by number."""
 
-import msgspec
 import pytest
 
 from ps_common.protocol import messages
 from ps_common.protocol.status import Status
-from ps_server.machine.status_report import FRESH_SECONDS, MAX_WORKERS, MAX_WORKERS_BYTES
+from ps_server.machine.status_report import FRESH_SECONDS, MAX_WORKERS
 from ps_server.state.progress import Progress
 from tests.ps_server.transcripts import Transcript, received
 from tests.rows import row
@@ -31,12 +30,6 @@ def test_however_many_ask_a_status_is_made_a_few_times_a_second(
     server.push("a", 1)
     server.now += FRESH_SECONDS
     assert server.answer(messages.StatusReply, "two", messages.StatusRequest(request=1)).status.updates == 1
-
-
-def test_whoever_changes_a_setting_sees_it_in_the_next_status(server: Transcript) -> None:
-    server.answer(messages.StatusReply, "one", messages.StatusRequest(request=1))
-    server.answer(messages.Adjusted, "one", messages.Adjust(request=2, settings={"schedule.learning_rate": 0.25}))
-    assert server.answer(messages.StatusReply, "one", messages.StatusRequest(request=3)).status.learning_rate == 0.25
 
 
 def test_a_status_counts_what_happened(server: Transcript) -> None:
@@ -117,22 +110,3 @@ def test_the_dead_come_last_and_a_crowd_is_cut(server: Transcript) -> None:
     status = status_of(server)
     assert status.workers_alive == MAX_WORKERS + 50
     assert [worker.worker_id for worker in status.workers] == [f"w{number}" for number in range(MAX_WORKERS)]
-
-
-def test_a_few_workers_with_many_meters_are_all_in_the_status(server: Transcript) -> None:
-    for number in range(20):
-        server.hello(f"w{number}")
-        server.report(f"w{number}", 1, **{f"{'x' * 97}{meter:03d}": 1.0 for meter in range(32)})
-    workers = status_of(server).workers
-    assert len(workers) == 22
-    assert len(msgspec.msgpack.encode(workers)) < MAX_WORKERS_BYTES
-
-
-def test_a_status_does_not_change_with_the_run(server: Transcript) -> None:
-    server.report("a", 1, loss=1.0)
-    status = status_of(server)
-    before = msgspec.to_builtins(status)
-    server.push("a", 1, [1, 1])
-    server.report("a", 2, loss=2.0)
-    server.refusal("nobody", messages.Heartbeat(request=1))
-    assert msgspec.to_builtins(status) == before

@@ -41,15 +41,6 @@ def test_a_subscriber_is_sent_the_status_once_a_second(server: Transcript) -> No
     assert {round(later - earlier, 2) for earlier, later in itertools.pairwise(times)} == {1.0}
 
 
-def test_subscribers_share_one_status(server: Transcript) -> None:
-    for peer in ("x", "y"):
-        subscribe(server, peer)
-    updates = statuses(server.after(1.0))
-    assert updates.keys() == {b"x", b"y"}
-    assert updates[b"x"] is updates[b"y"]
-    assert updates[b"x"].status == server.machine.status(now=server.now)
-
-
 def test_nothing_is_computed_while_nobody_subscribes(server: Transcript, monkeypatch: pytest.MonkeyPatch) -> None:
     def status(**_: Any) -> None:
         raise AssertionError("a status was computed")
@@ -88,14 +79,6 @@ def test_notes_become_events_of_their_kind(server: Transcript) -> None:
     assert [(event.number, event.kind) for event in seen] == list(enumerate(kinds, start=1))
     assert (seen[0].text, seen[0].worker_id, seen[0].global_steps) == ("a joined", "a", 20)
     assert [one.event for one in effects if isinstance(one, RecordEvent)] == seen
-
-
-def test_a_new_subscriber_is_sent_the_newest_events_after_its_number(server: Transcript) -> None:
-    for number in range(1, MOST_EVENTS + 51):
-        logged(server, LogLine(f"note {number}", kind="adjustment"))
-    assert [event.number for event in subscribe(server, "new")] == list(range(51, MOST_EVENTS + 51))
-    assert [event.number for event in subscribe(server, "again", events_after=MOST_EVENTS + 48)] == [249, 250]
-    assert subscribe(server, "again") == [], "it renews"
 
 
 def test_there_are_so_many_subscribers_and_no_more(server: Transcript) -> None:

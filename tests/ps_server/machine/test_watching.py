@@ -6,7 +6,7 @@ from ps_common.protocol import messages
 from ps_common.protocol.messages import Frame, WatchedFrame, Watching
 from ps_server.machine.subscriptions import SUBSCRIPTION_SECONDS
 from ps_server.state.effects import Effect
-from tests.ps_server.transcripts import LEASE_SECONDS, Transcript, sends
+from tests.ps_server.transcripts import Transcript, sends
 
 FRAME = Frame(image=b"a picture", score=3.0, value=0.5, actions=("LEFT", "RIGHT"), probabilities=(0.25, 0.75))
 
@@ -48,14 +48,6 @@ def test_replies_say_whether_the_worker_is_watched(server: Transcript) -> None:
     assert not server.push("a", 3).watched
 
 
-def test_a_viewer_watches_one_game_at_a_time(server: Transcript) -> None:
-    watch(server, "a")
-    watch(server, "b")
-    assert server.say("a", FRAME) == []
-    assert viewers(server.say("b", FRAME)) == ["viewer"]
-    assert not server.heartbeat("a").watched
-
-
 def test_a_worker_that_floods_frames_is_slowed_down_by_dropping(server: Transcript) -> None:
     watch(server, "a")
     passed = 0
@@ -63,14 +55,3 @@ def test_a_worker_that_floods_frames_is_slowed_down_by_dropping(server: Transcri
         server.now += 0.002
         passed += len(server.say("a", FRAME))
     assert 10 <= passed <= 15
-
-
-def test_a_worker_that_is_started_again_is_watched_from_the_next_request_on(server: Transcript) -> None:
-    watch(server, "a")
-    server.after(LEASE_SECONDS + 0.1)
-    server.hello("a", process=2, peer="a again")
-    watch(server, "a")
-    assert viewers(server.say("a again", FRAME)) == ["viewer"]
-    server.after(SUBSCRIPTION_SECONDS + 0.1)
-    server.hello("b")
-    watch(server, "b", "another")  # ends the lease of the first

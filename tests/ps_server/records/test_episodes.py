@@ -1,11 +1,8 @@
 """The list of all games of a run, one line after another."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from ps_common.protocol.messages import Episode
 from ps_common.run_folder.paths import EPISODES
@@ -63,15 +60,3 @@ def test_a_resumed_run_plays_anew_what_its_checkpoint_did_not_hold(tmp_path: Pat
         episodes.close()
     rows = read_episodes(tmp_path)
     assert [(row.episode, row.episode_return) for row in rows] == [(1, 1), (2, 2), (3, 30), (4, 40)]
-
-
-def test_a_full_disk_is_reported_once_and_ends_no_run(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, full_disk: Callable[[str], None]
-) -> None:
-    full_disk(EPISODES)
-    episodes = EpisodesFile(tmp_path)
-    for number in range(1, 100):
-        episodes.add(a_report(episodes=some(1.0), first_episode=number))
-    episodes.close()
-    (warning,) = caplog.records
-    assert "episodes.jsonl: cannot be written, the run goes on without it" in warning.getMessage()

@@ -1,7 +1,6 @@
 """The history of a run and of its workers, one line after another."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -94,25 +93,6 @@ def test_workers_have_rows_of_their_own_once_a_minute(tmp_path: Path) -> None:
     assert (told[0]["meters"], told[-1]["minutes"], told[-1]["global_steps"]) == ({"entropy": 0.5}, 3.0, 9)
 
 
-@pytest.mark.parametrize("left", [b'{"epoch": 1', b'{"epoch": 1}'], ids=["half a line", "a line without its end"])
-def test_the_half_line_of_a_killed_server_spoils_no_row_of_the_next(tmp_path: Path, left: bytes) -> None:
-    (tmp_path / METRICS).write_bytes(b'{"epoch": 0}\n' + left)
-    add(tmp_path, a_status(epoch=2))
-    lines = (tmp_path / METRICS).read_bytes().splitlines()
-    assert lines[:2] == [b'{"epoch": 0}', left]
-    assert json.loads(lines[2])["epoch"] == 2
-
-
-def test_a_full_disk_is_reported_once_and_ends_no_run(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, full_disk: Callable[[str], None]
-) -> None:
-    full_disk(METRICS)
-    add(tmp_path, *[a_status(preset="x" * 500)] * 100)
-    (warning,) = caplog.records
-    assert "metrics.jsonl: cannot be written, the run goes on without it" in warning.getMessage()
-    assert "No space left" in warning.getMessage()
-
-
 def test_the_last_row_is_found_behind_many_workers(tmp_path: Path) -> None:
     status = a_status(global_steps=7, workers=(a_worker("a", loss=1.5),))
     add(tmp_path, status)
@@ -120,12 +100,3 @@ def test_the_last_row_is_found_behind_many_workers(tmp_path: Path) -> None:
     assert row is not None
     assert (row.global_steps, row.workers, row.time) == (7, (), 2.5)
     assert rows(tmp_path, WORKERS)[-1]["meters"] == {"loss": 1.5}
-
-
-def test_the_last_row_has_the_meters_of_the_workers_that_have_left(tmp_path: Path) -> None:
-    """A program that judges a run at its end finds them; while a run goes on without workers it has none."""
-    add(tmp_path, a_status(workers=(a_worker("a", loss=1.0), a_worker("b", loss=3.0))), a_status())
-    assert [row["meters"] for row in rows(tmp_path)] == [{"loss": 2.0}, {}, {"loss": 2.0}]
-    (tmp_path / METRICS).unlink()
-    add(tmp_path, a_status())
-    assert [row["meters"] for row in rows(tmp_path)] == [{}, {}]

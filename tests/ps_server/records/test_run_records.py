@@ -9,13 +9,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from ps_common.protocol.messages import Episode
 from ps_common.run_folder.paths import METRICS
 from ps_common.run_folder.run_rows import MetricsRow, last_row, read_episodes
-from ps_common.settings.run_spec import RunSpec, Schedule
+from ps_common.settings.run_spec import RunSpec
 from ps_server.records import bounded_file, run_records
 from ps_server.records.run_records import RunRecords
 from tests.ps_server.records.test_episodes import a_report
@@ -50,17 +49,6 @@ def test_a_run_has_an_event_file_unless_its_settings_forbid_it(tmp_path: Path) -
     assert tags["histograms"] == ["Histograms/Returns", "Histograms/Staleness"]
 
 
-def test_a_change_of_other_settings_leaves_the_event_file_as_it_is(tmp_path: Path) -> None:
-    specs = [PERF]
-    records = RunRecords(tmp_path, lambda: specs[-1], endpoint="host:5555")
-    for at, schedule in enumerate((Schedule(learning_rate=1e-4), Schedule(learning_rate=1e-5)), 1):
-        records.add(a_report(global_steps=at, episodes=(Episode(3.0, 10),)))
-        specs.append(msgspec.structs.replace(PERF, schedule=schedule))
-    records.close(a_status())
-    assert len(list((tmp_path / "tensorboard").iterdir())) == 1
-    assert [point.value for point in loaded(tmp_path).Scalars("Perf/Reward")] == [3.0]
-
-
 def test_a_resumed_run_has_the_points_up_to_its_checkpoint_and_those_that_follow(tmp_path: Path) -> None:
     """Its former life went on to T 10,000; it goes on from T 5,500, and has no point for a while."""
     for begun, ended in ((0, 10_000), (5_500, 5_500), (5_500, 12_000)):
@@ -86,18 +74,6 @@ def test_settings_are_written_as_soon_as_a_worker_has_decided_them(tmp_path: Pat
     eventually((tmp_path / "run.toml").exists)
     records.close(a_status())
     assert (tmp_path / "run.toml").read_text() == PERF.to_toml()
-
-
-def test_settings_that_cannot_be_written_are_reported_and_the_run_goes_on(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    (tmp_path / "run.toml").mkdir()
-    records = RunRecords(tmp_path, lambda: PERF, endpoint="host:5555")
-    records.tick(a_status())
-    records.tick(a_status())
-    records.close(a_status())
-    (warning,) = caplog.records
-    assert "run.toml: cannot be written, the run goes on without" in warning.getMessage()
 
 
 @pytest.mark.parametrize("what", ["write_whole", "Summaries"])

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from ps_common.protocol.messages import Episode
 from ps_common.run_folder.paths import TENSORBOARD
 from ps_server.records.tensorboard import (
@@ -22,21 +20,6 @@ METERS = {
 }  # fmt: skip
 
 
-def test_numbers_have_these_tags() -> None:
-    made = SummaryPoints()
-    made.add(a_report(minutes=1.0, meters=METERS, episodes=(Episode(20.0, 200),)))
-    assert made.add(a_report(minutes=2.0, meters=METERS)) == {
-        "Perf/Reward": 20.0,
-        "Perf/Length": 200.0,
-        "Perf/Value": 5.0,
-        "Losses/Value Loss": 3.0,
-        "Losses/Policy Loss": 2.0,
-        "Losses/Entropy": 4.0,
-        "Losses/Grad Norm": 6.0,
-        "Losses/Var Norm": 7.0,
-    }
-
-
 def test_a_point_is_the_mean_of_what_was_reported_since_the_last() -> None:
     made = SummaryPoints()
     for share, entropy, score in ((0, 1.0, 10.0), (0.5, 2.0, 20.0), (0.9, 3.0, 60.0)):
@@ -48,15 +31,6 @@ def test_a_point_is_the_mean_of_what_was_reported_since_the_last() -> None:
     made.add(a_report(minutes=1 + 1.95 * POINT_MINUTES, meters={"entropy": 11.0}))
     assert made.rest() == {"Losses/Entropy": 10.0}, "no game ended"
     assert made.rest() == {}
-
-
-def test_a_fast_run_has_no_more_than_a_point_in_two_seconds() -> None:
-    """A thousand updates a second made ten points a second: two gigabytes a week."""
-    made = SummaryPoints()
-    reports = [a_report(minutes=tick / 600, meters={"entropy": float(tick)}) for tick in range(1, 102)]
-    seen = [point["Losses/Entropy"] for report in reports if (point := made.add(report))]
-    assert len(seen) == 5
-    assert seen[1] == pytest.approx(sum(range(22, 42)) / 20), "rows in between are in the next one's mean"
 
 
 def test_histograms_have_every_return_and_staleness_since_the_last() -> None:

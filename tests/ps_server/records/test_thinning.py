@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ps_common.protocol.messages import Episode
-from ps_common.run_folder.run_rows import EpisodeRow, read_episodes, rows_in
+from ps_common.run_folder.run_rows import read_episodes
 from ps_server.records import bounded_file, history
 from ps_server.records.bounded_file import BoundedLinesFile, evenly_in_time
 from ps_server.records.history import EpisodesFile
@@ -122,16 +122,6 @@ def test_a_file_that_cannot_be_opened_again_goes_on_as_it_was(
     assert len(path.read_bytes().splitlines()) < 91
     assert [child.name for child in tmp_path.iterdir()] == [path.name]
     file.close()
-
-
-def test_a_line_that_was_written_meanwhile_is_not_lost(tmp_path: Path) -> None:
-    path = tmp_path / "x.jsonl"
-    file = BoundedLinesFile(path, most_bytes=2000)
-    for number in range(1000):
-        file.add([{"minutes": number / 7, "n": number}])
-        assert json.loads(path.read_bytes().splitlines()[-1])["n"] == number
-    file.close()
-    assert list(rows_in(path, EpisodeRow)) == []
 
 
 # -- events -----------------------------------------------------------------------------------------------------------

@@ -5,8 +5,8 @@ from typing import Any
 from ps_common.protocol import messages
 from ps_server.replication.replication import FIRST_PAUSE_SECONDS
 from ps_server.state.effects import SendToServer
-from tests.ps_server.standby.test_standby import are_alike, refusal, the_run
-from tests.ps_server.standby_transcripts import PRIMARY, TAKEOVER_SECONDS, TICK_SECONDS, WithStandby
+from tests.ps_server.standby.test_standby import are_alike, the_run
+from tests.ps_server.standby_transcripts import PRIMARY, TICK_SECONDS, WithStandby
 from tests.ps_server.transcripts import notes, only
 
 
@@ -31,14 +31,6 @@ def test_a_standby_that_was_dropped_says_so_and_asks_again_under_a_new_number() 
     assert next_follow(server).request == asked.request
     assert told_that_it_fell_behind(server, request=asked.request) == [], "the log has it already"
     assert next_follow(server).request > asked.request, "a state may be under way that was sent under the old number"
-
-
-def test_a_dropped_standby_forgets_durable_through() -> None:
-    server = WithStandby.following()
-    told_that_it_fell_behind(server, request=1)
-    server.silence(TAKEOVER_SECONDS + 0.5)
-    hello = server.hello_of("a", oldest=50)
-    assert refusal(server.ask_standby(hello)).code == "lacking"
 
 
 def test_a_standby_that_is_dropped_during_its_state_transfer_comes_back_in_sync() -> None:

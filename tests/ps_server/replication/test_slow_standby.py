@@ -15,7 +15,7 @@ from ps_server.replication.replication import (
     LEASE_SECONDS,
     LONGEST_PAUSE_SECONDS,
 )
-from ps_server.replication.standby_copy import OVERHEAD_BYTES, SMALL_WINDOW, SMALL_WINDOW_BYTES, WINDOW, Backlog, Lag
+from ps_server.replication.standby_copy import OVERHEAD_BYTES
 from tests.ps_server.replication.test_replication import Primary, followed_server
 from tests.ps_server.standby_transcripts import STANDBY
 from tests.ps_server.transcripts import notes
@@ -86,37 +86,6 @@ def test_the_status_shows_the_standby_and_its_lag() -> None:
     assert standby_of(server) == structs.replace(in_sync, lag_updates=2, lag_bytes=2 * size, lag_seconds=0.5)
     server.followed(state.number + 2)
     assert standby_of(server) == in_sync
-
-
-def an_update(number: int) -> messages.Update:
-    return messages.Update(request=1, number=number, worker_id="a", message=messages.Report(request=1, sequence=number))
-
-
-def test_a_backlog_counts_what_is_not_acknowledged() -> None:
-    state = messages.State(request=1, number=1, record_bytes=0, vectors=())
-    backlog = Backlog(state, [b"1234"], now=1.0)
-    for number in (2, 3):
-        backlog.add(an_update(number), [b"12345678"], now=float(number))
-    assert [item.message.number for item in backlog.take(now=3.0)] == [1, 2, 3]
-    assert backlog.lag(now=4.0) == Lag(3, 3 * OVERHEAD_BYTES + 20, 3.0)
-    assert backlog.update_bytes == 2 * (OVERHEAD_BYTES + 8)
-    backlog.acknowledge(2, now=4.0)
-    assert backlog.lag(now=5.0) == Lag(1, OVERHEAD_BYTES + 8, 2.0)
-    backlog.acknowledge(3, now=5.0)
-    assert backlog.lag(now=9.0) == Lag()
-
-
-@pytest.mark.parametrize(
-    ("size", "most"), [(10, SMALL_WINDOW), (SMALL_WINDOW_BYTES // 10, 9), (SMALL_WINDOW_BYTES, WINDOW)]
-)
-def test_more_messages_are_in_flight_while_they_are_small(size: int, most: int) -> None:
-    backlog = Backlog(messages.State(request=1, number=1, record_bytes=0, vectors=()), [], now=0.0)
-    backlog.take(now=0.0)
-    backlog.acknowledge(1, now=0.0)
-    vector = [bytes(size)]
-    for number in range(2, 100):
-        backlog.add(an_update(number), vector, now=0.0)
-    assert len(backlog.take(now=0.0)) == most
 
 
 # -- in sync ----------------------------------------------------------------------------------------------------------
@@ -204,16 +173,6 @@ def test_pushes_wait_for_a_dropped_standby_to_be_durable_until_its_lease_ends() 
     assert server.durable() == 0, "it may take over with what it has until it knows"
     assert [message.code for message in server.followed(1)] == ["fell_behind"]
     server.after(LEASE_SECONDS + 0.25)
-    assert server.durable() == 1
-
-
-def test_a_follow_anew_ends_the_wait_for_a_dropped_standby() -> None:
-    server = dropped_server()
-    assert [message.code for message in server.follow(request=1)] == ["fell_behind"], "it was under way"
-    server.after(0.25)
-    assert server.durable() == 0
-    assert [message.code for message in server.follow(request=2)] == ["fell_behind"]
-    server.after(0.25)
     assert server.durable() == 1
 
 

@@ -7,7 +7,6 @@ import pytest
 from ps_common.protocol import messages
 from ps_common.release import release
 from ps_server.machine.ending import Phase
-from ps_server.replication.replication import LEASE_SECONDS
 from ps_server.replication.standby_copy import state_of
 from ps_server.state.effects import LogLine, Send, SendToServer
 from tests.ps_server.replication.test_replication import CLAIMS, a_fence
@@ -42,20 +41,6 @@ def test_another_process_at_the_address_of_a_standby_waits_for_its_lease_and_los
     server.silence(1.5)
     server.ask_standby(server.witness("a", oldest=1))
     assert server.standby.server is not None, "it has all that was durable"
-
-
-def test_after_the_lease_of_a_standby_another_process_follows() -> None:
-    server = WithStandby.following()
-    server.is_cut = True
-    server.pass_time(LEASE_SECONDS + 0.5)
-    effects = server.say("the second", follow_of("second"))
-    assert any(isinstance(one, Send) and isinstance(one.message, messages.State) for one in effects)
-
-
-def test_the_same_process_on_a_new_connection_gets_the_state_at_once() -> None:
-    server = WithStandby.following()
-    effects = server.say("a new connection", follow_of("first", 2))
-    assert any(isinstance(one, Send) and isinstance(one.message, messages.State) for one in effects)
 
 
 # -- weights that are ruined at this moment ---------------------------------------------------------------------------
@@ -95,7 +80,7 @@ def test_a_server_of_an_older_copy_of_its_folder_does_not_say_that_another_has_t
     seen = server.run.lineage.resumed(draw=5).resumed(draw=7)
     server.say("a", server.hello_of("a", **later(seen.epoch)))
     assert server.machine.phase is Phase.FENCED
-    assert "taken over" not in server.machine.ending.fenced
+    assert "serves this run now" not in server.machine.ending.fenced
     assert "an earlier life of the run" in server.machine.ending.fenced
     assert "--take-back" in server.machine.ending.fenced
 

@@ -52,18 +52,6 @@ def test_a_handshake_while_no_file_can_be_opened_is_refused_and_a_later_one_acce
     assert door.callback("", worker)
 
 
-@pytest.mark.parametrize("content", ["no key", 'curve\n    public-key = "' + 40 * "#" + '"\n'])
-def test_a_damaged_key_file_does_not_fill_the_log_at_each_handshake(
-    door: AccessControl, keys: Path, content: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    (keys / "authorized" / "broken.key").write_text(content)
-    worker = pair(keys, "worker").public
-    assert all(door.callback("", worker) for _ in range(1000))
-    lines = [record.getMessage() for record in caplog.records]
-    assert 1 <= len(lines) <= 10
-    assert "broken.key" in lines[0]
-
-
 def test_keys_that_are_refused_without_end_are_named_ever_more_rarely(
     door: AccessControl, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -123,19 +111,6 @@ def test_each_change_of_the_folder_counts_at_the_next_question(door: AccessContr
         assert door.is_admin(key)
         path.unlink()
         assert (door.is_admin(key), door.is_authorised(key), door.callback("", key.encode())) == (False, False, False)
-
-
-def test_a_key_file_that_is_written_to_in_place_counts_after_a_while(
-    door: AccessControl, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = keys / "authorized" / "worker.key"
-    before = pair(keys, "worker").public
-    assert door.callback("", before)
-    other = make_key(tmp_path / "other.key")
-    path.write_bytes((tmp_path / "other.key").read_bytes())
-    later = time.monotonic() + authorized_keys.LOOK_SECONDS
-    monkeypatch.setattr(time, "monotonic", lambda: later)
-    assert (door.callback("", before), door.callback("", other.encode())) == (False, True)
 
 
 def test_the_servers_own_key_is_an_admins_whatever_the_folder_holds(door: AccessControl, keys: Path) -> None:

@@ -2,7 +2,7 @@
 
 from ps_common.protocol.wire import MAX_HEADER_BYTES
 from ps_server.shell.connections import OLD_SECONDS, UNTAKEN_SECONDS, holding_too_much, taking_nothing, too_many
-from ps_server.shell.tcp_connections import OVERHEAD_BYTES, QUIET_BYTES, SLACK_BYTES, Connection
+from ps_server.shell.tcp_connections import QUIET_BYTES, SLACK_BYTES, Connection
 
 MIB = 2**20
 
@@ -27,17 +27,6 @@ def cut(*connections: Connection, is_short: bool = False, now: float = 0.0) -> l
     return holding_too_much(connections, vector_bytes=MIB, budget_bytes=4 * MIB, is_short=is_short, now=now)
 
 
-def test_messages_that_wait_are_not_unfinished() -> None:
-    connection = Connection(1, b"", since=0.0)
-    connection.look(9 * MIB)
-    assert connection.unfinished == 0, "they may be whole"
-    connection.delivered += 3 * MIB
-    connection.look(12 * MIB)
-    assert connection.unfinished == 0, "one was delivered: more may be"
-    connection.look(20 * MIB)
-    assert connection.unfinished == 9 * MIB - OVERHEAD_BYTES, "bytes that were here, and are not delivered in a round"
-
-
 def test_handshakes_and_heartbeats_do_not_count_as_unfinished_messages() -> None:
     connection, received = Connection(1, b"", since=0.0), 300
     for _ in range(10_000):
@@ -46,11 +35,6 @@ def test_handshakes_and_heartbeats_do_not_count_as_unfinished_messages() -> None
         connection.look(received)
         connection.look(received)
         assert connection.unfinished <= QUIET_BYTES
-
-
-def test_a_message_longer_than_any_vector_is_cut_off_even_from_a_worker() -> None:
-    stranger, worker = holds(2 * MIB), holds(2 * MIB, worker=True)
-    assert set(map(id, cut(stranger, worker, holds(MIB, worker=True)))) == {id(stranger), id(worker)}
 
 
 def test_a_first_message_is_a_header_and_is_cut_off_where_it_is_longer() -> None:

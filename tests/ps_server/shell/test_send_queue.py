@@ -141,11 +141,3 @@ def test_replies_with_weights_leave_before_a_later_reply_to_the_same_peer_and_at
         queue.send(newest.reply(name, request=3), now=0.0)
         queue.send_waiting(now=0.0)
         assert received(peer).request == 3
-
-
-def test_few_workers_are_each_sent_their_weights_at_once() -> None:
-    newest = NewestWeights()
-    with queue_to_a_peer(newest.renewed) as (queue, name, peer):
-        queue.serves(15)
-        queue.send(newest.reply(name), now=0.0)
-        assert isinstance(received(peer), Weights)

@@ -11,7 +11,7 @@ from ps_server.replication.replication import LEASE_SECONDS
 from ps_server.standby.promotion import Claim, Promise
 from ps_server.state.effects import ClaimRun, DropClaim, Send
 from tests.ps_server.standby.test_standby import refusal
-from tests.ps_server.standby_transcripts import PRIMARY, TAKEOVER_SECONDS, WithStandby
+from tests.ps_server.standby_transcripts import PRIMARY, WithStandby
 from tests.ps_server.transcripts import EPOCH, a_lineage, later, notes, only
 
 WEEK = 7 * 86400.0
@@ -103,13 +103,6 @@ def test_a_worker_that_was_paused_is_no_witness_for_the_time_of_its_pause() -> N
     assert code_of(server, server.witness("b")) == ""
 
 
-@pytest.mark.parametrize("silent", [0.0, 0.5, TAKEOVER_SECONDS - 0.01])
-def test_a_worker_that_has_hardly_asked_the_primary_is_no_witness(silent: float) -> None:
-    server = WithStandby.following()
-    server.silence(2.0)
-    assert code_of(server, server.witness("a", silent_seconds=silent)) == "standby"
-
-
 def test_a_promise_holds_until_its_lease_ends_and_not_for_what_is_not_applied() -> None:
     promise = Promise()
     assert not promise.holds(10, at=0.0)
@@ -166,17 +159,6 @@ def test_an_admin_is_told_what_a_worker_has_shown() -> None:
     assert promoted(server).lost.count("3 pushes that a has dropped")
 
 
-def test_a_primary_that_lives_is_replaced_by_no_admin() -> None:
-    server = WithStandby.following()
-    assert refused(server, reason="why not").code == "primary_lives"
-
-
-def test_a_standby_without_a_run_is_not_promoted() -> None:
-    server = WithStandby.seeded()
-    server.silence(5.0)
-    assert refused(server, reason="the host burnt down").code == "lacking"
-
-
 def test_without_an_admins_key_nobody_promotes_a_standby() -> None:
     server = WithStandby.following()
     server.silence(2.0)
@@ -225,11 +207,6 @@ def test_the_arbiter_is_asked_once_at_a_time_and_promotes_at_the_word_of_anybody
     assert case.ask() == [Send]
     case.replies(case.granted())
     assert case.server.standby.server is not None
-
-
-def test_with_an_arbiter_a_witness_alone_promotes_nobody() -> None:
-    case = Arbitrated.after(2.0)
-    assert code_of(case.server, case.server.witness("a")) == "standby"
 
 
 @pytest.mark.parametrize("why", ["says no: it lives", "says no: the disk is gone"])

@@ -40,14 +40,6 @@ def again(run: TrainingRun, *, now: float = NOW) -> TrainingRun:
 # -- what an adjustment does ------------------------------------------------------------------------------------------
 
 
-def test_an_adjusted_learning_rate_holds_from_then_on() -> None:
-    run = a_training_run(global_steps=100)
-    assert adjust(run, schedule__learning_rate=0.25) == [("schedule.learning_rate", 1.0, 0.25)]
-    assert run.learning_rate == 0.25
-    run.progress.global_steps = 10**9
-    assert run.learning_rate == 0.25
-
-
 def test_an_adjusted_learning_rate_goes_on_to_the_end_of_its_schedule() -> None:
     run = a_training_run(global_steps=500, schedule=ANNEALED)
     assert adjust(run, schedule__learning_rate=0.4) == [("schedule.learning_rate", pytest.approx(0.6), 0.4)]
@@ -66,22 +58,6 @@ def test_a_worker_that_was_away_meanwhile_takes_over_all_that_an_adjustment_chan
         run.adjust({adjusted: 0.005, "schedule.learning_rate": 0.1}, by="me", checkpoint_seconds=30.0, now=NOW)
         assert len(run.adjustments.settings) > 2
         assert not any(kinds_of(setting).built_in for setting in run.adjustments.settings)
-
-
-def test_a_raised_budget_lets_the_run_go_on() -> None:
-    run = a_training_run(global_steps=990, budget={"max_steps": 1000, "max_minutes": 1.0})
-    adjust(run, budget__max_steps=2000, budget__max_minutes=0)
-    run.progress.global_steps = 1500
-    assert run.end_reason(now=NOW + 3600) == ""
-    run.progress.global_steps = 2000
-    assert run.end_reason(now=NOW) == "max_steps 2000 reached"
-
-
-def test_a_target_may_be_set_moved_and_taken_away() -> None:
-    run = a_training_run()
-    assert adjust(run, budget__until_return=5) == [("budget.until_return", None, 5.0)]
-    assert adjust(run, budget__until_return=-3.5) == [("budget.until_return", 5.0, -3.5)]
-    assert adjust(run, budget__until_return=None) == [("budget.until_return", -3.5, None)]
 
 
 # -- what a checkpoint keeps ------------------------------------------------------------------------------------------

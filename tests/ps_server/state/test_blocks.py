@@ -95,14 +95,6 @@ def test_one_block_of_everything_is_no_block_bit_for_bit(optimizer: dict[str, An
 
 
 @each_optimizer
-def test_two_blocks_of_equal_settings_move_as_one(optimizer: dict[str, Any]) -> None:
-    equal = schema_of({"policy": BlockSpec(name="actor"), "critics": CRITIC})
-    assert len(equal.blocks) == 3
-    run = train(begun(equal, optimizer), pushes(30))
-    torch.testing.assert_close(flat(run), flat(train(begun(PLAIN, optimizer), pushes(30))), rtol=1e-6, atol=1e-6)
-
-
-@each_optimizer
 def test_a_block_moves_as_in_a_run_with_its_learning_rate(optimizer: dict[str, Any]) -> None:
     run = train(begun(TWO, optimizer), pushes(30))
     alike = begun(PLAIN, optimizer)
@@ -112,15 +104,6 @@ def test_a_block_moves_as_in_a_run_with_its_learning_rate(optimizer: dict[str, A
     torch.testing.assert_close(part(flat(run), "policy"), part(flat(alike), "policy"), rtol=1e-5, atol=1e-6)
     plain = train(begun(PLAIN, optimizer), pushes(30))
     torch.testing.assert_close(part(flat(run), "critics"), part(flat(plain), "critics"), rtol=1e-6, atol=1e-6)
-
-
-@each_optimizer
-def test_a_block_whose_learning_rate_is_0_stays(optimizer: dict[str, Any]) -> None:
-    run = begun(schema_of({"policy": BlockSpec(name="actor", learning_rate=0.0)}), optimizer)
-    before = flat(run)
-    after = flat(train(run, pushes(20)))
-    assert torch.equal(part(after, "policy"), part(before, "policy"))
-    assert not torch.isclose(part(after, "critics"), part(before, "critics")).any()
 
 
 def test_a_block_has_the_optimizer_that_it_asks_for() -> None:
@@ -224,12 +207,6 @@ def test_a_block_has_one_meaning_in_a_schema() -> None:
     assert "block" in TWO.difference(PLAIN)
     assert "block" in PLAIN.difference(TWO)
     assert TWO == PLAIN, "the weights are the same, however they move"
-
-
-def test_a_schema_without_blocks_travels_as_it_did_before_there_were_any() -> None:
-    assert msgspec.json.decode(msgspec.json.encode(PLAIN.specs[0])) == {
-        "name": "policy.w", "shape": [40, 9], "dtype": "float32", "role": "weight",
-    }  # fmt: skip
 
 
 @pytest.mark.parametrize("size", [1, 10])

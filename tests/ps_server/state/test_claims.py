@@ -42,13 +42,6 @@ def test_a_push_counts_an_unroll_of_all_environments_and_no_more(
         assert no.value.code == "absurd_steps"
 
 
-def test_without_an_environment_a_push_counts_what_its_worker_likes() -> None:
-    check_steps(10**6, before=0, environments=1, run=RunSpec())
-    with pytest.raises(Denied, match="counts 1000000001 steps, and at most 1000000000 are accepted") as no:
-        check_steps(MOST_STEPS + 1, before=0, environments=1, run=RunSpec())
-    assert no.value.code == "absurd_steps"
-
-
 def test_a_return_impossible_for_the_games_length_is_not_counted() -> None:
     for value in [1e9, 1e308, -1e308, math.inf, -math.inf, math.nan, 2 * MOST_REWARD + 1]:
         with row(value):
@@ -65,17 +58,6 @@ def test_games_together_last_no_longer_than_the_steps_of_pushes(episodes: list[t
     assert no.value.code == "absurd_length"
 
 
-@pytest.mark.parametrize("episodes", [[(0.0, 0)] * 100, [(0.0, 1), (0.0, 0)]])
-def test_a_game_has_a_step(episodes: list[tuple[float, int]]) -> None:
-    """Then a worker has at most as many games as steps."""
-    server = Transcript.seeded(budget={"until_return": -100.0, "max_episodes": 100})
-    server.push("a", 1, steps=20)
-    refused = server.refusal("a", report_of(1, *episodes))
-    assert (refused.code, "without a step" in refused.reason) == ("absurd_length", True)
-    status = server.machine.status(now=server.now)
-    assert (status.episodes, status.best_mean_return_100, status.phase) == (0, None, "serving")
-
-
 def test_one_push_does_not_take_back_what_all_workers_have_seen() -> None:
     schema = Schema([TensorSpec("w", (1,)), *(TensorSpec(f"x.{n}", (), role="statistic") for n in SUMS)])
     server = Transcript(a_run())
@@ -88,14 +70,6 @@ def test_one_push_does_not_take_back_what_all_workers_have_seen() -> None:
     assert server.weights() == [0, 12, 23, 55]
 
 
-def test_one_push_does_not_reach_the_end_of_a_run() -> None:
-    server = Transcript.seeded(algorithm=UNROLL, environment=GAME, budget={"max_steps": 10**9})
-    told = server.push("a", 1, steps=10**9)
-    assert (told.verdict, told.code) == ("discarded", "absurd_steps")
-    assert server.run.progress.global_steps == 0
-    assert server.machine.phase.value == "serving"
-
-
 def test_a_worker_may_count_steps_of_the_environments_that_its_hello_names() -> None:
     server = Transcript.seeded(algorithm=UNROLL, environment=GAME | {"envs": 4})
     server.hello("few", environments=2)
@@ -105,19 +79,6 @@ def test_a_worker_may_count_steps_of_the_environments_that_its_hello_names() -> 
     assert server.push("as the run says", 1, steps=21).code == "absurd_steps"
     assert server.push("as the run says", 2, steps=20).verdict == "applied"
     assert [worker.environments for worker in server.machine.status(now=server.now).workers] == [4, 2, 4]
-
-
-@pytest.mark.parametrize(
-    "episodes", [[(1e9, 1)] * 100, [(1e308, 1000)], [(500.0, 1)] * 100], ids=["1e9", "1e308", "none played"]
-)
-def test_one_report_of_a_worker_that_has_played_nothing_reaches_no_target(episodes: list[tuple[float, int]]) -> None:
-    server = Transcript.seeded(budget={"until_return": 450.0})
-    refused = server.refusal("a", report_of(1, *episodes))
-    assert refused.code in ("absurd_return", "absurd_length")
-    status = server.machine.status(now=server.now)
-    assert (status.episodes, status.best_mean_return_100, status.mean_return_100) == (0, None, None)
-    assert status.refused == {refused.code: 1}
-    assert server.machine.phase.value == "serving"
 
 
 def test_games_use_up_the_steps_of_pushes() -> None:
@@ -145,14 +106,6 @@ def test_a_server_that_comes_back_knows_what_was_not_played_yet() -> None:
     server.push("a", 1, steps=20)
     kept = server.save().record.ledger["a"]
     assert (kept.unplayed, kept.environments) == (20, 8)
-
-
-def test_a_worker_that_is_begun_anew_has_played_nothing() -> None:
-    server = Transcript.seeded()
-    server.push("a", 1, steps=20)
-    server.goodbye("a")
-    server.hello("a", process=2, peer="a again")
-    assert server.refusal("a again", report_of(1, (7.0, 20))).code == "absurd_length"
 
 
 def test_reports_beyond_a_few_a_second_are_not_counted_nor_written() -> None:

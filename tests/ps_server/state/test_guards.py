@@ -40,15 +40,6 @@ def test_a_vector_may_come_in_pieces_cut_anywhere() -> None:
     assert gradient.tolist() == [2, -3, 6]
 
 
-@pytest.mark.parametrize("values", [[], [1], [1, 2], [1, 2, 3, 4]], ids=str)
-def test_a_gradient_of_the_wrong_size_is_denied(values: list[float]) -> None:
-    """BytePS adds as many bytes as the client claims, over the end of its buffer (server.cc:316)."""
-    code, sentence = denied_push(a_push(), encoded(values))
-    assert code == "wrong_size"
-    assert "12 bytes" in sentence
-    assert f"{4 * len(values)}" in sentence
-
-
 def test_a_gradient_of_another_network_is_denied() -> None:
     other = Schema([TensorSpec("policy.weight", (1, 2)), TensorSpec("policy.bias", ())])
     assert other.size == SCHEMA.size
@@ -76,13 +67,6 @@ def test_a_gradient_of_absurd_norm_is_denied(values: list[float]) -> None:
     code, sentence = denied_push(a_push(), encoded(values))
     assert code == "absurd_norm"
     assert "gradient" in sentence
-
-
-@pytest.mark.parametrize("values", [[9.9e11, 0, 0], [0, 0, 0], [-1e-38, 0, 0]], ids=str)
-def test_a_large_or_vanishing_gradient_is_not_absurd(values: list[float]) -> None:
-    gradient, norm = gradient_of(a_push(), encoded(values), SCHEMA)
-    np.testing.assert_array_equal(gradient.numpy(), np.array(values, dtype=np.float32))
-    assert norm == pytest.approx(math.hypot(*values), rel=1e-6)
 
 
 WITH_STATISTICS = Schema([TensorSpec("w", (2,)), TensorSpec("seen", (2,), role="statistic")])
@@ -124,7 +108,7 @@ SEEN = Schema(
 def test_sums_that_no_rows_have_are_denied() -> None:
     """One negative count would make the sums of all workers 0, and end the run for each."""
     rows = np.array([[3.0, -1000.0], [3.0, -1000.1], [3.0, 1e-25]], dtype=np.float32)
-    for count, total, squares, is_sound in [
+    for count, total, squares, is_of_rows in [
         (3, rows.sum(0).tolist(), (rows * rows).sum(0).tolist(), True),  # a constant: equality, but for rounding
         (0, [0, 0], [0, 0], True),  # nothing was seen
         (1, [1e-25, 1], [0, 1], True),  # a square below the least of float32
@@ -142,22 +126,13 @@ def test_sums_that_no_rows_have_are_denied() -> None:
         with row(*sums):
             for schema, vector in [(SEEN, [1, 1, 0, 0, *sums]), (SEEN.of_shard(2, 2), [1, 0, 0, *sums])]:
                 push = a_push(schema_hash=schema.hash)
-                with nullcontext() if is_sound else pytest.raises(Denied, match=r"seen\.total") as denied:
+                with nullcontext() if is_of_rows else pytest.raises(Denied, match=r"seen\.total") as denied:
                     gradient_of(push, encoded(vector), schema)
                 assert denied is None or denied.value.code == "absurd_statistic"
     seed = Seed(request=1, schema=SEEN.specs)
     assert len(seed_of(seed, encoded([1, 1, 0, 0, 1, 0, 0, 1, 1]), WHOLE)[1]) == SEEN.size
     with pytest.raises(Denied, match="no 0 rows"):
         seed_of(seed, encoded([1, 1, 0, 0, 0, 0, 0, 0, 0]), WHOLE)
-
-
-def test_other_statistics_may_be_any_sums() -> None:
-    for specs in ([("seen.count", ())], [("count", ()), ("total", ()), ("squares", ())], [("a.count", (2,))]):
-        with row(specs):
-            weight, sums = TensorSpec("w", (1,)), [TensorSpec(*one, role="statistic") for one in specs]
-            schema = Schema([weight, *sums])
-            assert schema.moments == {}
-            gradient_of(a_push(schema_hash=schema.hash), encoded([1] + [-5] * schema.statistics), schema)
 
 
 def test_a_schema_that_describes_no_vector_is_denied() -> None:

@@ -57,48 +57,12 @@ def test_no_more_pushes_of_a_process_that_was_forgotten_and_joins_again_are_dura
     assert (ledger.accounts["a"].durable, list(ledger.violations())) == (0, [])
 
 
-def test_a_push_is_new_until_it_is_settled() -> None:
-    ledger = a_ledger()
-    assert standings(ledger, 1, 1) == ["new", "new"], "to judge is not to settle"
-    ledger.settle("a", 1)
-    assert standings(ledger, 1, 2) == ["settled", "new"]
-
-
-def test_pushes_may_be_settled_out_of_order_and_a_gap_stays_open() -> None:
-    ledger = a_ledger(2, 4)
-    assert standings(ledger, 1, 2, 3, 4, 5) == ["new", "settled", "new", "settled", "new"]
-    assert ledger.accounts["a"].through == 0
-    ledger.settle("a", 1)
-    assert ledger.accounts["a"].through == 2
-    ledger.settle("a", 3)
-    assert (ledger.accounts["a"].through, ledger.accounts["a"].early) == (4, set())
-
-
-def test_the_window_begins_at_the_oldest_unsettled_push() -> None:
-    ledger = a_ledger(1, 2, 4)
-    assert standings(ledger, 2 + WINDOW, 3 + WINDOW) == ["new", "outside window"]
-    ledger.settle("a", 3)
-    assert standings(ledger, 4 + WINDOW, 5 + WINDOW) == ["new", "outside window"]
-
-
 def test_an_account_never_grows_beyond_its_window() -> None:
     """ps-lite keeps every acknowledged key for ever (resender.h, `acked_`)."""
     ledger = a_ledger()
     for sequence in range(1, 5001):
         ledger.settle("a", sequence)
     assert (ledger.accounts["a"].through, ledger.accounts["a"].early) == (5000, set())
-
-
-def test_workers_do_not_share_sequences() -> None:
-    ledger = a_ledger(1)
-    opened(ledger, "b", 1)
-    assert (ledger.judge("a", 1), ledger.judge("b", 1)) == ("settled", "new")
-
-
-def test_workers_are_numbered_as_they_come_and_keep_their_numbers() -> None:
-    ledger = Ledger(WINDOW)
-    arrivals = [("a", 1), ("b", 1), ("a", 1), ("c", 9), ("b", 2), ("a", 3)]
-    assert [opened(ledger, worker, incarnation).number for worker, incarnation in arrivals] == [0, 1, 0, 2, 1, 0]
 
 
 def test_a_newer_incarnation_starts_its_sequences_afresh() -> None:
@@ -108,19 +72,6 @@ def test_a_newer_incarnation_starts_its_sequences_afresh() -> None:
     account = opened(ledger, "a", 2)
     assert (account.incarnation, account.through, account.durable, account.reported) == (2, 0, 0, 0)
     assert standings(ledger, 1) == ["new"]
-
-
-def test_the_same_process_changes_nothing() -> None:
-    ledger = a_ledger(1, 2, 4)
-    before = copy.deepcopy(ledger.record())
-    opened(ledger, "a", 1)
-    assert ledger.record() == before
-
-
-def test_a_key_once_shown_stays_with_the_account() -> None:
-    ledger = a_ledger()
-    assert opened(ledger, "a", 1, key="k").key == "k"
-    assert opened(ledger, "a", 1).key == "k", "on a server that is not locked any more"
 
 
 def test_pushes_that_are_never_resent_are_lacking_only_in_their_own_account() -> None:
@@ -147,12 +98,6 @@ def test_pushes_that_are_never_resent_count_as_settled() -> None:
             assert (ledger.accounts["a"].through, ledger.accounts["a"].early) == (through, early)
 
 
-def test_a_late_hello_does_not_open_again_what_is_settled() -> None:
-    ledger = a_ledger(1, 2, 3)
-    opened(ledger, "a", 1, oldest=2)
-    assert standings(ledger, 2, 3, 4) == ["settled", "settled", "new"]
-
-
 def test_only_what_a_complete_checkpoint_holds_is_durable() -> None:
     ledger = a_ledger(1, 2, 4)
     kept = ledger.record()
@@ -160,24 +105,6 @@ def test_only_what_a_complete_checkpoint_holds_is_durable() -> None:
     assert ledger.accounts["a"].durable == 0
     ledger.mark_durable(kept)
     assert ledger.accounts["a"].durable == 2, "4 was beyond a gap, and 3 came after the checkpoint"
-
-
-def test_a_checkpoint_of_an_older_incarnation_makes_nothing_of_the_newer_one_durable() -> None:
-    ledger = a_ledger(1, 2, 3)
-    kept = ledger.record()
-    opened(ledger, "a", 2)
-    ledger.settle("a", 1)
-    ledger.mark_durable(kept)
-    assert ledger.accounts["a"].durable == 0
-
-
-def test_durable_marks_never_go_back() -> None:
-    ledger = a_ledger(1)
-    older = ledger.record()
-    ledger.settle("a", 2)
-    ledger.mark_durable(ledger.record())
-    ledger.mark_durable(older)
-    assert ledger.accounts["a"].durable == 2
 
 
 def test_a_restored_ledger_knows_what_was_settled_and_all_of_it_is_durable() -> None:

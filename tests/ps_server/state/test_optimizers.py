@@ -11,7 +11,7 @@ import torch
 from ps_common.settings import run_spec
 from ps_common.settings.run_spec import OPTIMIZER_SETTINGS, AdamSettings, MomentumSettings, RmsPropSettings, SgdSettings
 from ps_server.state import optimizers
-from ps_server.state.optimizers import fused_adam, plain_adam, rule_for, sound_step
+from ps_server.state.optimizers import adam_step_here, fused_adam, plain_adam, rule_for
 from tests.ps_server.transcripts import vector
 from tests.rows import row
 
@@ -90,10 +90,6 @@ def some_gradients(seed: int, steps: int = STEPS) -> np.ndarray:
     return gradients.astype(np.float32).astype(np.float64)
 
 
-def test_every_rule_is_written_out_here() -> None:
-    assert {name_of(settings) for settings in SETTINGS} == BY_HAND.keys() == OPTIMIZER_SETTINGS.keys()
-
-
 @each_setting
 def test_a_rule_agrees_with_its_paper_over_many_steps(settings: run_spec.Optimizer) -> None:
     gradients = some_gradients(seed=1)
@@ -125,7 +121,7 @@ def test_a_torch_without_the_fused_kernel_computes_the_same(
 
 def test_the_fused_kernel_is_used_where_it_is_what_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = torch._fused_adam_
-    assert sound_step() is optimizers.adam_step is fused_adam
+    assert adam_step_here() is optimizers.adam_step is fused_adam
 
     def renamed(*lists: Any, rate: float) -> None: ...
 
@@ -138,9 +134,9 @@ def test_the_fused_kernel_is_used_where_it_is_what_it_was(monkeypatch: pytest.Mo
     for name, other in {"renamed": renamed, "refuses": refuses, "climbs": climbs}.items():
         monkeypatch.setattr(torch, "_fused_adam_", other)
         with row(name):
-            assert sound_step() is plain_adam
+            assert adam_step_here() is plain_adam
     monkeypatch.delattr(torch, "_fused_adam_")
-    assert sound_step() is plain_adam
+    assert adam_step_here() is plain_adam
 
 
 def test_rmsprop_has_epsilon_inside_the_root_and_starts_from_zero() -> None:
@@ -148,12 +144,6 @@ def test_rmsprop_has_epsilon_inside_the_root_and_starts_from_zero() -> None:
     rule_for(RmsPropSettings(decay=0.99, epsilon=0.1), 1).apply(weights, vector(1.0), 1.0)
     # 1 / sqrt(0.01 + 0.1). With epsilon outside it would be 1 / (0.1 + 0.1) = 5; with g0 = 1, 1 / sqrt(1.1) = 0.95.
     assert weights.item() == pytest.approx(-3.0151134, rel=1e-6)
-
-
-def test_the_first_step_of_adam_is_as_long_as_the_learning_rate_whatever_the_gradient() -> None:
-    weights = vector(0.0, 0.0, 0.0)
-    rule_for(AdamSettings(epsilon=1e-8), 3).apply(weights, vector(1e-3, -5.0, 200.0), 0.25)
-    assert weights.tolist() == pytest.approx([-0.25, 0.25, -0.25], rel=1e-4)
 
 
 @each_setting

@@ -10,9 +10,8 @@ import pytest
 import torch
 
 from ps_common.run_folder.checkpoint_file import read_checkpoint, write_checkpoint
-from ps_server.machine.ending import Phase
 from ps_server.state.effects import SaveCheckpoint
-from tests.ps_server.transcripts import EPOCH, LEASE_SECONDS, START, Transcript, restored_run
+from tests.ps_server.transcripts import EPOCH, START, Transcript, restored_run
 
 OPTIMIZERS: list[dict[str, Any]] = [{"name": name} for name in ("sgd", "momentum", "rmsprop", "adam")]
 each_optimizer = pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda optimizer: str(optimizer["name"]))
@@ -83,15 +82,6 @@ def test_the_restored_run_trains_on_as_if_nothing_had_happened(optimizer: dict[s
     assert again.run.progress.record(now=START) == original.run.progress.record(now=START)
 
 
-def test_reports_that_were_counted_before_are_not_counted_again(server: Transcript, tmp_path: Path) -> None:
-    server.report("a", 1, 5.0)
-    again = restored(server.save(), tmp_path)
-    again.report("a", 1, 5.0)
-    again.report("a", 2, 7.0)
-    status = again.machine.status(now=START)
-    assert (status.episodes, status.mean_return_100) == (2, 6.0)
-
-
 def test_weights_of_the_former_epoch_are_not_those_of_the_same_version(server: Transcript, tmp_path: Path) -> None:
     """Version 2 was another vector before the crash."""
     checkpoint = server.save()
@@ -101,38 +91,6 @@ def test_weights_of_the_former_epoch_are_not_those_of_the_same_version(server: T
     assert again.machine.version == server.machine.version
     pulled = again.pull("a", have=server.machine.version, epoch=EPOCH)
     assert pulled.snapshot is not None
-
-
-def test_numbers_of_workers_outlive_the_server(server: Transcript, tmp_path: Path) -> None:
-    again = restored(server.save(), tmp_path)
-    again.after(LEASE_SECONDS + 0.1)
-    assert [again.hello(worker).number for worker in ("b", "c", "a")] == [1, 2, 0]
-
-
-def test_an_older_process_stays_superseded(server: Transcript, tmp_path: Path) -> None:
-    server.goodbye("a")
-    assert server.hello("a", process=2, peer="another").incarnation == 2
-    path = tmp_path / "checkpoint.safetensors"
-    checkpoint = server.save()
-    write_checkpoint(path, checkpoint.vectors, checkpoint.record)
-    again = Transcript(restored_run(*read_checkpoint(path), epoch=EPOCH + 1), epoch=EPOCH + 1)
-    assert again.refusal("old", again.hello_of("a", incarnation=1)).code == "superseded"
-    assert again.hello("a", process=2, incarnation=2).incarnation == 2
-
-
-def test_a_restored_run_is_not_saved_again_before_it_changed(server: Transcript, tmp_path: Path) -> None:
-    server.push("a", 1)
-    again = restored(server.save(), tmp_path, workers=())
-    assert again.machine.status(now=START).checkpoint_version == 2
-    assert [effect for effect in again.after(1000) if isinstance(effect, SaveCheckpoint)] == []
-
-
-def test_the_budget_is_that_of_all_epochs(tmp_path: Path) -> None:
-    server = Transcript.seeded(workers=("a", "b"), budget={"max_steps": 60})
-    server.push("a", 1, steps=40)
-    again = restored(server.save(), tmp_path)
-    again.push("a", 2, steps=20)
-    assert again.machine.phase is Phase.DRAINING
 
 
 def test_a_run_that_had_reached_its_target_is_over_as_soon_as_it_is_resumed() -> None:

@@ -100,21 +100,6 @@ def test_the_first_seed_begins_the_run_with_the_trained_weights_at_version_1() -
     server.check()
 
 
-def test_a_run_that_its_first_worker_decides_starts_from_what_the_server_names() -> None:
-    server = a_server(None, overrides={"start_from": FROM})
-    welcome = server.hello("a", proposed_run=a_run().to_dict())
-    assert welcome.run["start_from"] == FROM
-    server.seed("a", [7, 8, 9])
-    assert server.weights() == [1, 2, 3]
-
-
-def test_a_worker_names_no_file_of_the_server() -> None:
-    server = Transcript()
-    refused = server.refusal("a", server.hello_of("a", proposed_run=a_run(start_from=FROM).to_dict()))
-    assert refused.code == "bad_run"
-    assert f"--start-from {FROM}: the server reads it; give it to ps-server" in refused.reason
-
-
 def test_a_seed_that_does_not_fit_is_refused_and_leaves_the_run_for_the_next() -> None:
     server = a_server(a_run(start_from=FROM), schema_of({"policy.weight": (2, 1), "policy.bias": (2,)}))
     server.hello("a")

@@ -28,14 +28,6 @@ def address(snapshot: Snapshot) -> int:
     return int(np.frombuffer(snapshot.buffer, dtype=np.uint8).ctypes.data)
 
 
-def test_seeded_weights_are_version_one_and_a_copy() -> None:
-    seed = vector(1, 2, 3)
-    store = WeightStore(SCHEMA, seed, Optimizer(SgdSettings(), SCHEMA))
-    seed.zero_()
-    assert (store.version, store.flat.tolist()) == (1, [1, 2, 3])
-    assert (store.target_version, store.target.tolist()) == (1, [1, 2, 3])
-
-
 def test_a_version_is_copied_once_however_many_readers_it_has() -> None:
     store = a_store()
     handed_out = {store.snapshot("float32") for _ in range(50)}
@@ -49,18 +41,6 @@ def test_a_version_is_copied_once_however_many_readers_it_has() -> None:
     assert store.snapshot("float32").version == 3
     assert store.snapshot("float32") not in handed_out
     assert [np.frombuffer(piece, dtype="<f4") for piece in pieces] == [2.0]
-
-
-def test_a_version_whose_readers_have_finished_costs_no_copy() -> None:
-    store = a_store(1, 2, 3)
-    where = set()
-    for update in range(5):
-        snapshot = store.snapshot("float32")
-        where.add(address(snapshot))
-        assert read(snapshot) == [1 - update, 2 - update, 3 - update]
-        del snapshot
-        store.apply(vector(1, 1, 1), 1.0)
-    assert (len(where), store.copies) == (1, 0)
 
 
 def test_a_version_is_encoded_once_for_each_codec(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,18 +88,6 @@ def test_a_snapshot_written_to_a_slot_at_once_is_not_copied() -> None:
     store.refresh_target()
     assert written(store.snapshot("float32", target=True)) == [-4, -3, -2]
     assert store.copies == 0
-
-
-def test_a_snapshot_written_to_a_slot_late_is_still_of_its_version() -> None:
-    store = a_store(1, 2, 3)
-    held, target = store.snapshot("float32"), store.snapshot("float32", target=True)
-    store.apply(vector(1, 1, 1), 1.0)
-    store.refresh_target()
-    store.apply(vector(1, 1, 1), 1.0)
-    assert (held.version, written(held), read(held)) == (1, [1, 2, 3], [1, 2, 3])
-    assert (target.version, written(target)) == (1, [1, 2, 3])
-    assert store.copies == 1, "the target has been replaced, not changed"
-    assert written(store.snapshot("float32")) == [-1, 0, 1]
 
 
 def test_the_memory_of_a_snapshot_is_used_again_when_its_last_view_is_dropped() -> None:
@@ -194,15 +162,6 @@ def test_a_restored_store_continues_bit_for_bit() -> None:
     assert (again.version, again.target_version) == (original.version, original.target_version) == (21, 6)
     mine, theirs = again.vectors(), original.vectors()
     assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
-
-
-def test_no_snapshot_from_before_a_restore_is_handed_out_after_it() -> None:
-    store, other = a_store(1, 2, 3), a_store(7, 8, 9)
-    store.snapshot("float32")
-    store.snapshot("float32", target=True)
-    store.restore(other.vectors(), version=1, target_version=1)
-    assert read(store.snapshot("float32")) == [7, 8, 9]
-    assert read(store.snapshot("float32", target=True)) == [7, 8, 9]
 
 
 def test_statistics_are_added_to_and_weights_are_optimized() -> None:

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from ps_common.errors import Replaced, SettingsError, StoreError
+from ps_common.errors import Replaced, StoreError
 from ps_common.protocol.lineage import Lineage
 from ps_common.run_folder import object_store, stored_run
 from ps_common.run_folder.checkpoint_file import read_checkpoint, write_checkpoint
 from ps_common.run_folder.object_store import ObjectStore
-from ps_common.run_folder.paths import ASIDE, BEST, checkpoint_name, milestone_name
+from ps_common.run_folder.paths import ASIDE, BEST, checkpoint_name
 from ps_server.state.effects import SaveCheckpoint
 from ps_server.storage.checkpoint_store import CheckpointStore
 from ps_server.storage.checkpoint_writer import CheckpointWriter, Written
@@ -74,11 +74,6 @@ def test_of_two_servers_that_begin_the_same_life_one_does(url: str) -> None:
     assert set(lost) == {FIRST.resumed(draw=winner).epoch}
 
 
-def test_a_claim_whose_reply_was_lost_may_be_repeated(url: str) -> None:
-    a_store(url).claim(FIRST)
-    a_store(url).claim(FIRST)
-
-
 def test_a_replaced_server_finds_out_with_its_next_checkpoint_which_is_durable_for_nobody(
     url: str, tmp_path: Path
 ) -> None:
@@ -108,21 +103,6 @@ def test_a_standby_that_takes_over_begins_its_life_with_its_first_checkpoint(url
     put(a_store(url), a_file(tmp_path, 10), FIRST)
     put(a_store(url), a_file(tmp_path, 12), FIRST.promoted(draw=1))
     assert a_store(url).lineage() == FIRST.promoted(draw=1)
-
-
-def test_the_newest_are_kept_and_those_kept_apart_and_one_best(url: str, tmp_path: Path) -> None:
-    first, second = a_store(url), a_store(url)
-    for steps in (10, 20, 30):
-        put(first, a_file(tmp_path, steps), FIRST, keep=2, best=True, milestone=milestone_name(steps))
-    put(second, a_file(tmp_path, 25), SECOND, keep=2, best=True)
-    assert objects(url) == [
-        f"0/{checkpoint_name(30, 1)}",
-        *(f"0/{milestone_name(steps)}" for steps in (20, 30)),
-        "0/lineage.json",
-        f"1/{BEST}",
-        f"1/{checkpoint_name(25, 1)}",
-        "1/lineage.json",
-    ]
 
 
 def test_a_damaged_checkpoint_is_set_aside_in_the_store_and_the_one_before_it_counts(url: str, tmp_path: Path) -> None:
@@ -167,24 +147,6 @@ def test_a_failing_store_is_reported_with_its_reason_and_the_next_checkpoint_is_
     a_store(url).claim(SECOND)
     assert written(3).replaced_in == SECOND.epoch
     assert writer.close(within_seconds=PATIENCE_SECONDS)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "why"),
-    [
-        ("file:///tmp/x", "give its path, without file://"),
-        ("nosuchstore://x/y", "--checkpoint-dir nosuchstore://x/y: cannot be used"),
-    ],
-)
-def test_a_url_that_names_no_store_is_an_error(wrong: str, why: str) -> None:
-    with pytest.raises(SettingsError, match=why):
-        a_store(wrong)
-
-
-def test_a_store_whose_client_is_not_installed_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "s3fs", None)
-    with pytest.raises(SettingsError, match=r"pip install -c constraints.txt '.\[s3\]'"):
-        a_store("s3://bucket/run")
 
 
 def test_a_candidate_that_is_kept_is_the_best_in_the_store_too(url: str, tmp_path: Path) -> None:

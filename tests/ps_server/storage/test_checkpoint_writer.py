@@ -8,12 +8,10 @@ import shutil
 import stat
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
 import torch
 
@@ -127,12 +125,6 @@ def test_the_best_is_kept_apart_however_old_it_grows(writer: CheckpointWriter, f
     assert read_checkpoint(folder / BEST)[1].progress.global_steps == 2
 
 
-def test_the_best_outlives_another_checkpoint_of_the_same_step(writer: CheckpointWriter, folder: Path) -> None:
-    write(writer, a_checkpoint(2, best=True), a_checkpoint(2, version=3))
-    assert read_checkpoint(folder / BEST)[1].version == 1
-    assert read_checkpoint(folder / file_name(2, version=3))[1].version == 3
-
-
 def test_the_thread_writes_every_checkpoint_before_it_ends(folder: Path) -> None:
     writer = CheckpointWriter(folder)
     for steps in range(1, 4):
@@ -165,25 +157,7 @@ def test_a_refused_checkpoint_leaves_the_older_ones_and_nothing_half_written(
     assert read_checkpoint(folder / file_name(5))[1].progress.global_steps == 5
 
 
-def test_a_checkpoint_that_cannot_be_encoded_is_reported_too(writer: CheckpointWriter, folder: Path) -> None:
-    """The server waits for the outcome of each checkpoint, at the latest when it exits."""
-    checkpoint = a_checkpoint(1)
-    record = msgspec.structs.replace(checkpoint.record, standby=object())
-    (failed,) = write(writer, dataclasses.replace(checkpoint, record=record))
-    assert "object" in failed.error
-    assert write(writer, a_checkpoint(2)) == [Written(str(folder / file_name(2)))]
-
-
 # -- finding one again ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("inside", [".", ".."], ids=["the folder itself", "the run folder"])
-def test_the_newest_checkpoint_is_found(writer: CheckpointWriter, folder: Path, inside: str) -> None:
-    write(writer, *[a_checkpoint(steps, best=steps == 9) for steps in (9, 1000, 20)])
-    path, vectors, record = newest_checkpoint((folder / inside).resolve())
-    assert path.name == file_name(1000)
-    assert vectors["weights"].tolist() == [1000.0] * 5
-    assert record.progress.global_steps == 1000
 
 
 @pytest.mark.parametrize("how", DAMAGES)
@@ -244,12 +218,6 @@ def test_a_newer_checkpoint_that_cannot_be_read_is_never_resumed_from(folder: Pa
     assert names(folder) == [file_name(1), f"{file_name(9)}.aside"]
 
 
-def test_a_checkpoint_that_was_just_written_is_never_removed(folder: Path) -> None:
-    with contextlib.closing(CheckpointWriter(folder)) as writer:
-        write(writer, a_checkpoint(9), a_checkpoint(2, keep=1))
-    assert names(folder) == [file_name(2), file_name(9)]
-
-
 def test_a_run_without_a_sound_checkpoint_cannot_be_resumed(
     writer: CheckpointWriter, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -292,29 +260,6 @@ def test_unfinished_files_of_a_killed_server_are_removed_at_the_next_start(folde
     assert set(folder.iterdir()) == set(folder.glob("checkpoint-*.safetensors"))
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a priority is the whole process's")
-def test_the_writer_runs_at_lower_priority_than_serving(writer: CheckpointWriter) -> None:
-    write(writer, a_checkpoint(1))
-    threads = [thread for thread in threading.enumerate() if thread.name == "checkpoint-writer"]
-    assert threads
-    here = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
-    for thread in threads:
-        assert thread.native_id is not None
-        assert os.getpriority(os.PRIO_PROCESS, thread.native_id) == min(here + 10, 19)
-
-
-def test_checkpoints_are_written_where_priorities_cannot_be_set(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*_: int) -> None:
-        raise PermissionError("not in this sandbox")
-
-    monkeypatch.setattr(os, "setpriority", refused)
-    writer = CheckpointWriter(folder)
-    try:
-        assert [written.error for written in write(writer, a_checkpoint(1))] == [""]
-    finally:
-        writer.close()
-
-
 def test_a_candidate_outlives_older_checkpoints_and_becomes_the_best_when_it_is_kept(
     writer: CheckpointWriter, folder: Path
 ) -> None:
@@ -329,11 +274,3 @@ def test_a_candidate_outlives_older_checkpoints_and_becomes_the_best_when_it_is_
     write(writer, a_checkpoint(5, keep=2))
     assert names(folder) == sorted([BEST, file_name(4), file_name(5)])
     assert read_checkpoint(folder / BEST)[1].progress.global_steps == 1
-
-
-def test_a_candidate_that_is_gone_is_no_error_of_the_run(
-    writer: CheckpointWriter, folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    writer.keep_candidate()
-    assert write(writer, a_checkpoint(2))[0].error == ""
-    assert "the best checkpoint could not be kept" in caplog.text

@@ -20,7 +20,7 @@ from ps_server.settings import ServerSettings
 from ps_server.storage.checkpoint_store import CheckpointStore
 from ps_server.storage.earlier_life import read_lineage, write_lineage
 from ps_server.storage.run_storage import RunStorage
-from tests.ps_server.test_starting import FIRST, OTHER, a_folder
+from tests.ps_server.test_starting import FIRST, a_folder
 
 
 @pytest.fixture
@@ -101,13 +101,6 @@ def test_a_run_that_moves_into_a_store_takes_its_best_checkpoint_along(tmp_path:
     assert torch.equal(elsewhere.run.weights.flat, vectors["weights"]), "the run goes on from the newest"
 
 
-def test_folder_and_store_of_two_runs_are_an_error(tmp_path: Path, url: str) -> None:
-    stored(tmp_path, url)
-    folder = a_folder(tmp_path / "other", OTHER)
-    with pytest.raises(SettingsError, match="holds run"):
-        started(folder, url, "--resume", str(folder), "--checkpoint-dir", url)
-
-
 def test_a_server_that_was_replaced_stays_fenced_until_the_run_is_taken_back(tmp_path: Path, url: str) -> None:
     folder = stored(tmp_path, url)
     write_lineage(folder, FIRST.replaced("127.0.0.1:6", epoch=FIRST.promoted(draw=1).epoch))
@@ -132,10 +125,3 @@ def test_of_two_servers_that_resume_at_once_the_slower_one_does_not_serve(
     monkeypatch.setattr(CheckpointStore, "lineage", overtaken)
     with pytest.raises(Replaced):
         started(tmp_path / "slower", url, "--resume", url)
-
-
-def test_weights_are_evaluated_from_the_store(tmp_path: Path, url: str) -> None:
-    shutil.rmtree(stored(tmp_path, url))
-    trained = trained_in(url)
-    assert trained.schema.size == 2
-    assert trained.origin == f"{url}, step 0"

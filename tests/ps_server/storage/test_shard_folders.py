@@ -179,15 +179,6 @@ def test_the_folder_of_another_shard_is_refused_with_the_folder_of_the_run(tmp_p
         folder_of_shard(run / "shard-2-of-2", place)
 
 
-def test_checkpoints_of_a_shard_go_below_the_run_in_a_store_however_it_is_named(tmp_path: Path) -> None:
-    own = a_sharded_run(tmp_path / "run", 2) / "shard-2-of-2"
-    places = [["--shard", "2/2", "--shards", *place_of(2, 2).addresses], []]
-    for given, place in [(own.parent, places[0]), (own, places[0]), (own, places[1])]:
-        flags = ["--resume", str(given), "--checkpoint-dir", "memory://run", *place]
-        settings = parse_with_run(ServerSettings, flags, prog="ps-server").program
-        assert settings.store_flag == ("--checkpoint-dir", "memory://run/shard-2-of-2")
-
-
 def test_a_new_run_does_not_lie_beside_one_with_another_number_of_shards(tmp_path: Path) -> None:
     """Of the checkpoints there the newest count: a new run was shadowed by the old one, or the other way round."""
     run = a_sharded_run(tmp_path / "run", 2)

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from ps_common.errors import CheckpointError, DamagedCheckpoint
-from ps_common.run_folder import checkpoint_file, trained
+from ps_common.run_folder import checkpoint_file, policy_file
 from ps_common.run_folder.checkpoint_file import write_checkpoint
 from ps_common.run_folder.paths import BEST, CHECKPOINTS, checkpoint_name
 from ps_common.run_folder.places import read_newest
@@ -85,7 +85,7 @@ def test_what_cannot_be_read_now_is_not_passed_over(
                     raise OSError(number, os.strerror(number), str(path))
 
             with monkeypatch.context() as patched:
-                patched.setattr(checkpoint_file, "check_regular", failing)
+                patched.setattr(policy_file, "check_regular", failing)
                 with pytest.raises(CheckpointError, match=os.strerror(number)) as refused:
                     WAYS[way](folder)
             assert not isinstance(refused.value, DamagedCheckpoint)
@@ -108,12 +108,3 @@ def test_no_library_hides_that_no_file_can_be_opened(way: str, tmp_path: Path, m
             with pytest.raises(CheckpointError, match="cannot be read"):
                 WAYS[way](folder)
         assert WAYS[way](folder) == NEWEST
-
-
-def test_a_checkpoint_that_a_live_run_replaces_meanwhile_is_read_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = a_run_folder(tmp_path / "run") / CHECKPOINTS / BEST
-    hashes = iter(["of the one before", "of the new one", "of the new one", "of the new one"])
-    monkeypatch.setattr(trained, "_file_sha256", lambda _: next(hashes))
-    assert trained.trained_as(path).sha256 == "of the new one"

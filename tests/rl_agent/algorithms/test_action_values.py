@@ -65,16 +65,6 @@ def test_the_gradient_is_that_of_the_papers_pseudocode(
     assert_gradient(gradient_of(learner, unroll_of(learner, seen)), written_out(MODEL, TARGET, seen))
 
 
-@each_end
-@each_method
-def test_without_a_target_network_the_newest_weights_are_the_target(
-    method: type[run_spec.ActionValuesSettings], written_out: WrittenOut, seen: Experience
-) -> None:
-    learner = algorithm(method, target_interval=0)
-    assert learner.target_network is None
-    assert_gradient(gradient_of(learner, unroll_of(learner, seen)), written_out(MODEL, MODEL, seen))
-
-
 @each_method
 def test_the_gradient_of_many_environments_is_the_sum_of_their_gradients(
     method: type[run_spec.ActionValuesSettings], written_out: WrittenOut
@@ -105,14 +95,6 @@ def test_rewards_are_clipped_and_scaled_for_the_learner_alone(
     clipped = Experience(**vars(GOES_ON) | {"rewards": np.clip(GOES_ON.rewards, -1, 1) * 0.5})
     assert_gradient(gradient_of(learner, trajectory), written_out(MODEL, TARGET, clipped))
     assert torch.equal(trajectory.rewards, true)
-
-
-def test_no_gradient_flows_into_the_target() -> None:
-    learner = algorithm(run_spec.NStepQSettings)
-    (batch,) = learner.batches(unroll_of(learner, GOES_ON))
-    learner.loss(batch).total.backward()
-    assert not batch.targets.requires_grad
-    assert all(parameter.grad is None for parameter in learner.target_network.parameters())
 
 
 def test_what_minibatches_learn_from_is_every_step_once_an_epoch() -> None:

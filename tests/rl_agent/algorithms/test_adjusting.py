@@ -30,25 +30,6 @@ def test_an_adjusted_entropy_weight_is_that_of_the_next_gradient() -> None:
     assert_gradient(gradient_of(learner, unroll_of(GOES_ON)), expected)
 
 
-@pytest.mark.parametrize(("steps", "weight"), [(0, 0.2), (500, 0.2), (750, 0.1), (1000, 0.0), (9999, 0.0)])
-def test_an_entropy_weight_moves_from_its_start_to_its_end(steps: int, weight: float) -> None:
-    settings = run_spec.A3CSettings(
-        entropy_weight=0.2, final_entropy_weight=0.0, entropy_anneal_start=500, entropy_anneal_steps=1000
-    )
-    assert settings.entropy_weight_at(steps) == pytest.approx(weight)
-
-
-def test_an_adjustment_of_something_else_leaves_each_environment_the_epsilon_that_it_has_drawn() -> None:
-    network: Any = torch.nn.Linear(3, 2)
-    settings = run_spec.OneStepQSettings(target_interval=0, epsilon_anneal_steps=0)
-    learner = OneStepQ(network, settings, device=torch.device("cpu"), seed=0)
-    learner.initial_state(30)
-    drawn = learner.epsilons().tolist()
-    assert len(set(drawn)) == 3
-    learner.adjust(run_spec.OneStepQSettings(target_interval=0, epsilon_anneal_steps=0, reward_scale=0.5))
-    assert learner.epsilons().tolist() == drawn
-
-
 def test_an_adjusted_epsilon_is_that_of_every_environment_from_then_on() -> None:
     network: Any = torch.nn.Linear(3, 2)
     settings = run_spec.OneStepQSettings(epsilon_anneal_steps=100, target_interval=0)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ps_common.settings.run_spec import DqnSettings, NetworkSettings, Replay, RunSpec
-from rl_agent.algorithms.dqn import Dqn, quantile_huber
+from rl_agent.algorithms.dqn import Dqn
 from rl_agent.environments.spaces import DiscreteActions
 from rl_agent.networks.flat_network import FlatNetwork
 from rl_agent.replay.replay_memory import Drawn
@@ -94,13 +94,6 @@ def test_loss_and_gradient_are_those_of_the_version_written_out(double: bool, du
     of_written_out = torch.autograd.grad(expected, list(tensors.values()))
     for (name, found), wanted in zip(network.schema.views(gradient).items(), of_written_out, strict=True):
         assert torch.allclose(found.double(), wanted, rtol=1e-4, atol=1e-6), name
-
-
-def test_one_quantile_is_the_median_of_the_target() -> None:
-    samples = torch.tensor([[0.0, 1.0, 2.0, 3.0, 10.0]], dtype=torch.float64)
-    places = torch.linspace(-1, 11, 1201, dtype=torch.float64)
-    losses = torch.stack([quantile_huber(place.view(1, 1), samples).squeeze() for place in places])
-    assert float(places[losses.argmin()]) == pytest.approx(2.0, abs=0.6)  # Huber's loss smooths within ±1
 
 
 def test_acting_uses_the_weights_of_the_beginning_of_the_unroll() -> None:

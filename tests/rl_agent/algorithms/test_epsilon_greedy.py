@@ -37,11 +37,6 @@ def test_all_begin_with_chance_alone_and_anneal_in_a_straight_line_on_the_steps_
     assert torch.equal(epsilons.at(10**12), finals)
 
 
-def test_what_is_drawn_stays_unless_it_is_to_be_redrawn() -> None:
-    epsilons = schedule(50)
-    assert torch.equal(epsilons.at(1000), epsilons.at(10**9))
-
-
 def test_a_redraw_comes_once_with_each_period_however_often_and_unevenly_one_asks() -> None:
     epsilons = schedule(50, redraw_steps=5000)
     seen = [epsilons.at(global_steps).tolist() for global_steps in (1000, 4999, 5000, 7000, 9999, 31_000, 34_999)]
@@ -49,17 +44,6 @@ def test_a_redraw_comes_once_with_each_period_however_often_and_unevenly_one_ask
     assert seen[2] == seen[3] == seen[4]
     assert seen[5] == seen[6]
     assert len({tuple(drawn) for drawn in seen}) == 3
-
-
-def test_each_environment_plays_with_its_own_epsilon() -> None:
-    """The first always by chance, the second never: the best action is the last one."""
-    rows = 8000
-    values = torch.arange(4.0).expand(2 * rows, 4)
-    epsilons = torch.tensor([1.0, 0.0]).repeat(rows)
-    actions = epsilon_greedy(values, epsilons, torch.Generator().manual_seed(0))
-    by_chance, best = actions[::2], actions[1::2]
-    torch.testing.assert_close(by_chance.bincount() / rows, torch.full((4,), 0.25), atol=0.02, rtol=0)
-    assert (best == 3).all()
 
 
 @pytest.mark.parametrize("shift", [0.0, 1e3, -1e3, -1e9, -1e10, 1e20, -1e37])

@@ -7,7 +7,6 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from ps_common.protocol.codecs import CODECS
 from ps_common.settings.run_settings import run_from_dict
 from rl_agent.algorithms.algorithm import Algorithm
 from rl_agent.environments.interface import Environments, Stepped
@@ -60,25 +59,6 @@ def test_a_state_under_a_time_limit_is_worth_what_it_is_worth_without(
     agent = learned(games, steps=5 * count * 400, learning_rate=0.05, algorithm=algorithm, network=network)
     worth = 10.0 * settings.get("reward_scale", 1.0)
     assert value_of_the_state(agent) == pytest.approx([worth] * 5, rel=0.04)
-
-
-@pytest.mark.parametrize("codec", ["int8", "topk"])
-def test_it_is_learned_through_a_codec_that_loses_much(codec: str) -> None:
-    games = OneState(*[[Game((1.0,) * 5, "truncated")]] * 3)
-    algorithm = {"name": "a3c", "unroll_length": 5, "discount": DISCOUNT, "loss": "mean", "gradient_clip": 0}
-    wire = {"gradient_codec": codec, "weight_codec": codec if CODECS[codec].for_weights else "bfloat16"}
-    network = {"hidden": [16]}
-    agent = learned(games, steps=5 * 3 * 350, learning_rate=0.05, algorithm=algorithm, network=network, wire=wire)
-    assert value_of_the_state(agent) == pytest.approx([10.0] * 5, rel=0.06)
-
-
-def test_a_state_whose_episodes_terminate_is_worth_less() -> None:
-    """Five steps and no more, seen alike: the mean of 1, 1 + γ, …, 1 + γ + γ² + γ³ + γ⁴."""
-    games = OneState(*[[Game((1.0,) * 5, "terminated")]] * 4)
-    algorithm = {"name": "a3c", "unroll_length": 10, "discount": DISCOUNT, "loss": "mean"}
-    agent = learned(games, steps=8000, learning_rate=0.05, algorithm=algorithm, network={"hidden": [4]})
-    worth = sum(sum(DISCOUNT**k for k in range(left)) for left in range(1, 6)) / 5
-    assert value_of_the_state(agent) == pytest.approx([worth] * 5, rel=0.03)
 
 
 @torch.no_grad()

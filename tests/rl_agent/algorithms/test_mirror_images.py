@@ -116,21 +116,6 @@ def test_a_game_that_has_no_mirror_image_is_refused(
         check_agent(run, spaces)
 
 
-def test_an_algorithm_derived_from_a3c_is_refused_likewise() -> None:
-    class Derived(A3C):
-        """check_agent knows the settings of built-in algorithms alone."""
-
-    spaces = PolicySpaces(pixels(*SHAPE), BREAKOUT)
-    with pytest.raises(SettingsError, match="--mirror-images: an LSTM's state"):
-        Derived.build(
-            A3CSettings(mirror_images=True), RunSpec(network=NetworkSettings(lstm=8)), spaces, device=CPU, seed=0
-        )
-    with pytest.raises(SettingsError, match="--imitation-weight: remembered steps have no LSTM state"):
-        Derived.build(
-            A3CSettings(imitation_weight=0.1), RunSpec(network=NetworkSettings(lstm=8)), spaces, device=CPU, seed=0
-        )
-
-
 def test_remembered_steps_are_imitated_in_a_mirror_too() -> None:
     settings = A3CSettings(mirror_images=True, imitation_weight=1.0, imitation_samples=40)
     mirroring = A3C.build(settings, RunSpec(), PolicySpaces(pixels(*SHAPE), BREAKOUT), device=CPU, seed=0)

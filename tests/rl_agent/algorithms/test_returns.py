@@ -128,15 +128,6 @@ def test_the_end_of_an_episode_by_hand(terminated: bool, truncated: bool, first:
     np.testing.assert_allclose(advantages, [[first], [8.0]])
 
 
-def test_environments_do_not_mix() -> None:
-    together = Experience.random(2)
-    changed = Experience.random(2)
-    changed.rewards[:, 0] += 100.0
-    difference = together.advantages(0.9) != changed.advantages(0.9)
-    assert difference[:, 0].all()
-    assert not difference[:, 1:].any()
-
-
 # -- V-trace ----------------------------------------------------------------------------------------------------------
 
 
@@ -180,9 +171,3 @@ def test_v_trace_of_a_policy_that_has_not_moved_away_is_the_lambda_return(lambda
     targets, advantages = experience.vtrace(np.full(experience.rewards.shape, ratio), lambda_)
     np.testing.assert_allclose(advantages, experience.advantages(lambda_), rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(targets, experience.advantages(lambda_) + experience.values, rtol=1e-12)
-
-
-def test_what_the_policy_would_never_do_teaches_v_trace_nothing() -> None:
-    experience = Experience.random(5)
-    targets, _ = experience.vtrace(np.full(experience.rewards.shape, -100.0))
-    np.testing.assert_allclose(targets, experience.values)

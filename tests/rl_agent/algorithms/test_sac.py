@@ -135,14 +135,6 @@ def loaded(version: int, *, went_back: bool = False) -> Loaded:
     return Loaded(epoch=1, version=version, global_steps=0, workers=1, went_back=went_back)
 
 
-def test_without_rates_of_their_own_all_parameters_move_alike() -> None:
-    assert sac().blocks == ()
-    assert [block.learning_rate for block in sac(actor_rate=0.5, temperature_rate=2.0).blocks] == [0.5, 2.0, 1.0]
-    trained = sac(actor_rate=0.5)
-    blocks = FlatNetwork(trained.network, blocks=trained.blocks).schema.blocks
-    assert sorted(block.name for _, block in blocks) == ["critics", "policy", "temperature"]
-
-
 def test_the_policy_learns_in_each_nth_update_what_it_would_learn_in_each() -> None:
     every, third, drawn = sac(), sac(policy_every=3), batch()
     for number in range(1, 7):

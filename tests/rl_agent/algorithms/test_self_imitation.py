@@ -99,39 +99,11 @@ def test_a_return_is_drawn_in_the_newest_unit_whatever_it_was_when_it_was_earned
     assert returns == pytest.approx({0: 0.6, 1: 0.2 + DISCOUNT * 0.4, 2: 0.4})
 
 
-def test_a_return_is_compared_with_a_value_of_its_own_unit() -> None:
-    run = played()
-    run.unroll((1.0, "terminated"), value=1.5, unit=10.0)  # 10 points were less than expected
-    run.unroll((1.6, "terminated"), value=1.5, unit=10.0)
-    assert set(run.remembered()) == {1}
-
-
 def test_a_return_that_was_cut_off_is_forgotten() -> None:
     run = played()
     run.unroll((1.0, ""))
     run.unroll((1.0, "truncated"), (2.0, "terminated"))
     assert run.remembered() == {2: 2.0}
-
-
-def test_the_oldest_steps_are_replaced() -> None:
-    run = played(capacity=3)
-    for reward in (1.0, 2.0, 3.0, 4.0, 5.0):
-        run.unroll((reward, "terminated"))
-    assert run.remembered() == {2: 3.0, 3: 4.0, 4: 5.0}
-
-
-def test_of_a_long_return_the_newest_steps_are_kept() -> None:
-    run = played(capacity=4)
-    for _ in range(50):
-        run.unroll((0.0, ""), (0.0, ""), (0.0, ""))
-    run.unroll((0.0, ""), (1.0, "terminated"))
-    assert set(run.remembered()) == {148, 149, 150, 151}
-
-
-def test_environments_share_the_capacity() -> None:
-    run = played(capacity=6)
-    run.unroll(*[(0.0, "")] * 5, (1.0, "terminated"), environments=2)
-    assert set(run.remembered()) == {3, 4, 5}
 
 
 def test_steps_are_drawn_as_often_as_their_priorities_say() -> None:
@@ -184,16 +156,6 @@ def test_a_step_that_is_worth_its_return_by_now_is_no_longer_imitated() -> None:
     low = Remembered(batch.observations[0, :1], batch.actions[0, :1], torch.tensor([-50.0]), torch.tensor([0.0]))
     memory.draw = lambda count, *, unit: (torch.zeros(1, dtype=torch.int64), low)  # type: ignore[method-assign]
     assert float(imitating.loss(batch).total.detach()) == pytest.approx(float(learner().loss(batch).total.detach()))
-
-
-def test_the_meters_are_of_the_unroll_alone() -> None:
-    trajectory = trajectory_of(experience(5, "", "terminated", "terminated"), recorded=MODEL.recorded)
-    trajectory.rewards.fill_(30.0)
-    imitating = learner(imitation_weight=0.5, imitation_samples=1)
-    (batch,) = imitating.batches(trajectory)
-    assert imitating._imitation is not None
-    assert imitating._imitation.draw(1) is not None
-    torch.testing.assert_close(imitating.loss(batch).meters, learner().loss(batch).meters)
 
 
 def test_with_an_lstm_it_is_refused() -> None:

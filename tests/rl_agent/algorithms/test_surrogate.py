@@ -124,17 +124,6 @@ def test_each_epoch_has_every_transition_once_in_minibatches_of_about_one_size(
         assert sorted(seen.tolist()) == sorted(trajectory.observations[:-1].flatten(0, 1).tolist())
 
 
-def test_the_parts_of_a_transition_stay_together() -> None:
-    trajectory = unroll(steps=6, environments=2)
-    trajectory.recorded["log_probabilities"] += torch.arange(12.0).view(6, 2)
-    (whole,) = algorithm().batches(trajectory)
-    place = {tuple(x): column for column, x in enumerate(whole.observations[0].tolist())}
-    for batch in algorithm(minibatches=3).batches(trajectory):
-        columns = [place[tuple(x)] for x in batch.observations[0].tolist()]
-        for field in PARTS:
-            assert torch.equal(getattr(batch, field), getattr(whole, field)[:, columns]), field
-
-
 def test_what_minibatches_learn_from_does_not_change_with_the_weights() -> None:
     """An unroll is judged once, by the weights that learning begins with."""
     learner = algorithm(epochs=2)

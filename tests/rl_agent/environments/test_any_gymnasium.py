@@ -123,33 +123,6 @@ def test_pendulum_is_played_exactly_as_gymnasium_plays_it_and_its_bounds_hold() 
         game.close()
 
 
-def test_random_actions_are_within_their_bounds_and_finite() -> None:
-    low, high = np.array([-3, 0, -np.inf, 5, -np.inf]), np.array([-2, np.inf, np.inf, np.inf, -7])
-    space = BoxActions(low.astype(np.float32), high.astype(np.float32))
-    actions = space.sample(np.random.default_rng(0), 1000)
-    assert (actions.shape, actions.dtype) == ((1000, 5), np.float32)
-    assert np.isfinite(actions).all()
-    assert ((low <= actions) & (actions <= high)).all()
-    assert (actions.std(0) > 0.1).all()
-
-
-@pytest.mark.filterwarnings("ignore:.*WARN")  # of its rendering, by Gymnasium's checker
-def test_minatar_is_seen_channel_by_channel() -> None:
-    pytest.importorskip("minatar", reason="needs the extra minatar")
-    settings = Environment(id="MinAtar/Breakout-v1", max_episode_steps=200)
-    environments = make_environments(settings, count=2, with_screen=True)
-    first = environments.reset(0)
-    assert environments.actions == DiscreteActions(3)
-    assert (environments.observations.shape, environments.observations.dtype) == ((4, 10, 10), np.float32)
-    assert set(np.unique(first)) == {0, 1}
-    assert first[0, 0].sum() == 1, "the first channel is the paddle: one pixel"
-    assert any(environments.step(np.zeros(2, dtype=np.int64)).terminated.any() for _ in range(50))
-    screen = environments.screen()
-    environments.close()
-    assert (screen.shape, screen.dtype) == ((200, 200, 3), np.uint8), "ten by ten, enlarged"
-    assert screen.max() > 100
-
-
 def test_a_module_before_the_id_is_imported_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_games.py").write_text(
         "import gymnasium\ngymnasium.register('Mine-v0', 'gymnasium.envs.classic_control:CartPoleEnv')\n"

@@ -95,14 +95,6 @@ def test_fire_is_pressed_for_the_agent_where_the_game_waits_for_it(fire_on_reset
     assert sum(int(mark.sum()) for mark in marks if mark is not None) == lives_lost
 
 
-def test_rewards_are_true_scores() -> None:
-    environments = make_environments(Environment(id="ALE/SpaceInvaders-v5", preprocessing="atari42"), count=1)
-    environments.reset(0)
-    rewards = {float(environments.step(np.array([FIRE])).rewards[0]) for _ in range(200)}
-    environments.close()
-    assert rewards & {5.0, 10.0, 15.0, 20.0}
-
-
 def test_sticky_actions_repeat_the_previous_one_by_chance() -> None:
     def observations(sticky: float) -> NDArray[np.generic]:
         settings = Environment(id="ALE/Pong-v5", preprocessing="atari42", noop_max=0, sticky_actions=sticky)
@@ -162,19 +154,6 @@ def test_the_screen_shows_the_game_that_the_agent_plays() -> None:
     assert np.abs(as_the_agent_sees_it(np.array(screens)) - seen).max() < 3
 
 
-def test_games_are_the_same_whatever_the_number_of_threads() -> None:
-    settings = Environment(id="ALE/Pong-v5", sticky_actions=0.25)
-    alone, together = (make_environments(settings, count=3, threads=threads) for threads in (1, 3))
-    np.testing.assert_array_equal(alone.reset(7), together.reset(7))
-    for step in range(60):
-        actions = np.array([step, step + 1, step // 2]) % 3
-        one, other = alone.step(actions), together.step(actions)
-        np.testing.assert_array_equal(one.observations, other.observations)
-        np.testing.assert_array_equal(one.rewards, other.rewards)
-    alone.close()
-    together.close()
-
-
 @pytest.mark.parametrize("game", ["Pong", "SpaceInvaders", "Freeway"])
 def test_the_wrapper_on_the_page_of_environments_makes_the_frames_of_a_run(game: str) -> None:
     """Space Invaders draws some things in every other frame, Freeway has no FIRE, Pong is the game on the page."""
@@ -197,3 +176,28 @@ def test_the_wrapper_on_the_page_of_environments_makes_the_frames_of_a_run(game:
         np.testing.assert_array_equal(page["field"], stepped.observations[0, 0])
     environments.close()
     alone.close()
+
+
+@pytest.mark.parametrize("random", [{"noop_max": 30}, {"noop_max": 0, "sticky_actions": 0.25}], ids=str)
+def test_games_without_a_seed_differ_and_a_rom_is_loaded_again_for_sticky_actions_alone(
+    random: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seeds: list[int | None] = []
+    reset = AtariVectorEnv.reset
+
+    def noted(env: AtariVectorEnv, *, seed: int | None = None) -> Any:
+        seeds.append(seed)
+        return reset(env, seed=seed)
+
+    monkeypatch.setattr(AtariVectorEnv, "reset", noted)
+    seen = []
+    for _ in range(2):
+        environments = make_environments(Environment(id="ALE/Pong-v5", **random), count=4)
+        for _ in range(2):
+            environments.reset(None)
+            taken = np.random.default_rng(0).integers(0, 6, 60)
+            steps = [environments.step(np.full(4, action)).observations for action in taken]
+            seen += [np.array([step[game, -1] for step in steps]).tobytes() for game in range(4)]
+        environments.close()
+    assert len(set(seen)) > 8, "few of 16 games are the same, of which there are 30 with no-ops alone"
+    assert [seed is not None for seed in seeds] == [random["noop_max"] == 0, False] * 2

@@ -4,9 +4,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -89,16 +87,6 @@ def test_a_killed_monster_terminates_and_is_worth_its_true_reward() -> None:
     assert killed
 
 
-def test_the_step_limit_is_the_runs_own_and_small_frames_are_small() -> None:
-    settings = Environment(id="VizdoomBasic-v1", preprocessing="doom42", max_episode_steps=5, frame_skip=10)
-    environments = make_environments(settings, count=1)
-    environments.reset(0)
-    truncated = [bool(environments.step(np.array([0])).truncated[0]) for _ in range(10)]
-    environments.close()
-    assert environments.observations.shape == (4, 42, 42)
-    assert truncated == [False] * 4 + [True] + [False] * 4 + [True]
-
-
 def test_the_same_seed_plays_the_same_games_and_environment_k_has_the_seed_plus_k() -> None:
     def seen(count: int, seed: int) -> np.ndarray:  # type: ignore[type-arg]
         environments = make_environments(BASIC, count=count)
@@ -132,16 +120,3 @@ def test_the_same_seed_plays_the_same_games_and_environment_k_has_the_seed_plus_
 def test_what_cannot_be_played_is_refused(settings: Environment, sentence: str) -> None:
     with pytest.raises(SettingsError, match=f"^{sentence}"):
         make_environments(settings, count=1)
-
-
-@pytest.mark.parametrize(("changes", "first_tic"), [({}, 14), ({"start_tic": 10, "decals_and_particles": False}, 10)])
-def test_a_game_begins_at_the_given_tic(changes: dict[str, Any], first_tic: int) -> None:
-    """The scenario's own is 14: the weapon is up by then."""
-    environments = make_environments(msgspec.structs.replace(BASIC, **changes), count=1)
-    try:
-        environments.reset(0)
-        game = environments._loop.games[0][0].get_wrapper_attr("game")  # type: ignore[attr-defined]
-        assert game.get_episode_time() == first_tic
-        assert environments.description["first tic"] == first_tic
-    finally:
-        environments.close()

@@ -113,12 +113,6 @@ def test_what_envpool_has_not_is_refused(settings: Environment, sentence: str) -
         make_environments(settings, count=1)
 
 
-@pytest.mark.usefixtures("envpool")
-def test_envpool_draws_no_screens() -> None:
-    with pytest.raises(SettingsError, match="EnvPool draws no screens"):
-        make_environments(CARTPOLE, count=1, with_screen=True)
-
-
 def test_a_game_that_shows_what_is_no_number_is_cut_off_and_another_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     class Breaks(FakePool):
         def step(self, actions: Any) -> Any:

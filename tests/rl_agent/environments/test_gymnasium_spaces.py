@@ -8,7 +8,6 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
 
-from ps_common.errors import SettingsError
 from ps_common.settings.run_spec import Environment
 from rl_agent.environments.interface import Environments
 from rl_agent.environments.make import make_environments
@@ -143,14 +142,6 @@ def test_several_choices_reach_the_environment_in_its_own_form(
         np.testing.assert_array_equal(taken, expected)
 
 
-def test_squashed_actions_stay_within_their_bounds_and_reach_both(made: Any) -> None:
-    environments = made(NUMBER, Box(np.float32([-1, 0]), np.float32([1, 4])), box_actions="squashed")
-    environments.reset(0)
-    environments.step(np.array([[0.0, 0.0], [-20.0, 20.0]], np.float32))
-    taken = [game.unwrapped.taken[0] for game, _ in environments._loop.games]
-    np.testing.assert_allclose(taken, [[0, 2], [-1, 4]], atol=1e-6)
-
-
 @pytest.mark.parametrize("box_actions", ["clipped", "squashed"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(("low", "high"), [(-0.1, 0.1), (-0.3, 0.1), (0.1, 0.7), (-3.14, 2.7)])
@@ -215,11 +206,6 @@ def test_masks_are_found_in_both_places_in_use(made: Any, place: str) -> None:
     assert [part.kind for part in environments.observations.parts] == ["vector", "mask"], "the mask is no number"
 
 
-def test_a_mask_follows_the_subset_of_actions(made: Any) -> None:
-    environments = made(NUMBER, Discrete(4), np.array([1, 0, 0, 1]), actions=(3, 1))
-    assert mask_of(environments, environments.reset(0)) == [[1, 0]] * 2
-
-
 @pytest.mark.parametrize(
     ("space", "mask", "usable"),
     [
@@ -245,33 +231,6 @@ def test_random_play_takes_allowed_actions_only() -> None:
     assert set(DiscreteActions(5).sample(random, 200, mask).tolist()) == {0, 3}
 
 
-SIDES = [
-    (8, 8, 111),
-    (9, 9, 17),
-    (84, 84, 4),
-    (84, 84, 12),
-    (210, 160, 3),
-    (9, 8, 3),
-    (10, 10, 10),
-    (64, 48, 1),
-    (3, 3, 2),
-]
-
-
-@pytest.mark.parametrize("shape", SIDES, ids=str)
-@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
-def test_an_image_is_the_same_with_its_channels_last_and_first(made: Any, shape: tuple[int, ...], dtype: Any) -> None:
-    rows, columns, channels = shape
-    last, first = Box(0, 9, shape, dtype), Box(0, 9, (channels, rows, columns), dtype)
-    parts = made(Dict(last=last, first=first), Discrete(2)).observations.parts
-    assert [part.shape for part in parts] == [(channels, rows, columns)] * 2
-
-
-@pytest.mark.parametrize("shape", [(6, 7, 42), (20, 10, 7), (4, 5, 16), (19, 19, 19)], ids=str)
-def test_the_last_axis_has_the_channels_where_nothing_speaks_for_the_first(made: Any, shape: tuple[int, ...]) -> None:
-    assert made(Box(0, 9, shape, np.uint8), Discrete(2)).observations.shape == (shape[2], *shape[:2])
-
-
 @pytest.mark.parametrize("bound", [1.0, 1e30, 1.7e308, np.inf])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_actions_of_any_bounds_are_played(made: Any, bound: float, dtype: Any) -> None:
@@ -283,9 +242,3 @@ def test_actions_of_any_bounds_are_played(made: Any, bound: float, dtype: Any) -
     environments.step(actions)
     within = environments.actions.native(actions)
     assert (within.dtype, np.isfinite(within).all()) == (dtype, True)
-
-
-@pytest.mark.parametrize("bound", [1.7e308, np.inf])
-def test_actions_beyond_what_can_be_computed_have_no_bounds_to_be_squashed_to(made: Any, bound: float) -> None:
-    with pytest.raises(SettingsError, match=r"^--box-actions squashed: Shows-v0 has unbounded actions"):
-        made(NUMBER, Box(-bound, bound, (2,), np.float64), box_actions="squashed")

@@ -46,15 +46,6 @@ def test_a_module_before_any_familys_id_is_a_module(environment: str) -> None:
         asked_for(f"json:{environment}", "a", "a:b")
 
 
-def test_an_environment_of_an_installed_family_needs_no_module() -> None:
-    for environment in ("CartPole-v1", "ALE/Pong-v5", "VizdoomBasic-v1"):
-        asked_for(environment)
-
-
-def test_a_server_that_is_known_by_its_key_is_believed() -> None:
-    asked_for("json:X-v0", is_trusted=True)
-
-
 def test_no_part_of_any_kind_is_imported_unless_its_module_was_named() -> None:
     for settings in [
         {"environment": {"id": "json:make"}},

@@ -3,7 +3,6 @@
 import gymnasium
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from ps_common.errors import SettingsError
 from ps_common.settings.run_spec import Environment
@@ -15,7 +14,6 @@ from tests.rows import row
 CARTPOLE = Environment(id="CartPole-v1")
 # Without no-ops and sticky actions an ALE game is the same each time.
 PONG = Environment(id="ALE/Pong-v5", preprocessing="atari42", noop_max=0)
-BOTH = pytest.mark.parametrize("settings", [CARTPOLE, PONG], ids=["gymnasium", "ale"])
 
 
 OLD_ATARI_IDS = {
@@ -47,31 +45,6 @@ def play(environments: Environments, actions: list[int], *, seed: int = 0) -> li
 def some_actions(length: int, actions: int) -> list[int]:
     chosen: list[int] = np.random.default_rng(0).integers(actions, size=length).tolist()
     return chosen
-
-
-@BOTH
-@pytest.mark.parametrize("noop_max", [0, 30])
-def test_the_step_limit_truncates_and_does_not_terminate(settings: Environment, noop_max: int) -> None:
-    limited = changed(settings, max_episode_steps=7, noop_max=noop_max)
-    played = play(make_environments(limited, count=1), [0, 1] * 10)
-    assert [t for t, stepped in enumerate(played) if stepped.truncated.any()] == [6, 13]
-    assert all(played[t].truncated.all() for t in (6, 13))
-    assert not any(stepped.terminated.any() for stepped in played)
-
-
-@pytest.mark.parametrize("settings", [CARTPOLE, Environment(id="ALE/Breakout-v5")], ids=["gymnasium", "ale"])
-def test_a_lost_game_terminates_and_is_not_truncated(settings: Environment) -> None:
-    """Always to the right: the pole falls; FIRE and nothing else: five balls are missed."""
-    played = play(make_environments(settings, count=1), [1] * 200)
-    assert any(stepped.terminated.any() for stepped in played)
-    assert not any(stepped.truncated.any() for stepped in played)
-
-
-@BOTH
-def test_final_observations_are_there_only_when_a_game_ends(settings: Environment) -> None:
-    played = play(make_environments(changed(settings, max_episode_steps=5), count=1), [0, 1] * 6)
-    assert [t for t, stepped in enumerate(played) if stepped.final_observations is not None] == [4, 9]
-    assert all(s.final_observations.dtype == s.observations.dtype for s in played if s.final_observations is not None)
 
 
 def test_cartpole_is_played_exactly_as_gymnasium_plays_it() -> None:
@@ -131,22 +104,6 @@ def test_actions_of_the_policy_are_those_of_the_subset(settings: Environment, su
         np.testing.assert_array_equal(one.observations, other.observations)
     other_way = play(make_environments(settings, count=1), [action % 2 for action in chosen])
     assert any((one.observations != other.observations).any() for one, other in zip(played, other_way, strict=True))
-
-
-def observations_of(settings: Environment, *, count: int, seed: int) -> NDArray[np.generic]:
-    """[step, environment, ...] of a short game with no-ops at its start."""
-    environments = make_environments(changed(settings, noop_max=30), count=count)
-    first = environments.reset(seed)
-    seen = [first, *(environments.step(np.full(count, action)).observations for action in some_actions(25, 2))]
-    environments.close()
-    return np.array(seen)
-
-
-@BOTH
-def test_the_same_seed_plays_the_same_games(settings: Environment) -> None:
-    one = observations_of(settings, count=1, seed=4)
-    np.testing.assert_array_equal(one, observations_of(settings, count=1, seed=4))
-    assert (one != observations_of(settings, count=1, seed=400)).any()
 
 
 def test_what_cannot_be_learned_is_refused_in_one_sentence_with_the_flag() -> None:

@@ -11,11 +11,9 @@ from gymnasium.spaces import Box, Dict, Discrete, Space
 
 from ps_common.errors import SettingsError
 from rl_agent.environments import custom_environment
-from rl_agent.environments.spaces import fitted
 from tests.rl_agent.environments.counting_environments import (
     NUMBERS,
     PICTURE,
-    STEPS,
     Counts,
     Reuses,
     steps,
@@ -71,12 +69,6 @@ def test_what_is_not_of_the_space_is_refused_with_what_was_seen(
         steps(environments, 2)
 
 
-@pytest.mark.parametrize(("top", "remedy"), [(1.0, r"as \(255 \* x\)\.astype"), (255.0, r"as x\.astype")])
-def test_floats_for_bytes_have_the_remedy_of_their_range(top: float, remedy: str) -> None:
-    with pytest.raises(ValueError, match=remedy):
-        fitted(np.array([0, top]), (2,), np.dtype(np.uint8))
-
-
 class Masked(Counts):
     """Gives masks in `info`, except after the steps of `forgets`."""
 
@@ -96,27 +88,6 @@ def test_a_mask_that_is_missing_is_refused(made: Any) -> None:
         SettingsError, match=r"^--environment mine:Game: info has no action_mask, as it had .* --action-mask none$"
     ):
         steps(environments, 2)
-
-
-def test_the_last_observation_of_a_game_needs_no_mask(made: Any) -> None:
-    class Forgets(Masked):
-        forgets = (STEPS,)
-
-    environments = made(lambda number: Forgets(NUMBERS, number))
-    environments.reset(0)
-    stepped = steps(environments, STEPS)
-    mask = environments.observations.mask
-    assert mask.of(stepped.final_observations).tolist() == [[1, 1]] * 2
-    assert mask.of(stepped.observations).tolist() == [[1, 0]] * 2
-
-
-def test_a_mask_that_is_missing_does_not_matter_where_masks_are_ignored(made: Any) -> None:
-    class Forgets(Masked):
-        forgets = (2,)
-
-    environments = made(lambda number: Forgets(NUMBERS, number), action_mask="none")
-    environments.reset(0)
-    assert steps(environments, STEPS).truncated.all()
 
 
 @pytest.mark.parametrize(
@@ -149,16 +120,6 @@ def test_a_close_that_fails_replaces_no_sentence_and_the_wrapper_is_closed(
     with pytest.raises(SettingsError, match=r"^--environment mine:Game: of two environments one has the obs"):
         made(lambda number: Counts(PICTURE if number else NUMBERS, number), wrapper=("mine:Wrapper",))
     assert caplog.text.count("close() of the environment has failed: OSError: the arena is locked") == 2
-
-
-def test_a_vector_environment_that_is_refused_is_closed(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    closed: list[Reuses] = []
-    monkeypatch.setattr(Reuses, "close", lambda self: closed.append(self), raising=False)
-    monkeypatch.setattr(Reuses, "metadata", {})
-    monkeypatch.setattr(Reuses, "space", NUMBERS, raising=False)
-    with pytest.raises(SettingsError, match="SAME_STEP"):
-        made(Reuses)
-    assert len(closed) == 1
 
 
 def test_an_environment_that_cannot_be_closed_keeps_no_other_open(made: Any) -> None:

@@ -118,13 +118,6 @@ def test_a_killed_worker_leaves_neither_games_of_doom_nor_their_memory(tmp_path:
         wait_until(lambda: not any(path.exists() for path in memory), "their memory is given back")
 
 
-def test_environments_that_stay_in_their_process_need_no_guard(tmp_path: Path) -> None:
-    with a_process(PLAYS.replace("VizdoomBasic-v1", "CartPole-v1"), tmp_path) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        assert psutil.Process(process.pid).children() == []
-
-
 @pytest.mark.parametrize("asks", [True, False])
 def test_a_worker_that_is_stuck_ends_with_its_parent_if_it_has_asked_to(tmp_path: Path, asks: bool) -> None:
     """Without having asked, as one that was started by hand: its shell may end."""

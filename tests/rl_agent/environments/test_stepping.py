@@ -2,7 +2,6 @@
 
 import importlib
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from ps_common.errors import PsRlError
 from ps_common.settings.run_spec import Environment
 from rl_agent.environments.interface import Environments, Stepped
 from rl_agent.environments.make import closing, make_environments
-from rl_agent.rollouts import Decision, RolloutCollector, State
 
 WAYS = ("turn", "threads", "processes")
 MODULE = """
@@ -90,13 +88,6 @@ def test_games_are_the_same_however_they_are_stepped(arm: Any) -> None:
                 assert np.array_equal(one.final_observations[ended], other.final_observations[ended])
 
 
-def test_each_environment_stays_in_one_thread(arm: Any) -> None:
-    with closing(made(3, step_in="threads")) as environments:
-        played(environments, 40)
-    assert len(arm.THREADS) == 3
-    assert threading.get_ident() not in arm.THREADS
-
-
 @pytest.mark.parametrize("way", ["turn", "threads"])
 def test_an_exception_of_step_truncates_a_game_that_does_not_count(
     arm: Any, way: str, caplog: pytest.LogCaptureFixture
@@ -111,30 +102,6 @@ def test_an_exception_of_step_truncates_a_game_that_does_not_count(
     assert steps[t].final_observations is not None
     assert np.array_equal(steps[t].final_observations[0], steps[t - 1].observations[0])  # what was seen last
     assert "environment 0: step() raised RuntimeError: the simulator lost its USB link (arm_to_step.py" in caplog.text
-
-
-class RandomActor:
-    def initial_state(self, count: int) -> State:
-        return ()
-
-    def act(self, observations: Any, state: State, starts: Any, *, greedy: bool = False) -> Decision:
-        return Decision(starts.long(), (), {})
-
-
-def test_the_scores_are_those_of_the_games_that_did_not_fail(arm: Any) -> None:
-    with closing(made(1, fails_at=[7, 60])) as environments:
-        collector = RolloutCollector(environments, RandomActor(), unroll_length=1000, discount=0.9, seed=0)
-        ends = 0
-        for _ in range(20):
-            ends += int((collector.collect().starts[1:]).sum())
-        assert len(list(collector.take_episodes())) == ends - 2
-
-
-def test_a_reset_that_raises_is_tried_again_with_a_new_environment(arm: Any) -> None:
-    with closing(made(1, fails_in_reset=[2, 3])) as environments:
-        steps = played(environments, 40)
-    assert all(step.failed is None for step in steps)  # the game before the reset was played to its end
-    assert sum(int(step.terminated[0] or step.truncated[0]) for step in steps) > 2
 
 
 def test_a_reset_that_raises_three_times_ends_the_worker(arm: Any) -> None:

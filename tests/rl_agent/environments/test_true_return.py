@@ -32,10 +32,3 @@ def test_the_sum_below_the_wrappers_is_a_metric_of_each_game_however_it_ends(ste
                 lengths.append(2 * returns[row])
                 returns[row] = 0.0
     assert len(lengths) >= 4
-
-
-def test_without_wrappers_there_is_no_such_metric() -> None:
-    with closing(make_environments(Environment(id="CartPole-v1", max_episode_steps=LIMIT), count=1)) as environments:
-        environments.reset(1)
-        ends = [environments.step(np.array([0])).metrics for _ in range(2 * LIMIT)]
-    assert [one for one in ends if one and TRUE_RETURN in one[0]] == []

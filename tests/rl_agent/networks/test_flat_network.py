@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from rl_agent.networks.flat_network import Block, FlatNetwork, flatten, move_towards
+from rl_agent.networks.flat_network import Block, FlatNetwork, move_towards
 
 
 def small_network() -> nn.Module:
@@ -113,15 +113,6 @@ def test_gradient_descent_on_the_vector_is_that_of_torch_whatever_else_holds_the
     torch.testing.assert_close(network(torch.ones(1, 3)), plain(torch.ones(1, 3)))
 
 
-def test_tying_changes_neither_the_weights_nor_the_function() -> None:
-    network = small_network()
-    untied = copy.deepcopy(network)
-    flat = FlatNetwork(network)
-    assert [spec.name for spec in flat.schema.specs] == [name for name, _ in untied.named_parameters()]
-    assert torch.equal(flat.weights, flatten(dict(untied.named_parameters())))
-    assert torch.equal(loss_of(network, 1), loss_of(untied, 1))
-
-
 def test_each_gradient_is_that_of_its_own_loss() -> None:
     network = small_network()
     untied = copy.deepcopy(network)
@@ -137,16 +128,6 @@ def test_each_gradient_is_that_of_its_own_loss() -> None:
     assert not torch.allclose(seen[1], seen[2])
 
 
-def test_a_parameter_that_a_loss_does_not_reach_has_no_gradient() -> None:
-    network = small_network()
-    flat = FlatNetwork(network)
-    flat.gradient_of(loss_of(network, 1), clip=0)
-    gradient, _ = flat.gradient_of(network[2].bias.sum(), clip=0)  # type: ignore[index]
-    views = flat.schema.views(gradient)
-    assert views.pop("2.bias").tolist() == [1, 1]
-    assert not any(view.any() for view in views.values()), "a gradient of the call before is still there"
-
-
 @pytest.mark.parametrize("clip", [0.5, 40.0])
 def test_a_long_gradient_is_scaled_down_and_keeps_its_direction(clip: float) -> None:
     network = small_network()
@@ -158,25 +139,6 @@ def test_a_long_gradient_is_scaled_down_and_keeps_its_direction(clip: float) -> 
     torch.testing.assert_close(gradient / clip, expected / expected.norm())
 
 
-@pytest.mark.parametrize("clip", [0.0, 1e9])
-def test_a_short_gradient_and_one_without_limit_are_left_alone(clip: float) -> None:
-    network = small_network()
-    expected = autograd_of(copy.deepcopy(network), 1)
-    gradient, _ = FlatNetwork(network).gradient_of(loss_of(network, 1), clip=clip)
-    torch.testing.assert_close(gradient, expected)
-
-
-def test_loaded_weights_are_the_networks_and_are_a_copy() -> None:
-    network = small_network()
-    flat = FlatNetwork(network)
-    sent = torch.arange(flat.schema.size, dtype=torch.float32)
-    flat.load(sent)
-    assert torch.equal(flatten(dict(network.named_parameters())), torch.arange(flat.schema.size).float())
-    sent.zero_()
-    assert float(flat.weights[-1]) == flat.schema.size - 1
-    torch.testing.assert_close(flat.gradient_of(loss_of(network, 1), clip=0)[0], autograd_of(network, 1))
-
-
 def test_what_changes_the_network_shows_in_the_vector_and_not_the_other_way_round() -> None:
     network = small_network()
     flat = FlatNetwork(network)
@@ -185,16 +147,6 @@ def test_what_changes_the_network_shows_in_the_vector_and_not_the_other_way_roun
     assert (flat.weights[:12] == 7).all()
     flat.weights.zero_()
     assert (flat.weights[:12] == 7).all()
-
-
-def test_flatten_gives_a_vector_of_its_own_detached_and_in_float32() -> None:
-    weight = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], dtype=torch.float64, requires_grad=True)
-    for tensors in ({"w": weight}, {"w": torch.zeros(3)}):
-        flat = flatten(tensors)
-        assert (flat.dtype, flat.requires_grad) == (torch.float32, False)
-        flat.fill_(7)
-        assert 7 not in tensors["w"]
-    assert flatten({"w": weight.t()}).tolist() == [1, 4, 2, 5, 3, 6]
 
 
 def test_buffers_are_statistics_behind_the_weights_and_have_no_gradient() -> None:
@@ -242,15 +194,6 @@ def test_a_block_with_a_clip_of_its_own_is_clipped_by_that_alone(clip: float) ->
     assert float(first.norm()) == pytest.approx(0.5, rel=1e-5)
     wanted = expected[places["others"]]
     torch.testing.assert_close(others, wanted * min(1.0, clip / float(wanted.norm()) if clip else 1.0))
-
-
-def test_one_block_without_a_clip_is_clipped_as_no_block_is() -> None:
-    network = small_network()
-    gradients = [
-        FlatNetwork(network, blocks=blocks).gradient_of(loss_of(network, 1, scale=1000.0), clip=0.5)[0].clone()
-        for blocks in ((), (Block("all", ("",)),))
-    ]
-    assert torch.equal(*gradients)
 
 
 def test_a_gradient_moves_no_block_but_those_that_are_named() -> None:

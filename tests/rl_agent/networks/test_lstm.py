@@ -104,30 +104,7 @@ def test_no_gradient_flows_over_a_start_and_some_flows_elsewhere() -> None:
     assert slope[:3, 1].any()
 
 
-def test_the_two_memories_of_separate_torsos_do_not_mix() -> None:
-    network, seen = network_of(SEPARATE), observations(1)
-    starts = torch.zeros(T, 1, dtype=torch.bool)
-    state = network.initial_state(1, CPU)
-    assert len(state) == 4
-    policy, values, _ = network(seen, state, starts)
-    disturbed = (*state[:2], torch.ones(1, H), torch.ones(1, H))
-    other_policy, other_values, _ = network(seen, disturbed, starts)
-    assert torch.equal(policy, other_policy)
-    assert not torch.allclose(values, other_values)
-
-
 # -- unrolls ----------------------------------------------------------------------------------------------------------
-
-
-def test_learning_from_an_unroll_sees_the_values_that_acting_saw() -> None:
-    """From its initial state, with starts inside; in the second and third unroll from what was carried there."""
-    agent, collector = agent_and_collector(run_of(), scripts())
-    for _ in range(3):
-        unroll = collector.collect()
-        parameters, values, _ = agent.network(unroll.observations[:-1], unroll.initial_state, unroll.starts[:-1])
-        torch.testing.assert_close(values, unroll.recorded["values"])
-        logs = parameters.log_softmax(-1).gather(-1, unroll.actions.unsqueeze(-1)).squeeze(-1)
-        torch.testing.assert_close(logs, unroll.recorded["log_probabilities"])
 
 
 @pytest.mark.parametrize("together", [1, 8, 1000])
@@ -167,19 +144,6 @@ def test_neither_the_bootstrap_nor_learning_advances_the_memory() -> None:
         for batch in learning.batches(unroll):
             learning.loss(batch)
         assert all(map(torch.equal, before, unroll.final_state))
-
-
-def test_a_truncated_episode_is_bootstrapped_with_what_was_remembered_of_it() -> None:
-    """The value of its last observation, seen after all the others of the episode: at λ = 0, y = r + γ V."""
-    agent, collector = agent_and_collector(run_of(gae_lambda=0.0, discount=0.9), scripts())
-    unroll = collector.collect()
-    (batch,) = agent.batches(unroll)
-    episode = torch.tensor([[3, 0, step] for step in range(3)], dtype=torch.float32).unsqueeze(1)
-    starts = torch.tensor([[True], [False], [False]])
-    _, values, _ = agent.network(episode, agent.initial_state(1), starts)
-    torch.testing.assert_close(batch.value_targets[1, 3], 1 + 0.9 * values[2, 0])
-    _, forgotten, _ = agent.network(episode[2:], agent.initial_state(1), starts[2:])
-    assert not torch.allclose(values[2], forgotten[0], atol=1e-3), "the memory makes no difference here"
 
 
 def test_minibatches_are_whole_environments_with_their_own_memory() -> None:

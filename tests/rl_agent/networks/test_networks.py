@@ -1,7 +1,6 @@
 """The network for given observations, and its initial weights, which are the same for all workers of a run."""
 
 import math
-from itertools import product
 from typing import Any
 
 import pytest
@@ -9,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from ps_common.errors import SettingsError
-from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import NetworkSettings, RunSpec
 from rl_agent.agent import build_agent
 from rl_agent.networks.networks import ActionValueNetwork, PolicyValueNetwork
@@ -108,16 +106,6 @@ def test_a_network_for_other_observations_is_refused() -> None:
             network_for(shape, name=name)
 
 
-def test_a_network_of_pixels_sees_them_scaled() -> None:
-    torch.manual_seed(0)
-    of_pixels = PolicyValueNetwork(NetworkSettings(hidden=(8,)), pixels(6), policy_parameters=5)
-    torch.manual_seed(0)
-    of_numbers = PolicyValueNetwork(NetworkSettings(hidden=(8,)), numbers(6), policy_parameters=5)
-    seen_bytes = torch.randint(256, (10, 6), dtype=torch.uint8)
-    for seen, expected in zip(outputs_of(of_pixels, seen_bytes), outputs_of(of_numbers, seen_bytes / 255), strict=True):
-        torch.testing.assert_close(seen, expected)
-
-
 def gain(weight: Tensor) -> float:
     """g of an orthogonal weight, for which W Wᵀ = g² I, or Wᵀ W when it is tall; NaN when it is not orthogonal."""
     flat = weight.detach().flatten(1).double()
@@ -138,12 +126,6 @@ def test_weights_begin_orthogonal_with_the_gain_of_their_place_and_biases_at_zer
     assert gains.pop("value.weight") == pytest.approx(1.0)
     assert gains.values()
     assert all(found == pytest.approx(math.sqrt(2)) for found in gains.values()), gains
-
-
-def test_a_fresh_policy_is_nearly_uniform() -> None:
-    torch.manual_seed(0)
-    logits, _ = outputs_of(network_for((4,)), torch.randn(100, 4))
-    assert float((logits.detach().softmax(-1) - 0.2).abs().max()) < 0.03
 
 
 def test_the_agent_fits_its_environment() -> None:
@@ -194,13 +176,6 @@ def test_initialisations_are_what_their_names_say(initialization: str) -> None:
         torch.testing.assert_close(parameters["value.weight"].norm(dim=1), torch.ones(1))
 
 
-@pytest.mark.parametrize("initialization", ["orthogonal", "normalized_columns"])
-def test_heads_go_without_a_bias_when_asked(initialization: str) -> None:
-    names = dict(network_for((4,), head_bias=False, initialization=initialization).named_parameters())
-    assert "policy.weight" in names
-    assert not {"policy.bias", "value.bias"} & names.keys()
-
-
 @pytest.mark.parametrize("shape", [(4,), (4, 10, 10)])
 def test_layer_norm_makes_the_sums_of_each_layer_alike_whatever_their_scale(shape: tuple[int, ...]) -> None:
     torch.manual_seed(0)
@@ -220,15 +195,3 @@ def test_activations_are_what_their_names_say(activation: str, of_minus_one: flo
         torso[1].weight.fill_(1.0)  # type: ignore[index, union-attr]
     found = torso(torch.tensor([[-1.0], [10.0]]))  # type: ignore[operator]
     torch.testing.assert_close(found, torch.tensor([[of_minus_one], [of_ten]]))
-
-
-def test_action_values_have_no_memory_and_one_torso() -> None:
-    for name, (network, sentence) in product(
-        ["one_step_q", "one_step_sarsa", "n_step_q"],
-        [({"lstm": 8}, "one torso and no LSTM"), ({"separate": True}, "one torso and no LSTM")],
-    ):
-        with row(name, network, sentence):
-            run = run_from_dict({"algorithm": {"name": name}, "network": network}, source="test")
-            environments = ScriptedEnvironments([Game((0.0,), "terminated")])
-            with pytest.raises(SettingsError, match=f"^--algorithm {name}: .*{sentence}"):
-                build_agent(run, environments, device=torch.device("cpu"), seed=0)

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from ps_common.errors import SettingsError
 from ps_common.settings.run_spec import Environment, NetworkSettings
 from rl_agent.environments.make import make_environments
 from rl_agent.networks.flat_network import FlatNetwork
@@ -16,7 +15,7 @@ from rl_agent.networks.normalization import (
     measure_normalization,
 )
 from rl_agent.networks.running_statistics import CLIP
-from tests.rl_agent.observation_spaces import numbers, pixels
+from tests.rl_agent.observation_spaces import pixels
 
 PONG = Environment(id="ALE/Pong-v5", preprocessing="atari42", actions=(0, 2, 3))
 
@@ -66,8 +65,3 @@ def test_it_travels_with_the_weights_and_is_never_trained() -> None:
     gradient, _ = flat.gradient_of(logits.square().sum() + values.sum(), clip=0)
     assert not gradient[flat.schema.weights :].any()
     assert gradient[: flat.schema.weights].any()
-
-
-def test_what_has_no_pixels_cannot_be_normalised_by_random_play() -> None:
-    with pytest.raises(SettingsError, match="--normalization random_play"):
-        PolicyValueNetwork(NetworkSettings(normalization="random_play"), numbers(4), policy_parameters=2)

@@ -9,14 +9,12 @@ import torch
 from gymnasium.spaces import Box, Dict, Discrete, Tuple
 from torch import Tensor, nn
 
-from ps_common.errors import SettingsError
 from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import Environment, NetworkSettings
 from ps_rl import ObservationSpace, Parts
 from rl_agent.agent import build_agent
 from rl_agent.environments.gymnasium_spaces import ActionCodec, ObservationReader
 from rl_agent.environments.imports import import_modules
-from rl_agent.environments.spaces import packed_space
 from rl_agent.networks.running_statistics import observe
 from rl_eval.spaces_record import PolicySpaces
 
@@ -34,14 +32,6 @@ class Torso(nn.Module):
 
     def forward(self, observations: Tensor) -> Tensor:
         return torch.cat([part.flatten(1) for part in self.parts(observations).values()], dim=-1)
-
-
-class Deaf(Torso):
-    """A torso without Parts."""
-
-    def __init__(self, observations: ObservationSpace, settings: NetworkSettings) -> None:
-        super().__init__(observations, settings)
-        self.parts = nn.Identity()  # type: ignore[assignment]
 
 
 def rows_of(space: Any, count: int) -> tuple[ObservationReader, list[Any], Tensor]:
@@ -98,24 +88,3 @@ def test_floats_of_a_custom_torso_are_normalized_as_those_of_ours(space: Any, no
 def _scaled(layer: nn.Module, part: Tensor) -> Tensor:
     """Of a layer that scales; another one comes after none."""
     return part if isinstance(layer, nn.Flatten | nn.Conv2d) else layer(part)
-
-
-def test_running_normalization_of_parts_needs_somebody_who_does_it() -> None:
-    import_modules([__name__], Environment(), source="test", is_trusted=True)
-    reader, _, _ = rows_of(ROBOT, 1)
-    spaces = PolicySpaces(reader.array_space, reader._codec.actions)
-    run = run_from_dict({"network": {"name": f"{__name__}:Deaf", "normalization": "running"}}, source="test")
-    with pytest.raises(SettingsError, match=r"--normalization running: .*:Deaf reads packed .* ps_rl.Parts"):
-        build_agent(run, spaces, device=torch.device("cpu"), seed=0)
-
-
-def test_parts_without_keys_are_called_by_their_kinds() -> None:
-    space = packed_space(
-        [("vector", (2,), np.float32), ("image", (1, 4, 4), np.uint8), ("image", (1, 5, 5), np.uint8),
-         ("mask", (2,), np.uint8)]
-    )  # fmt: skip
-    parts = Parts(space, NetworkSettings())
-    assert list(parts(torch.zeros(3, *space.shape, dtype=torch.uint8))) == ["vector", "image", "image_1"]
-    assert list(Parts(ObservationSpace((4,), np.dtype(np.float32)), NetworkSettings())(torch.zeros(3, 4))) == [
-        "observations"
-    ]

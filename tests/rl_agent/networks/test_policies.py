@@ -49,16 +49,6 @@ def test_the_gaussian_is_that_of_torch() -> None:
     assert torch.equal(policy.mode(parameters), parameters[..., :A])
 
 
-def test_gaussian_samples_have_the_mean_and_the_variance() -> None:
-    parameters = torch.tensor([1.0, -2.0, 0.5, 0.3, -1.0, 1.0])
-    sampled = Gaussian(box()).sample(parameters.expand(1, 40_000, 2 * A), chance())
-    assert sampled.shape == (1, 40_000, A)
-    variances = functional.softplus(parameters[A:]) + SMALLEST_VARIANCE
-    torch.testing.assert_close(sampled[0].mean(0), parameters[:A], atol=0.02, rtol=0)
-    torch.testing.assert_close(sampled[0].var(0), variances, atol=0.03, rtol=0)
-    assert abs(float(torch.corrcoef(sampled[0].T)[0, 1])) < 0.02, "the noise of each action is its own"
-
-
 @pytest.mark.parametrize("certainty", [-1000.0, 1000.0])
 def test_extreme_numbers_have_finite_densities_and_gradients(certainty: float) -> None:
     logits = torch.tensor([[certainty, 0.0, -certainty]], requires_grad=True)

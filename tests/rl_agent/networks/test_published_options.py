@@ -3,7 +3,6 @@
 import math
 
 import numpy as np
-import pytest
 import torch
 from numpy.typing import NDArray
 from torch import nn
@@ -51,13 +50,6 @@ def test_same_padding_is_tensorflow_s() -> None:
     with torch.no_grad():
         features = torso[: flat + 1](image)
     np.testing.assert_allclose(features[0].numpy(), seen.reshape(-1), rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize(("is_same", "features"), [(False, 2592), (True, 3872)])
-def test_conv84_has_as_many_features_as_published(is_same: bool, features: int) -> None:
-    torso, _ = torso_for(NetworkSettings(name="conv84", same_padding=is_same), pixels(4, 84, 84), ())
-    (first, *_) = [module for module in torso if isinstance(module, nn.Linear)]
-    assert first.in_features == features
 
 
 def test_the_forget_bias_is_added_to_the_forget_gate_alone() -> None:

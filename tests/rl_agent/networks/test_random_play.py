@@ -123,17 +123,3 @@ def test_random_play_keeps_no_observation(dtype: type) -> None:
     elif isinstance(measured, RandomPlayNormalization):
         np.testing.assert_allclose(measured.mean, pixels[:, -1].mean(0), rtol=1e-6)
         np.testing.assert_allclose(1 / measured.scale, pixels[:, -1].std(0), rtol=1e-6)
-
-
-@pytest.mark.parametrize(("count", "steps"), [(1, 3200), (8, 400), (64, 200)])
-def test_pixels_are_measured_beyond_the_openings_of_many_games(count: int, steps: int) -> None:
-    environments = Images((1, 2, 2), np.uint8, count)
-    measure_normalization(RandomPlayNormalization(2, 2), environments, seed=0)
-    assert len(environments.taken) == steps
-
-
-def test_nothing_is_played_where_nothing_is_measured() -> None:
-    environments = one_after_another(1.0)
-    measure_normalization(torch.nn.Linear(3, 3), environments, seed=0)
-    assert not environments.taken
-    assert not environments.seeds

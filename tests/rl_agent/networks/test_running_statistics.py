@@ -93,13 +93,6 @@ def test_what_was_observed_is_pushed_once_and_the_weights_do_not_feel_it() -> No
     assert not second[worker.flat.schema.weights :].any()
 
 
-def test_acting_and_learning_use_the_scale_that_came_with_the_weights() -> None:
-    _, (worker, _) = started(seen_by(0))
-    before = worker.normalization(seen_by(1))
-    saw(worker.network, seen_by(2, mean=50.0))
-    assert torch.equal(worker.normalization(seen_by(1)), before)
-
-
 def test_the_scale_follows_however_much_was_seen() -> None:
     """Five times as many rows as float32 can count are seen elsewhere, from one worker after the other."""
     store, workers = started(seen_by(0))
@@ -137,25 +130,6 @@ def test_older_rows_fade_without_rounding() -> None:
     assert statistics.isfinite().all()
     for earlier, later in zip(before, worker.normalization.mean_and_deviation(), strict=True):
         assert torch.equal(earlier, later)
-
-
-def test_a_small_push_counts_whatever_was_counted_before() -> None:
-    """Pushes of five rows, as of one environment, from just below the most that is counted."""
-    store, (worker, _) = started(seen_by(0))
-    worker.flat.schema.views(store.flat)["0.count"].fill_(MOST_ROWS - 100)
-    push = torch.zeros_like(store.flat)
-    worker.flat.schema.views(push)["0.count"].fill_(5.0)
-    for _ in range(200):
-        store.apply(push, 0.01)
-    assert float(worker.flat.schema.views(store.flat)["0.count"]) == MOST_ROWS / 2 + 180 * 5
-
-
-def test_a_number_that_never_changes_is_zero_and_not_blown_up() -> None:
-    normalization = RunningNormalization((SIZE,))
-    normalization.measure(torch.full((100, SIZE), 7.0))
-    normalization.begin()
-    assert normalization(torch.full((2, SIZE), 7.0)).tolist() == [[0.0] * SIZE] * 2
-    assert float(normalization(torch.full((2, SIZE), 8.0)).max()) == CLIP
 
 
 def test_the_worker_that_seeds_measures_random_play() -> None:

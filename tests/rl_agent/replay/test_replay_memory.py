@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl_agent.replay.replay_memory import Drawn, Prioritized, ReplayMemory
+from rl_agent.replay.replay_memory import Prioritized, ReplayMemory
 from rl_agent.replay.step_ring import Layout, StepRing
 from rl_agent.replay.sum_tree import SumTree
 from rl_agent.rollouts import CutOff, Trajectory
@@ -201,14 +201,6 @@ def test_a_memory_in_a_file_gives_the_next_process_what_it_had(tmp_path: Path, f
             assert (one.reward, one.discount) == (after[action].reward, after[action].discount)
 
 
-def test_a_return_does_not_reach_from_one_process_into_the_next(tmp_path: Path) -> None:
-    path = tmp_path / "memory"
-    filled(path, unrolls=1)
-    memory, _ = filled(path, unrolls=1)
-    last = {6, 7}  # the newest step of each environment, whose next observation nobody has seen
-    assert last.isdisjoint(drawn_by_action(memory))
-
-
 @pytest.mark.parametrize("place", [0.2, 0.4, 0.6, 0.8, 0.99])
 def test_rows_that_are_torn_are_left_out_and_the_others_stay(tmp_path: Path, place: float) -> None:
     path = tmp_path / "memory"
@@ -302,12 +294,3 @@ def test_a_step_with_a_great_error_is_drawn_more_often_and_weighs_less() -> None
     weights = {int(action): float(weight) for action, weight in zip(drawn.actions, drawn.weights, strict=True)}
     assert weights[7] == pytest.approx(0.25, rel=1e-3)
     assert weights[3] == pytest.approx(1.0)
-
-
-def test_nothing_is_drawn_from_an_empty_memory() -> None:
-    memory = ReplayMemory(most_steps=1000, most_mib=1)
-    assert memory.draw(1, discount=DISCOUNT) is None
-    drawn: Drawn | None
-    memory.add(unroll_of([Game(0)], [[""]], 0)[0])
-    drawn = memory.draw(1, discount=DISCOUNT)
-    assert drawn is None

@@ -43,40 +43,23 @@ class Torso(nn.Module):
         return x
 """
 DOES_NOT_TRAVEL = {
-    "a list of layers": ("self.more = [nn.Linear(16, 16)]", "x = self.more[0](x)", "`more` of Torso is no part"),
-    "a dict of layers": ("self.more = {'a': nn.Linear(16, 16)}", "x = self.more['a'](x)", "`more` of Torso is no part"),
-    "a tuple in a list": ("self._m = [(nn.Linear(16, 16), 1)]", "x = self._m[0][0](x)", "`_m` of Torso is no part"),
+    "a list of layers": ("self.more = [nn.Linear(16, 16)]", "x = self.more[0](x)"),
+    "a dict of layers": ("self.more = {'a': nn.Linear(16, 16)}", "x = self.more['a'](x)"),
+    "a tuple in a list": ("self._m = [(nn.Linear(16, 16), 1)]", "x = self._m[0][0](x)"),
     "a frozen net, hidden": (
-        "self.more = Frozen(nn.Linear(16, 16).requires_grad_(False))", "x = self.more.module(x)", "is no part of it"),
+        "self.more = Frozen(nn.Linear(16, 16).requires_grad_(False))", "x = self.more.module(x)"),
     "in a closure": (
-        "layer = nn.Linear(16, 16); self.more = lambda x: layer(x)", "x = self.more(x)", "is no part of it"),
-    "a plain tensor": ("self.more = torch.randn(16, 16)", "x = x @ self.more", "`more` of Torso is no part"),
+        "layer = nn.Linear(16, 16); self.more = lambda x: layer(x)", "x = self.more(x)"),
+    "a plain tensor": ("self.more = torch.randn(16, 16)", "x = x @ self.more"),
     "numpy's unseeded": (
         "self.more = numpy.random.default_rng().normal(size=(16, 16)).astype('f')",
-        "x = x @ torch.from_numpy(self.more)", "`more` of Torso is no part"),
+        "x = x @ torch.from_numpy(self.more)"),
     "numpy's global": (
         "self.more = numpy.random.normal(size=(16, 16)).astype('f')",
-        "x = x @ torch.from_numpy(self.more)", "`more` of Torso is no part"),
-    "Python's": ("self.more = random.random()", "x = x * self.more", "is no part of it"),
-    "a small share": ("self.more = torch.randn(16)", "x = x + 1e-3 * self.more", "`more` of Torso is no part"),
+        "x = x @ torch.from_numpy(self.more)"),
+    "Python's": ("self.more = random.random()", "x = x * self.more"),
+    "a small share": ("self.more = torch.randn(16)", "x = x + 1e-3 * self.more"),
 }  # fmt: skip
-CHANGES = {
-    "a counter": ("self.calls = 0", "self.calls += 1; x = x / (1 + self.calls)"),
-    "a slow counter": ("self.scale = 1.0", "self.scale *= 0.9999; x = x * self.scale"),
-    "a schedule of training": ("self.calls = 0", "self.calls += self.training; x = x / (1 + self.calls)"),
-    "a running mean": ("self.mean = 0", "self.mean = 0.9 * self.mean + 0.1 * float(x.mean()); x = x - self.mean"),
-    "dropout that is never off": ("", "x = functional.dropout(x)"),
-    "noise that is never off": ("", "x = x + torch.randn_like(x)"),
-    "an iterator": ("self.more = itertools.cycle([1.0, 2.0, 3.0])", "x = x * next(self.more)"),
-}
-DEPENDS_ON_OTHERS = {
-    "batch norm by hand": ("", "x = (x - x.mean(0)) / (x.std(0, correction=0) + 1e-5)"),
-    "softmax over the batch": ("", "x = x.softmax(0)"),
-    "the mean of the batch": ("", "x = x - x.mean(0, keepdim=True)"),
-    "the largest of the batch": ("", "x = x / (x.abs().max() + 1e-3)"),
-    "functional batch norm": ("", "x = functional.batch_norm(x, None, None, training=True) if len(x) > 1 else x"),
-    "attention over the batch": ("self.more = nn.MultiheadAttention(16, 2)", "x = x + 5 * self.more(x, x, x)[0]"),
-}
 SHARES = {
     "a view": ("self.back = nn.Linear(16, self.size); self.back.weight = nn.Parameter(self.first.weight.t())",
                "self.back(x)", "back.weight", "first.weight"),
@@ -121,34 +104,11 @@ def check(folder: Path, made: str, computed: str, method: dict[str, str], **netw
 
 @pytest.mark.parametrize("method", METHODS, ids=str)
 @pytest.mark.parametrize("case", DOES_NOT_TRAVEL.values(), ids=DOES_NOT_TRAVEL)
-def test_state_that_does_not_travel_is_refused(
-    case: tuple[str, str, str], method: dict[str, str], folder: Path
-) -> None:
-    *torso, named = case
+def test_state_that_does_not_travel_is_refused(case: Case, method: dict[str, str], folder: Path) -> None:
     with pytest.raises(SettingsError, match=r"^--network own_torso:Torso: its output depends on more than") as refused:
-        check(folder, torso[0], torso[1], method)
-    assert named in str(refused.value)
+        check(folder, *case, method)
     assert "nn.ModuleList" in str(refused.value)
     assert "register_buffer" in str(refused.value)
-
-
-@pytest.mark.parametrize("case", CHANGES.values(), ids=CHANGES)
-def test_a_torso_that_changes_with_each_call_is_refused(case: Case, folder: Path) -> None:
-    with pytest.raises(SettingsError, match=r"^--network own_torso:Torso: its values change between two calls"):
-        check(folder, *case, METHODS[0])
-
-
-@pytest.mark.parametrize("method", METHODS, ids=str)
-@pytest.mark.parametrize("case", DEPENDS_ON_OTHERS.values(), ids=DEPENDS_ON_OTHERS)
-def test_what_one_observation_does_not_give_alone_is_refused(case: Case, method: dict[str, str], folder: Path) -> None:
-    with pytest.raises(SettingsError, match=r"^--network own_torso:Torso: its value for one observation depends on"):
-        check(folder, *case, method)
-
-
-@pytest.mark.parametrize("method", METHODS, ids=str)
-def test_what_is_not_finite_alone_is_refused(method: dict[str, str], folder: Path) -> None:
-    with pytest.raises(SettingsError, match=r"^--network own_torso:Torso: its value .* is no finite number"):
-        check(folder, "", "x = (x - x.mean(0)) / (x.std(0) + (len(x) > 1))", method)
 
 
 @pytest.mark.parametrize("case", SHARES.values(), ids=SHARES)
@@ -215,14 +175,8 @@ def check_method(folder: Path, name: str, *, more: str = "0", added: str = "0", 
     ],
 )
 def test_a_second_network_of_an_algorithm_is_refused(more: str, added: str, folder: Path) -> None:
-    with pytest.raises(SettingsError, match=r"^--algorithm own_method:Second: its output depends on more than") as one:
+    with pytest.raises(SettingsError, match=r"^--algorithm own_method:Second: its output depends on more than"):
         check_method(folder, "Second", more=more, added=added)
-    assert ("`more` of Second" in str(one.value)) == ("random.random" not in more)
-
-
-@pytest.mark.parametrize("more", ["nn.Linear(4, 1)", "torch.zeros((), requires_grad=True)", "{}"])
-def test_what_an_algorithm_keeps_for_itself_and_begins_alike_passes(more: str, folder: Path) -> None:
-    check_method(folder, "Second", more=more, added="(self.more.sum() if torch.is_tensor(self.more) else 0)")
 
 
 @pytest.mark.parametrize("target", ["made.network", "copy.copy(made.network)"])

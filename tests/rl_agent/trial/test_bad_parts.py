@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from ps_common.errors import SettingsError
-from ps_common.protocol.messages import Episode
 from ps_common.settings.run_settings import with_settings
 from ps_common.settings.run_spec import RunSpec
 from rl_agent.trial.hooks import Hooks
@@ -94,17 +93,6 @@ def test_parts_without_a_bug_pass(folder: Path) -> None:
         check_run(with_settings(RunSpec(), settings, source="test"), imports=())
 
 
-@pytest.mark.parametrize(("environment", "sentence"), [
-    ("own_line", "doesn't exist.*; a custom environment is MODULE:NAME, where NAME is the function or class"),
-    ("own_line.Line", "a custom environment is MODULE:NAME"),
-    ("./own_line.py:Line", "./own_line.py is not a module name; give one that `import` takes, such as my_pkg.games"),
-])  # fmt: skip
-def test_the_name_of_a_module_alone_gets_a_hint(environment: str, sentence: str, folder: Path) -> None:
-    (folder / "own_line.py").write_text(PARTS)
-    with pytest.raises(SettingsError, match=sentence):
-        check_run(with_settings(RunSpec(), {"environment.id": environment}, source="t"), imports=())
-
-
 HOOKS = """
 class Good:
     def on_episode(self, game): ...
@@ -147,15 +135,6 @@ def test_an_error_of_a_hook_is_logged_with_the_line_of_the_hook(folder: Path, ca
     assert re.search(
         r"--hook: on_checkpoint of Reads failed \(own_hooks.py, line 4\), 1 times by now: JSONDecode", caplog.text
     )
-
-
-def test_a_hook_gets_a_game_with_the_steps_of_the_run_when_it_ended(folder: Path) -> None:
-    """As in episodes.jsonl; those of the newest version where nobody knows."""
-    text = "seen = []\nclass Keeps:\n    def on_episode(self, game):\n        seen.append(game.global_steps)\n"
-    (folder / "own_hooks.py").write_text(text)
-    hooks = Hooks(["own_hooks:Keeps"])
-    hooks.games_ended([Episode(1.0, 3, global_steps=40), Episode(1.0, 3)], global_steps=64, worker=0)
-    assert sys.modules["own_hooks"].seen == [40, 64]
 
 
 def test_a_hook_gets_each_unroll_and_meters_that_are_read_for_it_alone(folder: Path) -> None:

@@ -157,14 +157,6 @@ def test_a_vector_environment_is_stepped_as_it_is_and_shows_last_observations(fo
     same.close()
 
 
-def test_a_wrapper_changes_the_scores_and_stands_in_the_description(folder: Path) -> None:
-    environments = make_environments(a_run(CARTPOLE, WRAPPED).environment, count=2)
-    environments.reset(1)
-    assert environments.step(np.zeros(2, np.int64)).rewards.tolist() == [2.0, 2.0]
-    assert environments.description["wrappers"] == "own_parts_here:shift"
-    environments.close()
-
-
 def test_a_custom_algorithm_gets_its_settings_with_their_types_and_defaults(folder: Path) -> None:
     settings: Any = custom_settings("own_parts_here:Method", {"unroll_length": 4, "temperature": 1})
     assert (settings.unroll_length, settings.temperature, settings.discount) == (4, 1.0, 0.99)
@@ -206,13 +198,6 @@ def test_a_subclass_of_our_method_starts_from_the_settings_that_the_run_has_with
 ) -> None:
     (folder / "own_parts_here.py").write_text(SUBCLASSES)
     assert settings_of(*typed, "--algorithm", "own_parts_here:Certain").items() >= expected.items()
-
-
-def test_a_subclass_of_a_q_method_starts_from_the_defaults_of_that_method(folder: Path) -> None:
-    (folder / "own_parts_here.py").write_text(SUBCLASSES)
-    own = settings_of("--environment", CARTPOLE, "--algorithm", "own_parts_here:Mine")
-    ours = settings_of("--environment", CARTPOLE, "--algorithm", "n_step_q")
-    assert own | {"name": ""} == ours | {"name": ""}
 
 
 def settings_of(*typed: str) -> dict[str, Any]:

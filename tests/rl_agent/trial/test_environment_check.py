@@ -137,12 +137,6 @@ def test_what_is_wrong_late_in_a_game_of_a_vector_environment_is_found(
     card_of(folder, name="Vectors")
 
 
-def test_what_only_a_wrapper_does_wrong_is_its_own_fault(folder: Path) -> None:
-    halves = "def step(self, action):\n        seen, *rest = self.env.step(action)\n        return seen / 255, *rest"
-    with pytest.raises(SettingsError, match=f"^--wrapper own_game:Wrapper: {FITS_NOT}it is float64 from 0"):
-        card_of(folder, wrapped=halves, settings={"environment.wrapper": ["own_game:Wrapper"]})
-
-
 @pytest.mark.parametrize(("changes", "wrapped"), [
     (VECTOR | {"shown": "numpy.full(3, numpy.nan)"}, "numpy.nan_to_num(seen)"),
     (VECTOR | {"shown": "numpy.zeros((3, 1, 2))"}, "seen[:, 0, 0]"),
@@ -202,30 +196,6 @@ def test_a_game_that_forbids_actions_is_tried_with_those_that_its_mask_allows(fo
     card_of(folder, before=STRICT, shown="{'seen': self.t, **" + MASK + "}", **spaces)
     with pytest.raises(SettingsError, match="is forbidden"):
         card_of(folder, before=STRICT, info=MASK, settings={"environment.action_mask": "none"})
-
-
-def test_a_game_is_tried_with_the_actions_of_the_run(folder: Path) -> None:
-    before = "assert action == 2"
-    card_of(folder, before=before, settings={"environment.actions": [2]})
-    with pytest.raises(SettingsError, match="AssertionError"):
-        card_of(folder, before=before)
-
-
-ALONE = """alive = 0
-
-    def __init__(self):
-        Game.alive += 1
-        assert Game.alive == 1, "there is one arena"
-
-    def close(self):
-        Game.alive -= 1
-"""
-
-
-def test_a_game_that_can_be_made_once_in_a_process_needs_envs_1(folder: Path) -> None:
-    card_of(folder, methods=ALONE, settings={"environment.envs": 1})
-    with pytest.raises(SettingsError, match=r"^--environment own_game:Game: .*one arena.*; --envs 1 makes one"):
-        card_of(folder, methods=ALONE)
 
 
 @pytest.mark.parametrize(("bound", "value", "steps"), [("MOST_STEPS", 5, 5), ("MOST_SECONDS", -1.0, 1)])

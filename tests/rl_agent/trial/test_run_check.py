@@ -1,7 +1,6 @@
 """A run that no worker could train is refused before anything is started, in one sentence that names the flag."""
 
 import socket
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,7 @@ from ps_common.errors import SettingsError
 from ps_common.settings.run_files import load_preset, presets
 from ps_common.settings.run_settings import with_settings
 from ps_common.settings.run_spec import RunSpec
-from rl_agent.trial import run_check
-from rl_agent.trial.run_check import check_device, check_run
+from rl_agent.trial.run_check import check_run
 from rl_cluster.addresses import check_listening
 from rl_cluster.trial import check_apart
 from tests.extras import skip_without_package
@@ -117,13 +115,6 @@ def test_unusual_spaces_that_can_be_learned_pass(folder: Path, changes: dict[str
     check_run(a_run("own:Line-v0"), imports=())
 
 
-def test_a_module_that_is_imported_first_may_register_what_the_id_names(folder: Path) -> None:
-    (folder / "own.py").write_text(LINE.replace("Line-v0", "Imported-v0"))
-    check_run(a_run("Imported-v0"), imports=["own"])
-    with pytest.raises(SettingsError, match=r"^--import nowhere: nowhere cannot be imported here"):
-        check_run(a_run("Imported-v0"), imports=["nowhere"])
-
-
 def test_the_check_apart_says_the_same_and_survives_a_crash(folder: Path) -> None:
     check_apart(a_run("CartPole-v1"), imports=(), device="cpu")
     with pytest.raises(SettingsError, match=r"^--actions 7: CartPole-v1 has actions 0 to 1$"):
@@ -141,20 +132,6 @@ def test_a_trial_that_a_signal_ends_is_no_start_card(folder: Path) -> None:
     sentence = "--environment own:Line-v0: a trial of it ended at once: a signal from elsewhere asked it to leave"
     with pytest.raises(SettingsError, match=f"^{sentence}$"):
         check_apart(a_run("own:Line-v0"), imports=(), device="cpu")
-
-
-def test_a_gpu_that_is_not_there_is_told_without_loading_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_check, "NVIDIA_LIBRARY", "libnowhere.so.1")
-    monkeypatch.setattr(run_check, "AMD_DEVICE", Path("/nowhere"))
-    monkeypatch.setitem(sys.modules, "torch", None)
-    check_device("cpu")
-    with pytest.raises(SettingsError, match="--device cuda: torch sees no GPU here"):
-        check_device("cuda")
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "*", "localhost"])
-def test_an_address_where_a_server_can_listen_passes(host: str) -> None:
-    check_listening(host, 0)
 
 
 def test_an_address_that_is_taken_or_not_of_this_machine_is_refused() -> None:

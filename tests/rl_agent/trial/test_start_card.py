@@ -1,10 +1,8 @@
 """The start card says what a run sees, does and learns with."""
 
-import numpy as np
-
 from ps_common.settings.run_files import load_preset, recipe_for
 from ps_common.settings.run_settings import with_settings
-from rl_agent.environments.spaces import BoxActions, DiscreteActions
+from rl_agent.environments.spaces import DiscreteActions
 from rl_agent.trial.start_card import LABEL_COLUMNS, start_card
 from rl_eval.spaces_record import PolicySpaces
 from tests.rl_agent.observation_spaces import numbers, pixels
@@ -13,18 +11,6 @@ from tests.rl_agent.observation_spaces import numbers, pixels
 def card(name: str, spaces: PolicySpaces, *, preset: bool = False) -> dict[str, str]:
     lines = start_card(load_preset(name) if preset else recipe_for(name), spaces)
     return {line[2 : LABEL_COLUMNS + 2].strip(): line[LABEL_COLUMNS + 2 :] for line in lines}
-
-
-def test_it_tells_the_recipe_of_a_vector() -> None:
-    assert card("Pendulum-v1", PolicySpaces(numbers(3), BoxActions(np.float32([-2]), np.float32([2])))) == {
-        "observations": "float32 [3], numbers normalised by those seen so far",
-        "actions": "a real number",
-        "network": "mlp on 3",
-        "rewards": "not clipped, divided by the deviation of their discounted sum; scores are the true ones",
-        "method": "a3c with the clipped surrogate (PPO): 64 steps × 8 environments a worker and unroll, discount 0.99, "
-        "GAE 0.95, self-imitation 0.1, 5 epochs of 4 minibatches",
-        "optimizer": "adam, learning rate 0.001 to 0.0001 at step 1,000,000",
-    }
 
 
 def test_it_warns_of_observations_that_take_a_gibibyte_in_each_worker() -> None:

@@ -16,11 +16,10 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space
 
-from ps_common.errors import CheckpointError, PsRlError, RequestRefused, SchemaMismatch, SettingsError
+from ps_common.errors import PsRlError, RequestRefused, SchemaMismatch, SettingsError
 from ps_common.program import reasons
 from ps_common.program.run_program import run_program
 from ps_common.run_folder.checkpoint_file import write_checkpoint
-from ps_common.run_folder.trained import trained_in
 from ps_common.settings.run_files import load_preset, presets, recipe_for
 from ps_common.settings.run_settings import with_settings
 from ps_common.settings.run_spec import ALGORITHM_SETTINGS, RunSpec
@@ -137,13 +136,6 @@ def test_weights_are_refused_exactly_where_the_spaces_differ(then: Any, now: Any
     assert re.search(r"tensor '\S+' was \[.*\], and is \[.*\] now; .* what the environment shows or takes", sentence)
 
 
-def test_a_run_without_a_checkpoint_is_left_to_the_server(tmp_path: Path) -> None:
-    Shows.spaces = (SEEN["float32 [3]"], Discrete(2))
-    with pytest.raises(CheckpointError):
-        trained_in(tmp_path)
-    check_run(a_run(), imports=(), resumed=str(tmp_path))
-
-
 # -- sizes ------------------------------------------------------------------------------------------------------------
 
 
@@ -193,14 +185,6 @@ def test_spaces_beyond_what_a_policy_may_have_are_refused(seen: Space[Any], take
     run = with_settings(a_run(), {"network.hidden": [64], "environment.envs": 1}, source="test")
     with pytest.raises(SettingsError, match=sentence):
         check_run(run, imports=())
-
-
-def test_more_tensors_than_a_run_may_have_are_refused() -> None:
-    run = a_run(**{"network.hidden": [4] * 300, "network.separate": True})
-    with pytest.raises(
-        SettingsError, match=r"^--network auto: it would have 1,2\d\d tensors, and a run may have 1,024"
-    ):
-        planned_schema(run, PolicySpaces(numbers(4), DiscreteActions(2)))
 
 
 @pytest.mark.parametrize(
