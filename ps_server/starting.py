@@ -127,7 +127,7 @@ def _promoted_before(
         log.warning("%s has run %s again: following, with the older state in %s", run.primary, _run_id(decided), where)
         return None
     _begin_life(run, decided, storage)
-    continues = "was taken over from %s and continues here; to follow a new run there, give another --run-dir"
+    continues = "was served by %s before and continues here; to follow a new run there, give another --run-dir"
     log.warning(f"run %s {continues}", run.lineage.run_id, run.primary)
     return ParameterServer(run, lineage=run.lineage, overrides={}, limits=limits, now=now)
 

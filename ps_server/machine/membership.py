@@ -48,7 +48,7 @@ class Member:
     watchers: dict[PeerId, float] = field(default_factory=dict)  # who watches its game, and the end of each lease
 
     @property
-    def moves(self) -> bool:
+    def may_push(self) -> bool:
         """Whether it may push soon, as long as it lives."""
         return not (self.stalled or self.waits_elsewhere)
 
@@ -162,9 +162,9 @@ class Membership:
         """How many they are; a push must not cost a list of thousands."""
         return len(self._living)
 
-    def moving(self) -> list[Member]:
+    def who_may_push(self) -> list[Member]:
         """The living members that may push soon: pushes of others may wait for theirs."""
-        return [member for member in self._living.values() if member.moves]
+        return [member for member in self._living.values() if member.may_push]
 
     def is_quorum(self, count: int) -> bool:
         """Whether so many living members have trainers that are not stalled."""
@@ -178,10 +178,10 @@ class Membership:
         """Whether this worker's lease runs."""
         return worker_id in self._living
 
-    def is_moving(self, worker_id: str) -> bool:
-        """Whether this worker is one of `moving`."""
+    def may_push(self, worker_id: str) -> bool:
+        """Whether this worker lives, and may push soon."""
         member = self._living.get(worker_id)
-        return member is not None and member.moves
+        return member is not None and member.may_push
 
     def all(self) -> list[Member]:
         """Every member, the living first, each part in order of joining."""

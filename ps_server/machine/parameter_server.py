@@ -21,7 +21,7 @@ from ps_server.machine.operator_requests import adopt_settings
 from ps_server.machine.parts import ANYBODY, Parts, Request, Sender
 from ps_server.state.effects import Effect, LogLine, PeerId, ReloadCheckpoint
 from ps_server.state.guards import Denied
-from ps_server.state.soundness import NOTHING_TO_GO_BACK_TO
+from ps_server.state.rollback import NOTHING_TO_GO_BACK_TO
 
 
 class ParameterServer(Parts):
@@ -102,14 +102,14 @@ class ParameterServer(Parts):
         return self.checkpoints.failed(self.decided, reason)
 
     def reloaded(self, checkpoint: str, vectors: dict[str, Tensor], record: Record, *, now: float) -> list[Effect]:
-        """The newest sound checkpoint, of this name, was read: the run goes on from it."""
+        """The newest verified checkpoint, of this name, was read: the run goes on from it."""
         try:
             return self.checkpoints.roll_back(self.decided, checkpoint, vectors, record)
         except CheckpointError as error:
             return self.end(str(error), failed=True, now=now)
 
     def reload_failed(self, reason: str, *, now: float) -> list[Effect]:
-        """No sound checkpoint could be read."""
+        """No verified checkpoint could be read."""
         return self.end(NOTHING_TO_GO_BACK_TO + reason, failed=True, now=now)
 
     def leave(self, *, now: float) -> list[Effect]:

@@ -31,7 +31,7 @@ from ps_server.replication.first_shard import FirstShard
 from ps_server.replication.replication import Replication
 from ps_server.state.effects import Effect, PeerId, ReloadCheckpoint, Send
 from ps_server.state.guards import Denied, codec_for_weights
-from ps_server.state.soundness import Soundness, violations_of
+from ps_server.state.rollback import Rollback, violations_of
 from ps_server.state.training_run import TrainingRun
 
 
@@ -44,7 +44,7 @@ class PushPipeline:
         membership: Membership,
         refusals: Refusals,
         replication: Replication,
-        soundness: Soundness,
+        rollback: Rollback,
         first_shard: FirstShard,
         *,
         receive_bytes: int,
@@ -55,7 +55,7 @@ class PushPipeline:
         self._membership = membership
         self._refusals = refusals
         self._replication = replication
-        self._soundness = soundness
+        self._rollback = rollback
         self._first_shard = first_shard
         self.begin(run)
 
@@ -159,7 +159,7 @@ class PushPipeline:
 
     def watch_weights(self) -> list[Effect]:
         """Go back to a checkpoint if the weights are not finite any more."""
-        return [ReloadCheckpoint()] if self._run is not None and self._soundness.is_lost(self._run) else []
+        return [ReloadCheckpoint()] if self._run is not None and self._rollback.is_lost(self._run) else []
 
     def _settle(self, run: TrainingRun, together: Sequence[WaitingPush], *, now: float) -> list[Effect]:
         """Apply these pushes as one update, or discard them, and reply."""
@@ -172,7 +172,7 @@ class PushPipeline:
     def _reply(self, run: TrainingRun, push: WaitingPush, settled: Settlement, *, now: float) -> Send:
         push.member.push_settled(settled, steps=push.message.steps)
         if settled.verdict == "applied":
-            self._soundness.pushed(push.member.worker_id)
+            self._rollback.pushed(push.member.worker_id)
         elif settled.verdict == "discarded":
             self._refusals.count(push.peer, settled.code, settled.reason)
         settled = msgspec.structs.replace(

@@ -1,5 +1,5 @@
 """
-What a shard after the first takes over from shard 1: the settings of the run with all that was adjusted, and its end.
+What a shard after the first adopts from shard 1: the settings of the run with all that was adjusted, and its end.
 
 Shard 1 alone decides these. Each other shard asks it with every tick. A shard settles nothing before the first reply in
 its life: no push meets settings that are out of date. After that reply it goes on while shard 1 is away.

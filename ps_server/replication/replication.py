@@ -2,11 +2,11 @@
 The replication of a run to one standby: the state transfer, then every change, numbered and in order.
 
 When a standby has acknowledged everything but what is younger than a second, no push is durable without it any more.
-It is in sync when it has said that it knows this, and has all that was durable before: then it can take over at once.
+It is in sync when it has said that it knows this, and has all that was durable before: then it can be promoted at once.
 
 No worker waits for a standby. One that is not in sync yet delays nothing. A standby in sync that lags while a resend
-buffer fills up is dropped; so is one whose backlog takes too much memory. A dropped or silent standby may still take
-over, so no push is durable without it until it sends FOLLOW anew or its lease ends. It gets the state again after a
+buffer fills up is dropped; so is one whose backlog takes too much memory. A dropped or silent standby may still be
+promoted, so no push is durable without it until it sends FOLLOW anew or its lease ends. It gets the state again after a
 pause, which doubles with each drop.
 """
 
@@ -123,7 +123,7 @@ class Replication:
             if known.follow.address == follow.address and now < known.again_at:
                 reason = f"the standby could not keep up; after {known.pause_seconds:g} s it gets the run again"
                 return [_refused(peer, follow.request, reason)]
-        if not run.weights.is_sound():
+        if not run.weights.is_all_finite():
             raise Denied("not_finite", "the weights hold NaN or Inf at this moment: there is no state to follow")
         state, vector = state_of(run, request=follow.request, now=now)
         pause = known.pause_seconds if known is not None else 0.0

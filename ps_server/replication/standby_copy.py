@@ -26,7 +26,7 @@ from ps_common.protocol.tensors import TensorSpec, vector_bytes
 from ps_common.protocol.wire import CHUNK_BYTES, MAX_FRAMES, Buffer
 from ps_server.state.effects import Effect
 from ps_server.state.guards import Denied
-from ps_server.state.soundness import violations_of
+from ps_server.state.rollback import violations_of
 from ps_server.state.training_run import TrainingRun
 
 WINDOW = 4  # messages that may be in flight, however large they are

@@ -177,7 +177,7 @@ class Following:
         self.number = update.number
         if not isinstance(update.message, messages.HandedOver):
             return [self._acknowledge(), *replay.apply(update, vector, now=now)]
-        if not self.run.weights.is_sound():
+        if not self.run.weights.is_all_finite():
             return self.warn(f"{self._primary} hands over weights that hold NaN or Inf: they are not taken")
         self.sees(OfPrimary.HANDS_OVER)
         return []

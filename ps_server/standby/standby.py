@@ -247,7 +247,7 @@ class Standby:
         promote(run, lineage, self.primary)
         self.server = server = ParameterServer(run, lineage=lineage, overrides={}, limits=self._limits, now=now)
         server.checkpoints.saved, self._fence_due = NOTHING, now
-        line = LogLine(f"{why}: taking over at version {self.version}", warning=True)
+        line = LogLine(f"{why}: promoted at version {self.version}", warning=True)
         return server, [line, *server.save(now=now)]
 
     def _fence(self, server: ParameterServer, *, now: float) -> list[Effect]:
@@ -273,4 +273,4 @@ def _refused(peer: PeerId, request: int, code: str, reason: str) -> Send:
 
 
 def _ruined(run: TrainingRun) -> str:
-    return "" if run.weights.is_sound() else RUINED
+    return "" if run.weights.is_all_finite() else RUINED

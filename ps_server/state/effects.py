@@ -44,7 +44,7 @@ class KeepCandidate:
 
 @dataclass(frozen=True)
 class ReloadCheckpoint:
-    """The weights are lost: read the newest sound checkpoint, then call `reloaded` or `reload_failed`, at once."""
+    """The weights are lost: read the newest verified checkpoint, then call `reloaded` or `reload_failed`, at once."""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ The ledger: which pushes are settled, so that each is applied at most once, and 
 The states of a push, and who moves it on:
 
     waiting    machine/consistency.py keeps it until its turn comes
-    judged     state/training_run.py has found its gradient sound, or a reason to discard it
+    judged     state/training_run.py has accepted its gradient, or found a reason to discard it
     settled    applied or discarded, and entered here in the same step: it will never be applied again
     durable    machine/checkpoints.py knows a complete checkpoint with it, and the standby in sync has it too
     released   its worker, told so by a reply, has dropped it from the resend buffer

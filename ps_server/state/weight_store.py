@@ -202,7 +202,7 @@ class WeightStore:
         """Whether all weights are finite."""
         return is_finite(self.flat)
 
-    def is_sound(self) -> bool:
+    def is_all_finite(self) -> bool:
         """Whether everything that a checkpoint keeps is finite: weights and optimizer slots."""
         return self.is_finite() and all(map(is_finite, self._slots().values()))
 
