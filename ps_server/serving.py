@@ -61,7 +61,7 @@ def serve_run(flags: Parsed[ServerSettings]) -> Parsed[ServerSettings] | None:
     """
     Serve until the run ends or a signal comes. Raises PsRlError for errors that the user can fix.
 
-    Returns the flags with which this program goes on, as the standby of a server that has taken over the run of its
+    Returns the flags with which this program goes on, as the standby of a server that serves the run of its
     address; else None.
     """
     settings = flags.program
@@ -150,7 +150,6 @@ def _shell(
     access_control: AccessControl | None,
     clock: RunningClock,
 ) -> ZmqServer:
-    """The bound shell and its checkpoint writer. Raises SettingsError."""
     writer = CheckpointWriter(
         storage.checkpoints, storage.store, begin_life=storage.begin_life if settings.standby_of else None
     )
