@@ -150,7 +150,6 @@ def _shell(
     access_control: AccessControl | None,
     clock: RunningClock,
 ) -> ZmqServer:
-    """The bound shell and its checkpoint writer. Raises SettingsError."""
     writer = CheckpointWriter(
         storage.checkpoints, storage.store, begin_life=storage.begin_life if settings.standby_of else None
     )

@@ -187,7 +187,6 @@ def _life_in_store(storage: RunStorage, settings: ServerSettings) -> Lineage | N
 def _held(
     run: Record | TrainingRun, storage: RunStorage, *, was_followed: bool, claimed: Lineage | None = None
 ) -> Held:
-    """What this folder holds of the run of its newest checkpoint."""
     newest, known = read_lineage(storage.folder), claimed or run.lineage
     if newest is not None and newest.run_id == known.run_id and newest.epoch > known.epoch:
         known = newest

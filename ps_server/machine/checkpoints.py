@@ -121,7 +121,6 @@ class Checkpoints:
             self._is_early = self._is_early or kept > 0
 
     def change_interval(self, every_seconds: float, *, now: float) -> None:
-        """From now on, so many seconds are between two checkpoints."""
         if every_seconds != self.every_seconds:
             self.every_seconds, self._due = every_seconds, now + every_seconds
 
@@ -140,7 +139,6 @@ class Checkpoints:
         return not self.is_writing and every > 0 and episodes // every > self.saved.episodes // every
 
     def tick(self, run: TrainingRun, *, now: float) -> list[Effect]:
-        """Begin one if it is due."""
         if run.store is None:
             return []
         if self._writing is not None:
@@ -196,7 +194,6 @@ class Checkpoints:
         return [checkpoint]
 
     def started(self, content: Content, *, now: float) -> None:
-        """A checkpoint is being written."""
         self._writing = content
         self._begun, self._age_seconds = now, 0.0
         self._waiting, self._asked = self._asked, {}
@@ -246,7 +243,6 @@ class Checkpoints:
         return [LogLine(sentence, warning=True), *self._replication.rolled_back()]
 
     def violations(self, run: TrainingRun | None) -> Iterator[str]:
-        """The violations of the checkpoints of this run."""
         position = run.log.position if run is not None else 0
         if max(one.position for one in (self.saved, *self._unreleased, self._writing or NOTHING)) > position:
             yield f"a checkpoint is of a later position than the run, {position}"

@@ -103,7 +103,6 @@ class ConsistencyGate:
             self._has.put(worker, max(self._has[worker], min(message.computed_on, version)))
 
     def has_waiting(self, worker_id: str) -> bool:
-        """Whether a push of this worker waits."""
         return worker_id in self._waiting
 
     def waits(self, worker_id: str) -> bool:
@@ -112,7 +111,6 @@ class ConsistencyGate:
         return waiting is not None and (self._settings.rule != "sync" or self._through(worker_id) + 1 in waiting)
 
     def pushes_of(self, worker_id: str) -> list[Push]:
-        """This worker's waiting pushes."""
         return [push.message for push in self._waiting.get(worker_id, {}).values()]
 
     def drop(self, worker_id: str) -> None:
@@ -239,7 +237,6 @@ class ConsistencyGate:
         return waiting[min(waiting)]
 
     def _take(self, worker_id: str) -> WaitingPush:
-        """Remove the oldest push of a worker."""
         return self._remove(worker_id, min(self._waiting[worker_id]))
 
     def _remove(self, worker_id: str, sequence: int) -> WaitingPush:

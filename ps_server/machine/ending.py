@@ -130,7 +130,6 @@ class Ending:
         return [LogLine(why, warning=True), *self._refuse_all(why, now=now)]
 
     def tick(self, *, now: float) -> list[Effect]:
-        """Time has passed."""
         if self._exited or self._phase is None:
             return []
         if now < self._exit_due and (self._phase is not Phase.DRAINING or not self._have_left(now=now)):

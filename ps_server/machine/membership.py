@@ -132,7 +132,6 @@ class Membership:
         return member
 
     def leave(self, member: Member) -> None:
-        """A worker has sent GOODBYE."""
         self._end_lease(member)
         member.left = True
 
@@ -155,7 +154,6 @@ class Membership:
         return is_new
 
     def alive(self) -> list[Member]:
-        """The members whose lease runs."""
         return list(self._living.values())
 
     def count_alive(self) -> int:
@@ -171,11 +169,9 @@ class Membership:
         return sum(not member.stalled for member in self._living.values()) >= count
 
     def living(self, worker_id: str) -> Member | None:
-        """The member of this id, if its lease runs."""
         return self._living.get(worker_id)
 
     def is_alive(self, worker_id: str) -> bool:
-        """Whether this worker's lease runs."""
         return worker_id in self._living
 
     def may_push(self, worker_id: str) -> bool:
@@ -188,7 +184,6 @@ class Membership:
         return sorted(self._by_id.values(), key=lambda member: (not member.alive, member.number))
 
     def violations(self, accounts: Mapping[str, Account]) -> Iterator[str]:
-        """The violations by member."""
         if self._living.keys() != {member.worker_id for member in self._by_id.values() if member.alive}:
             yield f"{len(self._living)} workers count as alive, and the leases of others run"
         if len(self._by_peer) != len(self._by_id):

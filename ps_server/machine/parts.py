@@ -56,7 +56,6 @@ class Request(msgspec.Struct, Generic[M], frozen=True):
 
     @property
     def worker(self) -> Member:
-        """The member that sent it."""
         assert self.member is not None, "the table lists this request as one of members alone"
         return self.member
 
@@ -103,7 +102,6 @@ class Parts:
 
     @property
     def lineage(self) -> Lineage:
-        """The run id, the epoch, and the secret of the run."""
         return self.run.lineage if self.run else self._lineage
 
     @property

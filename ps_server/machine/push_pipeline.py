@@ -73,11 +73,9 @@ class PushPipeline:
 
     @property
     def vector_bytes(self) -> int:
-        """The size of an uncompressed gradient; 0 before the run is seeded."""
         return self._run.store.schema.bytes if self._run and self._run.store else 0
 
     def credit(self) -> int:
-        """Bytes of pushes that each worker may have in flight now."""
         return self.budget.credit(self.vector_bytes)
 
     # -- requests -----------------------------------------------------------------------------------------------------
@@ -143,13 +141,11 @@ class PushPipeline:
         return effects
 
     def grant_credit(self, *, now: float) -> list[Effect]:
-        """Send CREDIT_GRANT to the next workers in the queue."""
         gate = self.gate
         grants = self.budget.next_grants(waiting_bytes=gate.waiting_bytes, has_waiting=gate.has_waiting, now=now)
         return [Send(peer, CreditGrant(request=request)) for peer, request in grants]
 
     def violations(self) -> Iterator[str]:
-        """The violations of the run, its members, their credits, the pushes that wait, and the standby's updates."""
         yield from self.budget.violations()
         if (run := self._run) is not None:
             yield from self._replication.violations(run.log)

@@ -147,7 +147,6 @@ class FirstShard:
         return run, is_changed or is_first, lines
 
     def _check(self, run: TrainingRun | None, state: RunState) -> None:
-        """Raises SettingsError when the server there is not shard 1 of this run."""
         if state.shard != Shard(addresses=self._shard.addresses):
             theirs, ours = (f"{one} of --shards {' '.join(one.addresses)}" for one in (state.shard, self._shard))
             raise SettingsError(

@@ -95,13 +95,11 @@ class Replication:
 
     @property
     def _living(self) -> _Standby | None:
-        """The standby that may be promoted yet."""
         standby = self._standby
         return standby if standby is not None and standby.state is not AtPrimary.GONE else None
 
     @property
     def _following(self) -> _Standby | None:
-        """The standby that is sent the run and its updates."""
         standby = self._standby
         return standby if standby is not None and standby.is_sent_updates else None
 
@@ -175,7 +173,6 @@ class Replication:
         return self._drop(standby, f"the resend buffer of {worker_id} is half full", now=now)
 
     def tick(self, *, now: float) -> list[Effect]:
-        """Time has passed."""
         standby = self._living
         if standby is None:
             return []
@@ -206,7 +203,6 @@ class Replication:
         )
 
     def violations(self, log: ChangeLog) -> Iterator[str]:
-        """The violations of the updates that the standby was sent."""
         if self._following is not None:
             yield from self._following.backlog.violations(log.position)
 
@@ -221,7 +217,6 @@ class Replication:
         return [Send(standby.peer, Refused(request=standby.follow.request, code="not_following", reason=reason))]
 
     def end(self, reason: str) -> list[Effect]:
-        """The run is over."""
         standby, self._standby = self._living, None
         return [] if standby is None else [Send(standby.peer, messages.Stop(reason=reason))]
 
@@ -253,7 +248,6 @@ def _update_of(entry: Entry, follow: Follow) -> Update:
 
 
 def _waiting(standby: _Standby, *, now: float) -> list[Effect]:
-    """What may be in flight to it now."""
     return [Send(standby.peer, item.message, vector=item.vector) for item in standby.backlog.take(now=now)]
 
 

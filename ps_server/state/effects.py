@@ -58,7 +58,6 @@ class RecordReport:
     first_episode: int  # the number in the run, from 1, of the first episode below
     episodes: tuple[Episode, ...]
     meters: dict[str, float]
-    staleness: tuple[int, ...]  # one for each update since the previous report of any worker, the newest of many
 
 
 @dataclass(frozen=True)

@@ -172,7 +172,5 @@ class Accepted(Struct, frozen=True, eq=False):
 
 
 class Discarded(Struct, frozen=True, eq=False):
-    """A push that is discarded."""
-
     staleness: int
     reason: Denied

@@ -53,7 +53,6 @@ class Ledger:
         self._undurable: dict[str, None] = {}  # names of accounts with settled pushes that are not durable
 
     def change(self, worker_id: str, **fields: Any) -> Account:
-        """Replace fields of an account."""
         return self._keep(worker_id, replace(self.accounts[worker_id], **fields))
 
     def open(self, worker_id: str, opened: Opened) -> Account:
@@ -117,17 +116,14 @@ class Ledger:
         return "new" if sequence <= account.through + self.window else "outside window"
 
     def settle(self, worker_id: str, sequence: int) -> None:
-        """This push was applied or discarded."""
         account = self.accounts[worker_id]
         self._settled_to(worker_id, account.through, account.early | {sequence})
 
     def violations(self) -> Iterator[str]:
-        """The violations by worker."""
         for worker, account in self.accounts.items():
             yield from _violations_of(worker, account)
 
     def record(self) -> dict[str, Account]:
-        """The accounts as a checkpoint keeps them."""
         return self.accounts.copy()
 
     def restore(self, accounts: Mapping[str, Account], *, superseded: int = 0) -> None:

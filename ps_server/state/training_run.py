@@ -230,7 +230,6 @@ class TrainingRun:
             first_episode=self.progress.episodes - len(report.episodes) + 1,
             episodes=report.episodes,
             meters=self._meters.known(report.meters),
-            staleness=self.progress.take_staleness(),
         )
 
     def count_evaluation(self, evaluation: Evaluation, *, now: float) -> RecordEvaluation | None:

@@ -91,7 +91,6 @@ class CheckpointWriter:
         self._writer.do(self._keep_candidate)
 
     def newest(self) -> tuple[Path, dict[str, Tensor], Record]:
-        """The newest verified checkpoint in the folder. Raises CheckpointError."""
         return newest_checkpoint(self._folder, self._folder)
 
     def close(self, *, within_seconds: float = math.inf) -> bool:

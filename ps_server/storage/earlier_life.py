@@ -30,7 +30,6 @@ log = logging.getLogger("ps-server")
 
 
 def drawn() -> int:
-    """A random number for the epoch of a next life."""
     return secrets.randbelow(DRAWN)
 
 
