@@ -75,7 +75,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
     """
     The vectors and the record, each checked.
 
-    Raises DamagedCheckpoint, OtherFormat, or another CheckpointError when the file cannot be read or is not a checkpoint.
+    Raises DamagedCheckpoint, OtherFormat, or another CheckpointError when the file cannot be read.
     """
     with reading(path), safe_open(path, framework="pt") as file:
         metadata = file.metadata() or {}
