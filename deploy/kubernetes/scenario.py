@@ -243,16 +243,13 @@ def main() -> None:
         finally:
             fleet.end()
             cluster.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--wait", check=False)
-            cluster.kubectl(
-                "delete", "apiservice", "v1beta1.external.metrics.k8s.io", "--ignore-not-found", check=False
-            )
 
 
 def tell(cluster: Cluster) -> None:
     """The cluster's events and logs, to find out what went wrong."""
     look: Callable[..., str] = lambda *arguments: cluster.kubectl(*arguments, check=False)  # noqa: E731
-    print(look("get", "all,hpa,pdb,pvc", "--output", "wide"), look("get", "events")[-4000:])
-    for pod in (*SERVERS, *cluster.pods(WORKER), *cluster.pods("ps-rl-metrics")):
+    print(look("get", "all,pdb,pvc", "--output", "wide"), look("get", "events")[-4000:])
+    for pod in (*SERVERS, *cluster.pods(WORKER)):
         print(f"--- {pod}", look("logs", pod, "--all-containers", "--prefix", "--tail=30"), flush=True)
 
 
