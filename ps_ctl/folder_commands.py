@@ -1,19 +1,15 @@
 """
-The commands of `ps-ctl` that need no server: they read run folders and write files. `rl-eval` knows what a policy is:
-this program does not import it, but becomes it.
+The commands of `ps-ctl` that need no server: they read run folders and write files.
 """
 
-import os
 import re
 import shutil
-import sys
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 from tyro.conf import arg
 
 from ps_common.errors import SettingsError
-from ps_common.program.child_processes import command_of
 from ps_common.run_folder.paths import CURVE
 from ps_common.sockets.curve import ADMINS, write_pair
 
@@ -36,33 +32,6 @@ def plot(runs: tuple[Path, ...], /, *, out: Path | None = None) -> None:
     from ps_ctl.plots import plot_runs  # matplotlib takes a second to load
 
     print(plot_runs(runs, out or runs[0] / CURVE))
-
-
-def export(
-    run: Annotated[str, arg(metavar="RUN_DIR")],
-    out: Annotated[Path, arg(metavar="OUT")],
-    /,
-    *,
-    onnx: bool = False,
-    episodes: int = 100,
-    imports: Annotated[tuple[str, ...], arg(name="import")] = (),
-) -> NoReturn:
-    """
-    Take the policy of a run away: OUT is a folder with its weights, settings, model card, and the receipt of its games.
-
-    The best weights of the run play full games, whose scores are on the card. rl-eval does all of this, and its exit
-    status is that of this command; rl-eval --export has more flags.
-
-    Args:
-        run: a run folder, one checkpoint, or an object store (s3://BUCKET/NAME)
-        out: a new folder for the policy
-        onnx: add the network as ONNX; needs the extra onnx
-        episodes: full games to play
-        imports: modules of the environment, network or algorithm of the run, if they are your own
-    """
-    flags = ["--checkpoint", run, "--export", str(out), "--episodes", str(episodes)]
-    flags += [*(["--onnx"] if onnx else []), *(["--import", *imports] if imports else [])]
-    os.execv(sys.executable, command_of("rl_eval", flags))
 
 
 def reshard(run: Annotated[str, arg(metavar="RUN_DIR")], /, *, shards: int) -> None:

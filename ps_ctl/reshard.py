@@ -6,6 +6,7 @@ A push that any old shard has settled counts as settled: nothing is applied twic
 T. In an object store a life of each old shard is claimed before what it has is read, so that none of them adds to it.
 """
 
+import contextlib
 import hashlib
 import secrets
 import sys
@@ -16,13 +17,13 @@ from pathlib import Path
 import msgspec
 from torch import Tensor
 
-from ps_common.errors import CheckpointError, SchemaMismatch, SettingsError
+from ps_common.errors import CheckpointError, Replaced, SchemaMismatch, SettingsError
 from ps_common.protocol.lineage import DRAWN, MOST_SHARDS, RUN_ID_DIGITS, WHOLE, Lineage, Shard
 from ps_common.protocol.record import Account, Record
 from ps_common.protocol.tensors import Schema
 from ps_common.run_folder.checkpoint_file import write_checkpoint
 from ps_common.run_folder.checkpoint_folder import newest_first
-from ps_common.run_folder.folder_lock import check_unlocked
+from ps_common.run_folder.folder_lock import is_locked
 from ps_common.run_folder.object_store import ObjectStore, is_url
 from ps_common.run_folder.paths import (
     CHECKPOINTS,
@@ -33,7 +34,7 @@ from ps_common.run_folder.paths import (
     shard_folder,
 )
 from ps_common.run_folder.places import Place, joined, newest_set, read_newest
-from ps_common.run_folder.stored_run import Stored, claim, claim_next, lineage_in
+from ps_common.run_folder.stored_run import Stored, claim, lineage_in
 from ps_common.settings.regular_file import content_of, made_folder
 
 
@@ -81,9 +82,9 @@ def _folder(folder: Path) -> Path:
 def _end_writing(place: Place) -> None:
     """No server adds a checkpoint to what one shard has. Raises SettingsError, StoreError."""
     if isinstance(place, Path):
-        check_unlocked(place)
+        _check_unlocked(place)
     else:
-        claim_next(place, draw=secrets.randbelow(DRAWN))
+        _claim_next(place, draw=secrets.randbelow(DRAWN))
 
 
 def _write(place: Place, vectors: dict[str, Tensor], record: Record) -> str:
@@ -92,7 +93,7 @@ def _write(place: Place, vectors: dict[str, Tensor], record: Record) -> str:
     if isinstance(place, Path):
         folder = shard_folder(place, shard.number, shard.of)
         make_shard_folder(folder)
-        check_unlocked(folder)
+        _check_unlocked(folder)
         if others := [path.name for path in newest_first(folder / CHECKPOINTS) if path.name != name]:
             why = f"holds {others[0]}, of an older state; to go on from the newest, move that folder away"
             raise SettingsError(f"{folder / CHECKPOINTS}: {why}")
@@ -185,3 +186,20 @@ def _merged_account(newest: Account, same: Sequence[Account]) -> Account:
 
 def _settled(account: Account) -> int:
     return account.through + len(account.early)
+
+
+def _claim_next(store: ObjectStore, *, draw: int) -> None:
+    """
+    Begin the life after the newest, where there is one: a checkpoint of an earlier life is there already, or never
+    durable. Other programs may do the same at the same time. Raises StoreError.
+    """
+    while (newest := lineage_in(store)) is not None:
+        with contextlib.suppress(Replaced):
+            claim(store, newest.resumed(draw=draw))
+            return
+
+
+def _check_unlocked(folder: Path) -> None:
+    """Raises SettingsError when a server keeps a run in this folder."""
+    if is_locked(folder):
+        raise SettingsError(f"{folder}: a ps-server keeps its shard there; end all old shards first")

@@ -161,7 +161,7 @@ class ManyEnvironments(VectorEnv[Any, Any, Any]):
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         stepped = self.environments.step(self.environments.actions.of_native(np.asarray(actions)))
-        info, ended = self._info(stepped.observations), stepped.terminated | stepped.truncated
+        info, ended = self._info(stepped.observations), stepped.ended
         if stepped.final_observations is not None:
             last, final = self._seen(stepped.final_observations), np.full(self.num_envs, None)
             for row in map(int, np.flatnonzero(ended)):

@@ -99,7 +99,7 @@ class GivenEnvironments:
         self.description = {"environment": named.spec.id if named.spec else type(named.unwrapped).__name__}
         self._numbers = NumberCheck(self.description["environment"], self.observations, None)
 
-    def reset(self, seed: int) -> Observations:
+    def reset(self, seed: int | None) -> Observations:
         return self._numbers.first(self._seen(*self._vector.reset(seed=seed)))
 
     def step(self, actions: Actions) -> Stepped:

@@ -70,8 +70,6 @@ TABLE: Mapping[Asked, Mapping[Found, Begin]] = {
 
 @dataclass(frozen=True)
 class Held:
-    """What a folder holds of a run."""
-
     saved: Lineage  # of the newest checkpoint
     known: Lineage  # the newest of this server
     standby: str  # HOST:PORT, or ""

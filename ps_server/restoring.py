@@ -42,7 +42,7 @@ def starting_weights(place: str) -> StartingWeights | None:
 
 
 def restored_run(flags: Parsed[ServerSettings], storage: RunStorage, *, now: float) -> TrainingRun:
-    """The run of the newest sound checkpoint, with the settings that the flags change."""
+    """The run of the newest verified checkpoint, with the settings that the flags change."""
     path, vectors, record = newest_checkpoint(storage.folder, storage.checkpoints)
     kept = run_from_dict(record.run, source=str(path))
     is_first = record.lineage.shard.number == 1  # shard 1 alone decides the settings

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import re
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -25,10 +26,8 @@ from ps_common.run_folder.paths import (
     CHECKPOINTS,
     LINEAGE,
     NewPaths,
-    folder_from_store,
     make_run_folder,
     shard_folder,
-    standby_folder,
 )
 from ps_common.settings.run_settings import flag_of
 from ps_common.sockets.curve import read_pair
@@ -62,7 +61,7 @@ def serve_run(flags: Parsed[ServerSettings]) -> Parsed[ServerSettings] | None:
     """
     Serve until the run ends or a signal comes. Raises PsRlError for errors that the user can fix.
 
-    Returns the flags with which this program goes on, as the standby of a server that has taken over the run of its
+    Returns the flags with which this program goes on, as the standby of a server that serves the run of its
     address; else None.
     """
     settings = flags.program
@@ -151,7 +150,6 @@ def _shell(
     access_control: AccessControl | None,
     clock: RunningClock,
 ) -> ZmqServer:
-    """The bound shell and its checkpoint writer. Raises SettingsError."""
     writer = CheckpointWriter(
         storage.checkpoints, storage.store, begin_life=storage.begin_life if settings.standby_of else None
     )
@@ -227,8 +225,8 @@ def _check_standby(flags: Parsed[ServerSettings]) -> None:
 def _usual_folder(settings: ServerSettings) -> Path | None:
     """The run folder of a standby, or of a run from an object store; None where a new folder is made."""
     if settings.standby_of is not None:
-        return standby_folder(settings.standby_of)
-    return folder_from_store(settings.resume) if settings.resume is not None else None
+        return _standby_folder(settings.standby_of)
+    return _folder_from_store(settings.resume) if settings.resume is not None else None
 
 
 def mark_replaced(server: ParameterServer | None, storage: RunStorage) -> None:
@@ -269,3 +267,17 @@ def _not_saved(server: ParameterServer, storage: RunStorage) -> str:
                 f"from it: {storage.resumed_from(url)}"
             )
     return f"version {server.version} could not be saved; see the warnings above"
+
+
+def _standby_folder(primary: str) -> Path:
+    """The default run folder of a standby: always the same, so that a restart finds the run that it was promoted in."""
+    return _folder_for("standby-of", primary)
+
+
+def _folder_from_store(url: str) -> Path:
+    """The default run folder of a run that is resumed from an object store: always the same, too."""
+    return _folder_for("from", url)
+
+
+def _folder_for(what: str, place: str) -> Path:
+    return Path("runs") / f"{what}-{re.sub('[^A-Za-z0-9.]+', '-', place).strip('-')}"

@@ -25,9 +25,9 @@ class ServerSettings:
       --preset NAME            what to train (rl-cluster --list); without it the first worker decides
       --environment ID         a game of your choice, with settings for every environment
       --port N                 port to listen on, and --host ADDRESS
-      --resume RUN_DIR         continue a run from its newest sound checkpoint; or s3://… on any machine
+      --resume RUN_DIR         continue a run from its newest verified checkpoint; or s3://… on any machine
       --run-dir PATH           run folder
-      --standby-of HOST:PORT   follow that server, and take over when it fails
+      --standby-of HOST:PORT   follow that server, and be promoted when it fails
       --shard K/N              hold the K-th of N ranges of the weights; --shards names the servers of all
       --checkpoint-seconds S   time between two checkpoints
       --curve-secret PATH      lock the port, with --authorized-keys FOLDER: see ps-ctl keygen
@@ -47,19 +47,19 @@ class ServerSettings:
     """folder for checkpoints, RUN_DIR/checkpoints when not given; or an object store (s3://BUCKET/NAME), where they are
     kept as well, and durable only then"""
     resume: str | None = None
-    """continue the run in this folder, or object store, from its newest sound checkpoint; other flags change its
+    """continue the run in this folder, or object store, from its newest verified checkpoint; other flags change its
     settings, except preset, seed, environment, network, algorithm and optimizer"""
     take_back: bool = False
-    """with --resume: continue from this folder although another server took over the run; its updates are lost"""
+    """with --resume: continue from this folder although another server serves the run now; its updates are lost"""
     fork: bool = False
     """with --resume: begin a new run with the state of this folder, a copy of another run's: it has a run id of its
     own, and workers of the other run cannot join it"""
     new_code: bool = False
     """with --resume: modules of the run's custom parts were changed on purpose; the first worker states them anew"""
     standby_of: str | None = None
-    """HOST:PORT of the ps-server to follow and, when it fails, to take over from"""
+    """HOST:PORT of the ps-server to follow, and to replace when it fails"""
     takeover_seconds: Seconds = 1.0
-    """silence of that ps-server after which workers may make this one take over; more where it may stall"""
+    """silence of that ps-server after which workers may promote this one; more where it may stall"""
     arbiter: Path | None = None
     """with --standby-of: the run folder of that ps-server, on a disk that both share; its lock then decides, and no
     worker, whether this one is promoted"""

@@ -127,7 +127,7 @@ def _promoted_before(
         log.warning("%s has run %s again: following, with the older state in %s", run.primary, _run_id(decided), where)
         return None
     _begin_life(run, decided, storage)
-    continues = "was taken over from %s and continues here; to follow a new run there, give another --run-dir"
+    continues = "was served by %s before and continues here; to follow a new run there, give another --run-dir"
     log.warning(f"run %s {continues}", run.lineage.run_id, run.primary)
     return ParameterServer(run, lineage=run.lineage, overrides={}, limits=limits, now=now)
 
@@ -187,7 +187,6 @@ def _life_in_store(storage: RunStorage, settings: ServerSettings) -> Lineage | N
 def _held(
     run: Record | TrainingRun, storage: RunStorage, *, was_followed: bool, claimed: Lineage | None = None
 ) -> Held:
-    """What this folder holds of the run of its newest checkpoint."""
     newest, known = read_lineage(storage.folder), claimed or run.lineage
     if newest is not None and newest.run_id == known.run_id and newest.epoch > known.epoch:
         known = newest

@@ -38,7 +38,7 @@ class ClusterSettings(WorkersHere):
     Train on this machine: a server and workers, progress to watch, an end at the first limit reached.
 
     The flags that matter first:
-      --list             the presets and environments that there are; trains nothing
+      --list             the presets, and what each is; trains nothing
       --preset NAME      a run that is known to learn: game, method, settings, target
       --environment ID   a game of your choice, with settings for every environment
       --algorithm NAME   a3c, n_step_q, one_step_q or one_step_sarsa
@@ -53,7 +53,7 @@ class ClusterSettings(WorkersHere):
     """
 
     list: bool = False
-    """print the presets and environments that there are; trains nothing"""
+    """print the presets, and what each is; trains nothing"""
     run_dir: Path | None = None
     """run folder: logs, metrics, checkpoints; runs/EXPERIMENT/PRESET-DATE-seedN when not given"""
     resume: Path | None = None

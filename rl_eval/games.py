@@ -183,7 +183,7 @@ class Player:
     def take(self, decision: Decision) -> Stepped:
         """Step every environment once."""
         stepped = self._environments.step(decision.actions.cpu().numpy())
-        ended = np.logical_or(stepped.terminated, stepped.truncated)
+        ended = stepped.ended
         self.steps = np.where(ended, 0, self.steps + 1)
         self._observations, self._state = torch.from_numpy(stepped.observations), decision.state
         self._starts = torch.from_numpy(ended)
@@ -229,7 +229,7 @@ def play(
         add_to(traces, stepped.rewards)
         returns += stepped.rewards
         patience.check(np.where(share, player.steps, 0), environments)
-        for row in np.flatnonzero(stepped.terminated | stepped.truncated):
+        for row in np.flatnonzero(stepped.ended):
             if share[row] and beside.ended(stepped, int(row)):
                 share[row] -= 1
                 patience.ended(lengths[row])

@@ -41,6 +41,7 @@ class Begin(msgspec.Struct, tag=True):
     threads: int
     device: str
     seed: int
+    is_seeded: bool  # whether somebody has given the seed, and games depend on it
     memory: str
     size: int  # of a vector
     replay_folder: str | None = None

@@ -136,7 +136,7 @@ def _train(begin: Begin, run: RunSpec, link: Link, environments: Environments) -
         collector_for(
             algorithm,
             environments,
-            seed=begin.seed,
+            seed=begin.seed if begin.is_seeded else None,
             lost_game_reward=run.environment.lost_game_reward,
         ),
         algorithm,

@@ -29,7 +29,7 @@ from ps_common.run_folder.endpoint_file import typed_addresses
 from ps_common.settings.overrides import slow_link, wire_of
 from ps_common.settings.run_settings import run_for_peers, run_from_dict
 from ps_common.settings.run_spec import RunSpec
-from ps_common.sockets.zmq_sockets import why_no_address
+from ps_common.sockets.zmq_sockets import look_up
 from rl_agent.agent import build_agent, collector_for, keep_replay
 from rl_agent.environments.imports import check_modules, import_modules
 from rl_agent.environments.interface import Environments
@@ -134,7 +134,7 @@ class Work:
         """The server's run, whose modules are imported, and its WELCOME."""
         settings = self._flags.program
         log.info("joining %s", settings.server)
-        for why in filter(None, map(why_no_address, typed_addresses(settings.server))):
+        for why in filter(None, (look_up(address)[1] for address in typed_addresses(settings.server))):
             log.warning("%s; trying on", why)
         welcome = self.connections.join()
         source = f"the server at {settings.server}"
@@ -156,15 +156,15 @@ class Work:
         flags = self._flags
         return (flags.run if "environment.envs" in flags.overrides else run).environment.envs
 
-    def _seed_of(self, run: RunSpec) -> int:
-        """The seed that those of all processes are derived from; drawn where nobody has given one."""
-        seed = self._flags.run.seed if "seed" in self._flags.overrides else run.seed
-        return secrets.randbelow(10**9) if seed is None else seed
+    def _given_seed(self, run: RunSpec) -> int | None:
+        """The seed that those of all processes are derived from; None where nobody has given one."""
+        return self._flags.run.seed if "seed" in self._flags.overrides else run.seed
 
     def _train(self, run: RunSpec, welcome: Welcome) -> None:
         """Build what the run needs, and train until something is raised or a signal comes."""
         flags, connections, count = self._flags, self.connections, self._environments_of_each(run)
-        threads, first_seed = flags.program.threads, self._seed_of(run)
+        threads, given = flags.program.threads, self._given_seed(run)
+        first_seed = secrets.randbelow(10**9) if given is None else given
         seed = derived_seed(first_seed, welcome.number, 0, welcome.incarnation - 1)
         self.environments.enter_context(drawing_apart(seed))
         environments = self.environments.enter_context(
@@ -173,13 +173,14 @@ class Work:
         algorithm = build_agent(run, environments, device=torch.device(flags.program.device), seed=seed)
         keep_replay(algorithm, flags.program.replay_folder, self._name, welcome.run_id, log.info)
         if not welcome.schema:
-            self._measure(algorithm.network, environments, first_seed)
+            self._measure(algorithm.network, environments, given)
         network = FlatNetwork(algorithm.network, connections.shared_array, blocks=algorithm.blocks)
         overrides = slow_link(run) | flags.overrides if flags.program.link == "slow" else flags.overrides
         of_server = connections.parameters(network.schema, wire_of(run, overrides))
         _log_start(environments, network, welcome, seed=seed)
         of_server.seed(network.weights)
         parameters = self._shared(of_server, network.schema, run, welcome, first_seed)
+        of_games = None if given is None else seed
         live = LiveGame(algorithm, environments, is_watched=lambda: connections.is_watched, send=connections.show)
 
         def decided(*decision: Any) -> None:
@@ -190,7 +191,7 @@ class Work:
             self.hooks.games_ended(episodes, global_steps=newest.global_steps, worker=welcome.number)
 
         lost = run.environment.lost_game_reward
-        collector = collector_for(algorithm, environments, seed=seed, lost_game_reward=lost, watcher=decided)
+        collector = collector_for(algorithm, environments, seed=of_games, lost_game_reward=lost, watcher=decided)
         with self._stop.grace(LEAVE_SECONDS):
             train(
                 parameters, network, collector, algorithm,
@@ -229,6 +230,7 @@ class Work:
             name=f"{self._name}+{member}",
             worker=welcome.number,
             member=member,
+            is_seeded=self._given_seed(run) is not None,
             environments=self._environments_of_each(run),
             threads=settings.threads,
             device=settings.device,
@@ -239,7 +241,7 @@ class Work:
             size=size,
         )
 
-    def _measure(self, network: nn.Module, environments: Environments, seed: int) -> None:
+    def _measure(self, network: nn.Module, environments: Environments, seed: int | None) -> None:
         """
         Measure what is normalized, for the first weights of the run. The seed is that of the run, so that the
         statistics are the same whichever worker is the first, unless steps are so slow that random play ends by the

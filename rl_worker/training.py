@@ -61,24 +61,24 @@ def train(
     Train until a call raises, or `is_leaving` after an unroll. `adjusted` returns settings that were adjusted since its
     last call. `on_episodes` gets the episodes that ended in an unroll, `on_unroll` the unroll and how meters are read.
     """
-    target, reporter = Target(parameters, algorithm.target_network), Reporter(parameters, clock)
-    learner, unrolls = Learner(parameters, network, algorithm, reporter), Unrolls(collector, algorithm)
+    reporter, unrolls = Reporter(parameters, clock), Unrolls(collector, algorithm)
+    learner = Learner(parameters, network, algorithm, reporter)
     newest = learner.load(parameters.pull())
     try:
         while not is_leaving():
             _adjust(algorithm, adjusted())
             with reporter.time("collect"):
-                trajectory, played = unrolls.next(newest.global_steps)
+                trajectory, ended = unrolls.next(began := newest.global_steps)
             newest = learner.prepare(trajectory, newest)
-            target.refresh(newest)
+            episodes: list[Episode] = []  # that count: those of an unroll whose steps were counted
             try:
                 for pushed in learner.learn(trajectory, newest):
                     newest = pushed.newest
                     if pushed.steps:
-                        reporter.played(played.counted(newest.global_steps, steps=pushed.steps), steps=pushed.steps)
+                        episodes = ended.between(began, max(newest.global_steps, began + pushed.steps))
+                        reporter.played(episodes, steps=pushed.steps)
             finally:
-                if played.episodes:
-                    on_episodes(played.episodes, newest)
+                on_episodes(episodes, newest)
             on_unroll(trajectory, pushed.meters)
             reporter.report(pushed, network, collector)
     finally:
@@ -123,6 +123,7 @@ class Learner:
         self._parameters, self._network = parameters, network
         self._algorithm, self._reporter = algorithm, reporter
         self._loaded: Newest | None = None
+        self._target = Target(parameters, algorithm.target_network)
 
     def load(self, newest: Newest) -> Newest:
         """Load the weights of a reply, if it has some."""
@@ -137,12 +138,13 @@ class Learner:
         return newest
 
     def prepare(self, trajectory: Trajectory, newest: Newest) -> Newest:
-        """The version to learn from this unroll with, whose observations and rewards are counted."""
+        """Count its observations and rewards. The version to learn from this unroll with, whose target is there."""
         algorithm = self._algorithm
         if algorithm.learns_with_newest:
             with self._reporter.time("server"):
                 newest = self.load(self._parameters.pull(newest))
         observe(algorithm.network, trajectory.observations[:-1], trajectory.rewards, trajectory.continues)
+        self._target.refresh(newest)
         return newest
 
     def learn(self, trajectory: Trajectory, newest: Newest) -> Iterator[Pushed]:

@@ -2,7 +2,6 @@
 
 from threading import Thread
 
-from ps_common.protocol.messages import Episode
 from rl_agent.algorithms.algorithm import Algorithm
 from rl_agent.rollouts import EndedEpisodes, RolloutCollector, Trajectory
 
@@ -16,15 +15,15 @@ class Unrolls:
         self._collector, self._algorithm = collector, algorithm
         self._running: UnrollInThread | None = None
 
-    def next(self, global_steps: int) -> tuple[Trajectory, "Played"]:
+    def next(self, global_steps: int) -> tuple[Trajectory, EndedEpisodes]:
         """The next unroll, and the episodes that ended in it. `global_steps` is T."""
         if not self._algorithm.learns_while_acting:
             self._algorithm.begin_unroll(global_steps)
-            return self._collector.collect(), Played(self._collector.take_episodes(), global_steps)
+            return self._collector.collect(), self._collector.take_episodes()
         running = self._running or self._start(global_steps)
-        trajectory, played = running.result(), Played(self._collector.take_episodes(), global_steps)
+        trajectory, ended = running.result(), self._collector.take_episodes()
         self._running = self._start(global_steps)
-        return trajectory, played
+        return trajectory, ended
 
     def close(self) -> None:
         """End the unroll that is being collected: nobody wants it any more."""
@@ -60,17 +59,3 @@ class UnrollInThread(Thread):
             raise self._unroll
         assert self._unroll is not None, "it was joined"
         return self._unroll
-
-
-class Played:
-    """The episodes that ended in an unroll. They count with the push that counts its steps."""
-
-    def __init__(self, ended: EndedEpisodes, began: int) -> None:
-        """The unroll began at T = `began`."""
-        self.episodes: list[Episode] = []
-        self._ended, self._began = ended, began
-
-    def counted(self, global_steps: int, *, steps: int) -> list[Episode]:
-        """The steps of the unroll were counted, and T is this now: the episodes, each stamped with its T."""
-        self.episodes = self._ended.between(self._began, max(global_steps, self._began + steps))
-        return self.episodes

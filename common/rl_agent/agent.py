@@ -114,7 +114,7 @@ def collector_for(
     algorithm: Algorithm,
     environments: Environments,
     *,
-    seed: int,
+    seed: int | None,
     most_steps: int = run_spec.LONGEST_UNROLL,
     lost_game_reward: float | None = None,
     watcher: Watcher | None = None,

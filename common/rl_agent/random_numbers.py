@@ -47,7 +47,7 @@ def drawing(seed: int, device: torch.device | None = None) -> Iterator[None]:
     gpus = [device] if device is not None and device.type == "cuda" else []
     before = random.getstate(), np.random.get_state()
     with torch.random.fork_rng(gpus):
-        _begin(seed)
+        begin_with(seed)
         try:
             yield
         finally:
@@ -69,7 +69,8 @@ def drawing_apart(seed: int) -> Iterator[None]:
         _own.pop()
 
 
-def _begin(seed: int) -> None:
+def begin_with(seed: int) -> None:
+    """Seed the generators; outside of a block of `drawing` for good."""
     torch.manual_seed(seed)
     np.random.seed(seed)
     random.seed(seed)
@@ -83,7 +84,7 @@ def _count_fork() -> None:
 def _begin_in_fork() -> None:
     if _own:
         _own[-1] = _Own(derived_seed(_own[-1].seed, _own[-1].forks))
-        _begin(_own[-1].seed)
+        begin_with(_own[-1].seed)
 
 
 os.register_at_fork(before=_count_fork, after_in_child=_begin_in_fork)

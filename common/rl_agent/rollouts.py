@@ -117,7 +117,7 @@ class RolloutCollector:
         *,
         unroll_length: int,
         discount: float,
-        seed: int,
+        seed: int | None,
         commits_next_action: bool = False,
         keeps_unrolls: bool = False,
         lost_game_reward: float | None = None,
@@ -224,7 +224,7 @@ class RolloutCollector:
             self._recorded[name][t] = values
 
     def _mark_ends(self, t: int, stepped: Stepped) -> None:
-        ended = stepped.terminated | stepped.truncated
+        ended = stepped.ended
         # A lost life or a reward may end the return that the learner expects, but not the episode.
         stops = stepped.terminated if stepped.return_ended is None else stepped.terminated | stepped.return_ended
         self._starts[t + 1] = torch.from_numpy(ended)

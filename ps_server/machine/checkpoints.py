@@ -17,7 +17,7 @@ from ps_server.replication.replication import Replication
 from ps_server.state.effects import Effect, LogLine, PeerId, ReloadCheckpoint, SaveCheckpoint, Send
 from ps_server.state.guards import Denied
 from ps_server.state.ledger import Ledger
-from ps_server.state.soundness import Soundness
+from ps_server.state.rollback import Rollback
 from ps_server.state.training_run import TrainingRun
 
 # The shortest time between the beginnings of two checkpoints, however much workers need the second.
@@ -59,11 +59,11 @@ class Checkpoints:
         *,
         replication: Replication,
         refusals: Refusals,
-        soundness: Soundness,
+        rollback: Rollback,
         now: float,
     ) -> None:
         """What a restored run has is in its newest checkpoint."""
-        self._replication, self._refusals, self._soundness = replication, refusals, soundness
+        self._replication, self._refusals, self._rollback = replication, refusals, rollback
         self.failures = 0
         self.failing = False  # the newest one could not be written, or is stalled
         self.error = ""  # why
@@ -121,7 +121,6 @@ class Checkpoints:
             self._is_early = self._is_early or kept > 0
 
     def change_interval(self, every_seconds: float, *, now: float) -> None:
-        """From now on, so many seconds are between two checkpoints."""
         if every_seconds != self.every_seconds:
             self.every_seconds, self._due = every_seconds, now + every_seconds
 
@@ -140,7 +139,6 @@ class Checkpoints:
         return not self.is_writing and every > 0 and episodes // every > self.saved.episodes // every
 
     def tick(self, run: TrainingRun, *, now: float) -> list[Effect]:
-        """Begin one if it is due."""
         if run.store is None:
             return []
         if self._writing is not None:
@@ -180,7 +178,7 @@ class Checkpoints:
         """Begin one now, unless there are no weights, or one is being written. `is_last`: no worker joins after it."""
         if run.store is None or self.is_writing:
             return []
-        if not run.store.is_sound():  # useless checkpoints must not replace good ones
+        if not run.store.is_all_finite():  # useless checkpoints must not replace good ones
             return self._not_begun(run.store.version)
         progress = run.progress
         self._before = progress.best_saved, progress.candidate, progress.candidate_steps
@@ -188,7 +186,7 @@ class Checkpoints:
         candidate = progress.save_as_candidate(run.store.version)
         run.was_followed = bool(self._replication.address)
         record = replace(run.record(now=now), is_last=is_last, is_followed=run.was_followed)
-        self._soundness.checkpoint_begun(run.store.version)
+        self._rollback.checkpoint_begun(run.store.version)
         content = Content(run.log.position, record.ledger, record.version, progress.episodes, is_last)
         self.started(content, now=now)
         vectors, keep = run.store.vectors(), run.spec.records.keep_checkpoints
@@ -196,7 +194,6 @@ class Checkpoints:
         return [checkpoint]
 
     def started(self, content: Content, *, now: float) -> None:
-        """A checkpoint is being written."""
         self._writing = content
         self._begun, self._age_seconds = now, 0.0
         self._waiting, self._asked = self._asked, {}
@@ -239,14 +236,13 @@ class Checkpoints:
 
     def roll_back(self, run: TrainingRun, checkpoint: str, vectors: dict[str, Tensor], record: Record) -> list[Effect]:
         """The weights are lost: the run goes on from this checkpoint. Raises CheckpointError if it cannot."""
-        if run.store is not None and run.store.is_sound():
+        if run.store is not None and run.store.is_all_finite():
             return []  # one loss may cause two ReloadCheckpoint
-        sentence = self._soundness.roll_back(run, checkpoint, vectors, record)
+        sentence = self._rollback.roll_back(run, checkpoint, vectors, record)
         self._is_early = True  # a server that is resumed from an older one would apply the ruinous pushes again
         return [LogLine(sentence, warning=True), *self._replication.rolled_back()]
 
     def violations(self, run: TrainingRun | None) -> Iterator[str]:
-        """The violations of the checkpoints of this run."""
         position = run.log.position if run is not None else 0
         if max(one.position for one in (self.saved, *self._unreleased, self._writing or NOTHING)) > position:
             yield f"a checkpoint is of a later position than the run, {position}"

@@ -103,7 +103,6 @@ class ConsistencyGate:
             self._has.put(worker, max(self._has[worker], min(message.computed_on, version)))
 
     def has_waiting(self, worker_id: str) -> bool:
-        """Whether a push of this worker waits."""
         return worker_id in self._waiting
 
     def waits(self, worker_id: str) -> bool:
@@ -112,7 +111,6 @@ class ConsistencyGate:
         return waiting is not None and (self._settings.rule != "sync" or self._through(worker_id) + 1 in waiting)
 
     def pushes_of(self, worker_id: str) -> list[Push]:
-        """This worker's waiting pushes."""
         return [push.message for push in self._waiting.get(worker_id, {}).values()]
 
     def drop(self, worker_id: str) -> None:
@@ -138,7 +136,7 @@ class ConsistencyGate:
     def look_again(self, members: Membership) -> None:
         """Time has passed, or a worker has come, gone, or stopped: whoever waited may have nobody to wait for."""
         self._slowest.clear()
-        for worker in [worker for worker in self._has if not members.is_moving(worker)]:
+        for worker in [worker for worker in self._has if not members.may_push(worker)]:
             self._has.discard(worker)
 
     def next(self, members: Membership, *, epoch: int, version: int) -> list[WaitingPush]:
@@ -147,7 +145,7 @@ class ConsistencyGate:
 
         `version` of `epoch` is that of the weights.
         """
-        if not self._waiting or (members.is_moving(self._awaited) and not self.waits(self._awaited)):
+        if not self._waiting or (members.may_push(self._awaited) and not self.waits(self._awaited)):
             return []
         self._awaited = ""
         self._began = self._began or members.is_quorum(self._settings.quorum)
@@ -175,7 +173,7 @@ class ConsistencyGate:
             yield f"{self.waiting_bytes} bytes count as waiting, and {waiting_bytes} do"
 
     def _next_of_sync(self, members: Membership) -> list[WaitingPush]:
-        for member in members.moving():
+        for member in members.who_may_push():
             if not self.waits(member.worker_id):
                 self._awaited = member.worker_id  # the last one, which joined last
         if self._awaited:
@@ -187,7 +185,7 @@ class ConsistencyGate:
 
     def _next_of_ssp(self, members: Membership) -> list[WaitingPush]:
         if not self._slowest:
-            living = [member.worker_id for member in members.moving()]
+            living = [member.worker_id for member in members.who_may_push()]
             clock = min((self._clocks[worker] for worker in living if worker in self._clocks), default=0)
             self._clocks = {worker: self._clocks.get(worker, clock) for worker in living}
             self._least = min(self._clocks.values(), default=0)
@@ -196,7 +194,7 @@ class ConsistencyGate:
         while self._fresh:
             worker = next(iter(self._fresh))
             if worker in self._waiting:
-                if not members.is_moving(worker):
+                if not members.may_push(worker):
                     return [self._take(worker)]
                 clock = self._clocks.setdefault(worker, self._least)
                 if clock < self._least + self._settings.slack:
@@ -216,7 +214,7 @@ class ConsistencyGate:
         # After one more update these would be more than `slack` late: so they are that update.
         late = self._bases.before(version + 1 - self._settings.slack)
         missing = self._has.before(version + 1 - self._settings.slack)
-        self._awaited = max((one for one in missing if one not in self._waiting and members.is_moving(one)), default="")
+        self._awaited = max((one for one in missing if one not in self._waiting and members.may_push(one)), default="")
         if self._awaited:
             return []
         return self._together(late or [self._bases.first()])
@@ -239,7 +237,6 @@ class ConsistencyGate:
         return waiting[min(waiting)]
 
     def _take(self, worker_id: str) -> WaitingPush:
-        """Remove the oldest push of a worker."""
         return self._remove(worker_id, min(self._waiting[worker_id]))
 
     def _remove(self, worker_id: str, sequence: int) -> WaitingPush:

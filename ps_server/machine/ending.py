@@ -2,7 +2,7 @@
 The end of a server: the run is over, the server is asked to leave, or another server has the run.
 
 A server that is asked to leave hands the run over to its standby, if it has one. From then on it settles nothing. The
-standby takes over once it has every update, and confirms that with FENCE. A server without a standby, or whose standby
+standby is promoted once it has every update, and confirms that with FENCE. A server without a standby, or whose standby
 does not confirm in time, exits; the shell then writes the last checkpoint.
 
 A worker or a standby of another run fences no run that has weights. A server without weights gives way to the successor
@@ -25,7 +25,7 @@ from ps_server.state.training_run import TrainingRun
 
 DRAIN_SECONDS = 5.0  # how long workers have to say GOODBYE when the run ends
 INFORM_SECONDS = 1.0  # after that, for other shards to ask whether the run is over
-HANDOVER_SECONDS = 1.5  # how long the standby has to take over when this server is asked to leave
+HANDOVER_SECONDS = 1.5  # how long the standby has to be promoted when this server is asked to leave
 # How long a fenced server stays: ZeroMQ drops what a worker has not read yet when the connection ends. A worker that
 # misses the refusal notices only by its link timeout that the run is elsewhere.
 FAREWELL_SECONDS = 0.2
@@ -35,8 +35,8 @@ class Phase(enum.Enum):
     EMPTY = "empty"  # no weights yet: waiting for a worker to seed them
     SERVING = "serving"  # weights are being trained
     DRAINING = "draining"  # the run is over: weights may be read, not changed
-    HANDING_OVER = "handing over"  # asked to leave: the standby is to take over, and nothing is settled any more
-    FENCED = "fenced"  # another server has taken over the run: this one neither changes nor saves it
+    HANDING_OVER = "handing over"  # asked to leave: the standby is to be promoted, and nothing is settled any more
+    FENCED = "fenced"  # another server serves the run: this one neither changes nor saves it
 
 
 class Ending:
@@ -44,7 +44,7 @@ class Ending:
 
     def __init__(self, membership: Membership, pushes: PushPipeline, replication: Replication) -> None:
         self.fenced = ""  # why this server has ended, though the run goes on elsewhere
-        self.gives_way_to = ""  # HOST:PORT of a server that has taken over what was served here before this one
+        self.gives_way_to = ""  # HOST:PORT of a server that serves what was served here before this one
         self.handed_over_to = ""  # HOST:PORT of the standby that has confirmed the handover
         self.reason = ""  # why the run is over
         self.failed = False  # whether it is over because something in it went wrong
@@ -119,18 +119,17 @@ class Ending:
 
     def give_way(self, fence: Fence, *, now: float) -> list[Effect]:
         """
-        The sender has taken over a run that was served at this address. This server, which was started anew and has no
+        The sender serves a run that was served at this address. This server, which was started anew and has no
         weights yet, begins no second run beside it.
         """
         self.gives_way_to = fence.address
         why = (
-            f"{fence.address} has taken over run {fence.run_id}, which was served here before: no other is begun; to "
+            f"{fence.address} serves run {fence.run_id} now, which was served here before: no other is begun; to "
             f"begin a new run, end that one (ps-ctl stop --server {shlex.quote(fence.address)}) or take another --port"
         )
         return [LogLine(why, warning=True), *self._refuse_all(why, now=now)]
 
     def tick(self, *, now: float) -> list[Effect]:
-        """Time has passed."""
         if self._exited or self._phase is None:
             return []
         if now < self._exit_due and (self._phase is not Phase.DRAINING or not self._have_left(now=now)):
@@ -141,7 +140,7 @@ class Ending:
         if self._phase is not Phase.HANDING_OVER:
             return [Exit(self.fenced or self.reason)]
         slow = f"{self._replication.address or 'the standby'} has not confirmed within {HANDOVER_SECONDS:g} s"
-        return [LogLine(f"{slow} that it takes over; it may do so yet", warning=True), Exit("asked to leave")]
+        return [LogLine(f"{slow} that it serves the run; it may do so yet", warning=True), Exit("asked to leave")]
 
     def _refuse_all(self, why: str, *, now: float) -> list[Effect]:
         self._phase, self.fenced, self._exit_due = Phase.FENCED, why, now + FAREWELL_SECONDS
@@ -163,7 +162,7 @@ def is_fenced_by(message: ToServer, run: TrainingRun | None) -> TypeGuard[Hello 
 # Of a folder that was restored from a backup, or copied.
 OLDER = (
     "this folder is of an earlier life of the run: its server was started again since, from another copy of the "
-    "folder, and workers have seen that. This server is over: resume the newest copy. Only if that is lost, go on from "
+    "folder, and workers have seen that. This server is over: resume the newest copy. Only if that is lost, resume "
     "the older state here: ps-server --resume RUN_DIR --take-back"
 )
 
@@ -171,9 +170,8 @@ OLDER = (
 def advice(address: str) -> str:
     """Advice to the user of a fenced server; `address` is where the run is served now, "" if that is unknown."""
     where = address or "HOST:PORT"
-    other = f"{address} has" if address else "another server has"
     return (
-        f"{other} taken over this run, and its checkpoints go on there. This server is over: start it as the standby "
-        f"of the other, in a new folder: ps-server --standby-of {where} --run-dir FOLDER. Only if the other server and "
-        "its folder are lost, go on from the older state here: ps-server --resume RUN_DIR --take-back"
+        f"{address or 'another server'} serves this run now, and its checkpoints continue there. This server is over: "
+        f"start it as the standby of the other, in a new folder: ps-server --standby-of {where} --run-dir FOLDER. Only "
+        "if the other and its folder are lost, resume the older state here: ps-server --resume RUN_DIR --take-back"
     )

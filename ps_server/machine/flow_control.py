@@ -75,7 +75,6 @@ class PushBudget:
         return grants
 
     def violations(self) -> Iterator[str]:
-        """The violations of the grants."""
         if self._granted_bytes > self._budget_bytes and len(self._granted) > 1:
             yield f"{self._granted_bytes} bytes are granted, and the budget has {self._budget_bytes}"
 

@@ -48,7 +48,7 @@ class Member:
     watchers: dict[PeerId, float] = field(default_factory=dict)  # who watches its game, and the end of each lease
 
     @property
-    def moves(self) -> bool:
+    def may_push(self) -> bool:
         """Whether it may push soon, as long as it lives."""
         return not (self.stalled or self.waits_elsewhere)
 
@@ -132,7 +132,6 @@ class Membership:
         return member
 
     def leave(self, member: Member) -> None:
-        """A worker has sent GOODBYE."""
         self._end_lease(member)
         member.left = True
 
@@ -155,40 +154,36 @@ class Membership:
         return is_new
 
     def alive(self) -> list[Member]:
-        """The members whose lease runs."""
         return list(self._living.values())
 
     def count_alive(self) -> int:
         """How many they are; a push must not cost a list of thousands."""
         return len(self._living)
 
-    def moving(self) -> list[Member]:
+    def who_may_push(self) -> list[Member]:
         """The living members that may push soon: pushes of others may wait for theirs."""
-        return [member for member in self._living.values() if member.moves]
+        return [member for member in self._living.values() if member.may_push]
 
     def is_quorum(self, count: int) -> bool:
         """Whether so many living members have trainers that are not stalled."""
         return sum(not member.stalled for member in self._living.values()) >= count
 
     def living(self, worker_id: str) -> Member | None:
-        """The member of this id, if its lease runs."""
         return self._living.get(worker_id)
 
     def is_alive(self, worker_id: str) -> bool:
-        """Whether this worker's lease runs."""
         return worker_id in self._living
 
-    def is_moving(self, worker_id: str) -> bool:
-        """Whether this worker is one of `moving`."""
+    def may_push(self, worker_id: str) -> bool:
+        """Whether this worker lives, and may push soon."""
         member = self._living.get(worker_id)
-        return member is not None and member.moves
+        return member is not None and member.may_push
 
     def all(self) -> list[Member]:
         """Every member, the living first, each part in order of joining."""
         return sorted(self._by_id.values(), key=lambda member: (not member.alive, member.number))
 
     def violations(self, accounts: Mapping[str, Account]) -> Iterator[str]:
-        """The violations by member."""
         if self._living.keys() != {member.worker_id for member in self._by_id.values() if member.alive}:
             yield f"{len(self._living)} workers count as alive, and the leases of others run"
         if len(self._by_peer) != len(self._by_id):

@@ -28,7 +28,6 @@ KEY_DIGITS = 8  # the history shows so many digits of an admin's key
 
 
 def status_request(parts: Parts, request: Request[messages.StatusRequest]) -> list[Effect]:
-    """The status, not too often."""
     if not parts.membership.allowances.allow(request.peer, "status", now=request.now):
         most = LIMITS["status"][1]
         raise Denied("too_often", f"more than {most:g} statuses a second are not sent; SUBSCRIBE has one")
@@ -36,7 +35,6 @@ def status_request(parts: Parts, request: Request[messages.StatusRequest]) -> li
 
 
 def subscribe(parts: Parts, request: Request[messages.Subscribe]) -> list[Effect]:
-    """A lease, in which the status and events are sent."""
     return parts.subscriptions.subscribe(request.peer, request.message, epoch=parts.epoch, now=request.now)
 
 
@@ -68,7 +66,6 @@ def adjust(parts: Parts, request: Request[messages.Adjust]) -> list[Effect]:
 
 
 def evaluation(parts: Parts, request: Request[messages.Evaluation]) -> list[Effect]:
-    """Count an evaluation, or raise Denied."""
     run, message = parts.decided, request.message
     if not run.lineage.is_of(message.run_id) or message.version > run.weights.version:
         what = f"version {message.version} of run {message.run_id}"
@@ -91,7 +88,6 @@ def checkpoint_request(parts: Parts, request: Request[messages.CheckpointRequest
 
 
 def stop_request(parts: Parts, request: Request[messages.StopRequest]) -> list[Effect]:
-    """The run is over."""
     message = request.message
     stopping = Send(request.peer, Stopping(request=message.request))
     return [stopping, *parts.end(message.reason, failed=message.failed, now=request.now)]
@@ -170,7 +166,6 @@ def adopt_settings(parts: Parts, reply: RunReply, *, now: float) -> list[Effect]
 
 
 def _settings_changed(parts: Parts, run: TrainingRun, *, now: float) -> list[Effect]:
-    """The settings of the run have changed."""
     if run.adjustments.checkpoint_seconds is not None:
         parts.checkpoints.change_interval(run.adjustments.checkpoint_seconds, now=now)
     parts.checkpoints.checkpoint_early()

@@ -21,7 +21,7 @@ from ps_server.machine.operator_requests import adopt_settings
 from ps_server.machine.parts import ANYBODY, Parts, Request, Sender
 from ps_server.state.effects import Effect, LogLine, PeerId, ReloadCheckpoint
 from ps_server.state.guards import Denied
-from ps_server.state.soundness import NOTHING_TO_GO_BACK_TO
+from ps_server.state.rollback import NOTHING_TO_GO_BACK_TO
 
 
 class ParameterServer(Parts):
@@ -53,7 +53,6 @@ class ParameterServer(Parts):
         return []
 
     def unreadable(self, peer: PeerId, reason: str, *, now: float) -> list[Effect]:
-        """A peer has sent bytes that are no message."""
         return self.refusals.unreadable(peer, reason, now=now)
 
     def tick(self, *, now: float) -> list[Effect]:
@@ -94,22 +93,19 @@ class ParameterServer(Parts):
         return self.has_unsaved or (self.version > 0 and not self.checkpoints.saved.is_last)
 
     def checkpoint_saved(self, path: str) -> list[Effect]:
-        """The checkpoint that was being written is complete."""
         return self.checkpoints.completed(self.decided, path)
 
     def checkpoint_failed(self, reason: str) -> list[Effect]:
-        """The checkpoint could not be written."""
         return self.checkpoints.failed(self.decided, reason)
 
     def reloaded(self, checkpoint: str, vectors: dict[str, Tensor], record: Record, *, now: float) -> list[Effect]:
-        """The newest sound checkpoint, of this name, was read: the run goes on from it."""
+        """The newest verified checkpoint, of this name, was read: the run goes on from it."""
         try:
             return self.checkpoints.roll_back(self.decided, checkpoint, vectors, record)
         except CheckpointError as error:
             return self.end(str(error), failed=True, now=now)
 
     def reload_failed(self, reason: str, *, now: float) -> list[Effect]:
-        """No sound checkpoint could be read."""
         return self.end(NOTHING_TO_GO_BACK_TO + reason, failed=True, now=now)
 
     def leave(self, *, now: float) -> list[Effect]:
@@ -117,7 +113,6 @@ class ParameterServer(Parts):
         return self.ending.leave(self.run, now=now) + self._replicate(now=now)
 
     def _replicate(self, *, now: float) -> list[Effect]:
-        """The changes since the last call go to the standby."""
         return self.replication.send_changes(self.run.log, now=now) if self.run is not None else []
 
     def _keep_time(self, *, now: float) -> list[Effect]:

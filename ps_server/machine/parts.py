@@ -26,7 +26,7 @@ from ps_server.machine.subscriptions import Subscriptions, Watchers
 from ps_server.replication.first_shard import FirstShard
 from ps_server.replication.replication import Replication
 from ps_server.state.effects import Effect, PeerId
-from ps_server.state.soundness import Soundness
+from ps_server.state.rollback import Rollback
 from ps_server.state.starting_weights import StartingWeights
 from ps_server.state.training_run import TrainingRun
 
@@ -56,7 +56,6 @@ class Request(msgspec.Struct, Generic[M], frozen=True):
 
     @property
     def worker(self) -> Member:
-        """The member that sent it."""
         assert self.member is not None, "the table lists this request as one of members alone"
         return self.member
 
@@ -85,16 +84,16 @@ class Parts:
         self.membership = Membership(limits.lease_seconds, now=now)
         self.refusals = Refusals(self.membership)
         self.replication = Replication()
-        soundness = Soundness()
+        rollback = Rollback()
         self.checkpoints = Checkpoints(
             (run and run.adjustments.checkpoint_seconds) or limits.checkpoint_seconds,
             run,
             replication=self.replication,
             refusals=self.refusals,
-            soundness=soundness,
+            rollback=rollback,
             now=now,
         )
-        parts = self.membership, self.refusals, self.replication, soundness, self.first_shard
+        parts = self.membership, self.refusals, self.replication, rollback, self.first_shard
         self.pushes = PushPipeline(run, *parts, receive_bytes=limits.receive_bytes)
         self.ending = Ending(self.membership, self.pushes, self.replication)
         self.subscriptions, self.watchers = Subscriptions(), Watchers()
@@ -103,7 +102,6 @@ class Parts:
 
     @property
     def lineage(self) -> Lineage:
-        """The run id, the epoch, and the secret of the run."""
         return self.run.lineage if self.run else self._lineage
 
     @property

@@ -31,7 +31,7 @@ from ps_server.replication.first_shard import FirstShard
 from ps_server.replication.replication import Replication
 from ps_server.state.effects import Effect, PeerId, ReloadCheckpoint, Send
 from ps_server.state.guards import Denied, codec_for_weights
-from ps_server.state.soundness import Soundness, violations_of
+from ps_server.state.rollback import Rollback, violations_of
 from ps_server.state.training_run import TrainingRun
 
 
@@ -44,7 +44,7 @@ class PushPipeline:
         membership: Membership,
         refusals: Refusals,
         replication: Replication,
-        soundness: Soundness,
+        rollback: Rollback,
         first_shard: FirstShard,
         *,
         receive_bytes: int,
@@ -55,7 +55,7 @@ class PushPipeline:
         self._membership = membership
         self._refusals = refusals
         self._replication = replication
-        self._soundness = soundness
+        self._rollback = rollback
         self._first_shard = first_shard
         self.begin(run)
 
@@ -73,11 +73,9 @@ class PushPipeline:
 
     @property
     def vector_bytes(self) -> int:
-        """The size of an uncompressed gradient; 0 before the run is seeded."""
         return self._run.store.schema.bytes if self._run and self._run.store else 0
 
     def credit(self) -> int:
-        """Bytes of pushes that each worker may have in flight now."""
         return self.budget.credit(self.vector_bytes)
 
     # -- requests -----------------------------------------------------------------------------------------------------
@@ -143,13 +141,11 @@ class PushPipeline:
         return effects
 
     def grant_credit(self, *, now: float) -> list[Effect]:
-        """Send CREDIT_GRANT to the next workers in the queue."""
         gate = self.gate
         grants = self.budget.next_grants(waiting_bytes=gate.waiting_bytes, has_waiting=gate.has_waiting, now=now)
         return [Send(peer, CreditGrant(request=request)) for peer, request in grants]
 
     def violations(self) -> Iterator[str]:
-        """The violations of the run, its members, their credits, the pushes that wait, and the standby's updates."""
         yield from self.budget.violations()
         if (run := self._run) is not None:
             yield from self._replication.violations(run.log)
@@ -159,7 +155,7 @@ class PushPipeline:
 
     def watch_weights(self) -> list[Effect]:
         """Go back to a checkpoint if the weights are not finite any more."""
-        return [ReloadCheckpoint()] if self._run is not None and self._soundness.is_lost(self._run) else []
+        return [ReloadCheckpoint()] if self._run is not None and self._rollback.is_lost(self._run) else []
 
     def _settle(self, run: TrainingRun, together: Sequence[WaitingPush], *, now: float) -> list[Effect]:
         """Apply these pushes as one update, or discard them, and reply."""
@@ -172,7 +168,7 @@ class PushPipeline:
     def _reply(self, run: TrainingRun, push: WaitingPush, settled: Settlement, *, now: float) -> Send:
         push.member.push_settled(settled, steps=push.message.steps)
         if settled.verdict == "applied":
-            self._soundness.pushed(push.member.worker_id)
+            self._rollback.pushed(push.member.worker_id)
         elif settled.verdict == "discarded":
             self._refusals.count(push.peer, settled.code, settled.reason)
         settled = msgspec.structs.replace(

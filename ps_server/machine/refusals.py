@@ -28,14 +28,12 @@ class Refusals:
         self._membership = membership
 
     def count(self, peer: PeerId, code: str, reason: str) -> None:
-        """Count a refused request or a discarded push."""
         self.counts[code] += 1
         if (member := self._membership.known_at(peer)) is not None:
             member.refused[code] += 1
             member.refusal = as_text(reason)
 
     def unreadable(self, peer: PeerId, reason: str, *, now: float) -> list[Effect]:
-        """A peer has sent bytes that are no message."""
         if self._membership.allowances.allow(peer, "nonsense", now=now):
             return self.refuse(peer, "bad_message", reason, request=0)
         self.count(peer, "bad_message", reason)

@@ -19,7 +19,6 @@ FRESH_SECONDS = 0.25  # one of many workers takes milliseconds to make
 
 
 def status_reply(peer: PeerId, request: StatusRequest, run: TrainingRun | None, status: Status) -> Send:
-    """The reply to STATUS_REQUEST."""
     schema = run.store.schema.specs if run and run.store else ()
     spec = run_for_peers(run.spec) if run else {}
     return Send(peer, StatusReply(request=request.request, status=status, run=spec, schema=schema))

@@ -54,12 +54,10 @@ def push(parts: Parts, request: Request[messages.Push]) -> list[Effect]:
 
 
 def credit_request(parts: Parts, request: Request[messages.CreditRequest]) -> list[Effect]:
-    """CREDIT_GRANT comes when there is room for the push."""
     return parts.pushes.ask_for_credit(request.worker, request.message, now=request.now)
 
 
 def pull(parts: Parts, request: Request[messages.Pull]) -> list[Effect]:
-    """The newest weights, for anybody."""
     return [parts.pushes.pull(request.peer, request.member, request.message, epoch=parts.epoch)]
 
 
@@ -97,7 +95,6 @@ def _mark_stalled(member: Member, stalled: bool) -> list[Effect]:
 
 
 def report(parts: Parts, request: Request[messages.Report]) -> list[Effect]:
-    """Games and meters are counted, each report once."""
     run, member, message, now = parts.decided, request.worker, request.message, request.now
     worker, account = member.worker_id, run.ledger.accounts[member.worker_id]
     if message.sequence > account.reported:

@@ -108,7 +108,6 @@ class BoundedLinesFile:
 
 
 def _lines_until(file: IO[bytes], offset: int) -> list[bytes]:
-    """Lines from the current position up to the one that reaches the offset."""
     lines = []
     while file.tell() < offset and (line := file.readline()):
         lines.append(line)

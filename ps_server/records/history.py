@@ -34,7 +34,6 @@ class MetricsFiles:
         self._meters: dict[str, float] = {}  # the newest, for the last row: by then the workers have left
 
     def add(self, status: Status, *, now: float, time_of_day: float) -> None:
-        """Add the rows that are due."""
         if now >= self._due:
             self._due = now + min(max(FIRST_SECONDS, 60 * status.minutes / PARTS), EVERY_SECONDS)
             meters = mean_meters(status)
@@ -45,7 +44,6 @@ class MetricsFiles:
             self._add_workers(status, time_of_day)
 
     def close(self, status: Status, *, time_of_day: float) -> None:
-        """Add the last rows."""
         self._add_run(status, time_of_day, mean_meters(status) or self._meters)
         self._add_workers(status, time_of_day)
         self._run.close()

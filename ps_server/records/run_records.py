@@ -47,7 +47,6 @@ class RunRecords:
         self._writer = WriterThread("records-writer", most=most_waiting)
 
     def tick(self, status: Status) -> None:
-        """Record the status, if it is due."""
         self._global_steps = status.global_steps
         self._add_spec()
         self._do(
@@ -56,7 +55,6 @@ class RunRecords:
         )
 
     def add(self, record: Recorded) -> None:
-        """A report of a worker, an evaluation, or an event of the run."""
         if isinstance(record, RecordEvaluation):
             self._do(partial(self._files.add_evaluation, record, time.time()))
             return
@@ -65,7 +63,7 @@ class RunRecords:
             return
         self._add_spec()
         self._global_steps = record.global_steps
-        self._do(partial(self._files.add_report, record), size=1 + len(record.episodes) + len(record.staleness) // 16)
+        self._do(partial(self._files.add_report, record), size=1 + len(record.episodes))
 
     def close(self, status: Status) -> bool:
         """Write the last rows and remove the endpoint. Returns whether everything was written in time."""

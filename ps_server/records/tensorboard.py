@@ -2,24 +2,20 @@
 Summaries of a run for TensorBoard: which numbers, under which tags, how often, and the event file that has them.
 
 The x axis is T, the environment steps of all workers. A point is the mean of the values reported since the previous
-point; a number without reports has no point. Histograms of returns and staleness are added more seldom. tensorboardX
-writes the file, by the part of it that has no thread.
+point; a number without reports has no point. tensorboardX writes the file, by the part of it that has no thread.
 """
 
 import contextlib
-import itertools
 import logging
 import math
 import time
-from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-import numpy as np
 from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.proto.summary_pb2 import Summary
-from tensorboardX.summary import make_histogram
 
 from ps_common.run_folder.paths import TENSORBOARD
 from ps_common.run_folder.run_rows import EvaluationRow
@@ -27,10 +23,6 @@ from ps_common.settings.regular_file import made_folder
 from ps_server.state.effects import RecordReport
 
 POINT_MINUTES = 2 / 60  # between two points: a week takes about 100 MB
-HISTOGRAM_MINUTES = 0.5  # between two histograms: a week takes about 20 MB
-MOST_VALUES = 10_000  # a histogram is of the newest values
-BINS = 30  # of a histogram
-Value = float | Sequence[float]  # a scalar, or the values of a histogram (at least one)
 
 # The tag of each number: a meter of reports, or episode_return and episode_length. A meter whose name has a slash is
 # its own tag.
@@ -45,7 +37,6 @@ TAGS = {
     "gradient_norm": "Losses/Grad Norm",
     "weight_norm": "Losses/Var Norm",
 }
-RETURNS, STALENESS = "Histograms/Returns", "Histograms/Staleness"
 
 log = logging.getLogger("ps-server")
 
@@ -84,33 +75,6 @@ class SummaryPoints:
         self._seen[tag] = total + value, count + 1
 
 
-class SummaryHistograms:
-    """Makes histograms of the returns and the staleness of reports, at most two a minute."""
-
-    def __init__(self) -> None:
-        self._due_minutes: float | None = None
-        self._returns: deque[float] = deque(maxlen=MOST_VALUES)
-        self._staleness: deque[float] = deque(maxlen=MOST_VALUES)
-
-    def add(self, report: RecordReport) -> dict[str, list[float]]:
-        """Add a report. Returns the values of each histogram that is due, by tag."""
-        self._returns.extend(episode.episode_return for episode in report.episodes)
-        self._staleness.extend(report.staleness)
-        if self._due_minutes is None:
-            self._due_minutes = report.minutes + HISTOGRAM_MINUTES
-        if report.minutes < self._due_minutes:
-            return {}
-        self._due_minutes = report.minutes + HISTOGRAM_MINUTES
-        return self.rest()
-
-    def rest(self) -> dict[str, list[float]]:
-        """The values since the last histograms, by tag; empty without any."""
-        seen = {RETURNS: list(self._returns), STALENESS: list(self._staleness)}
-        self._returns.clear()
-        self._staleness.clear()
-        return {tag: values for tag, values in seen.items() if values}
-
-
 class EventFile:
     """
     An event file in RUN_DIR/tensorboard, or in the folder `within` it; a resumed run begins another, which TensorBoard
@@ -133,12 +97,12 @@ class EventFile:
         self._newest = global_steps
         self._write(Event(wall_time=time.time(), step=global_steps, session_log=SessionLog(status=SessionLog.START)))
 
-    def add(self, point: Iterable[tuple[str, Value]], *, global_steps: int) -> None:
+    def add(self, point: Iterable[tuple[str, float]], *, global_steps: int) -> None:
         """Append values at one T, each with its tag."""
         if global_steps < self._newest:
             self.begin_session(global_steps)
         self._newest = global_steps
-        summary = Summary(value=itertools.starmap(_tagged, point))
+        summary = Summary(value=(Summary.Value(tag=tag, simple_value=value) for tag, value in point))
         self._write(Event(wall_time=time.time(), step=global_steps, summary=summary))
 
     def close(self) -> None:
@@ -157,26 +121,12 @@ class EventFile:
             self._is_failing = True
 
 
-def _tagged(tag: str, value: Value) -> Summary.Value:
-    if isinstance(value, float | int):
-        return Summary.Value(tag=tag, simple_value=value)
-    array = np.asarray(value, np.float64)
-    return Summary.Value(tag=tag, histo=make_histogram(array, _edges(array)))
-
-
-def _edges(values: np.ndarray) -> np.ndarray:
-    """Of equal bins from the lowest to the highest value, wide enough to differ where all values are nearly equal."""
-    low, high = values.min(), values.max()
-    return np.linspace(low, max(high, low + 1e-6 * max(1.0, abs(low))), BINS + 1)
-
-
 class Summaries:
     """The summaries of one run, from its reports to the event file."""
 
     def __init__(self, folder: Path, *, global_steps: int | None = None) -> None:
         """`global_steps`: the T that the run goes on from, if that is known. Raises OSError."""
-        self._points, self._histograms = SummaryPoints(), SummaryHistograms()
-        self._folder, self._file = folder, EventFile(folder)
+        self._points, self._folder, self._file = SummaryPoints(), folder, EventFile(folder)
         self._evaluations: EventFile | None = None  # beside the other, as a curve of its own in the same charts
         if global_steps is not None:
             self._file.begin_session(global_steps + 1)
@@ -184,10 +134,9 @@ class Summaries:
 
     def add(self, report: RecordReport) -> None:
         self._global_steps = report.global_steps
-        self._write(self._points.add(report), self._histograms.add(report))
+        self._write(self._points.add(report))
 
     def add_evaluation(self, row: EvaluationRow) -> None:
-        """A point at the T of the weights."""
         point = row.metrics | {RETURN: row.mean_return}
         with contextlib.suppress(OSError):
             self._evaluations = self._evaluations or EventFile(self._folder, "evaluation")
@@ -195,11 +144,11 @@ class Summaries:
 
     def close(self) -> None:
         """Add a point of the last reports: a short run may have no other."""
-        self._write(self._points.rest(), self._histograms.rest())
+        self._write(self._points.rest())
         self._file.close()
         if self._evaluations is not None:
             self._evaluations.close()
 
-    def _write(self, *tagged: Mapping[str, Value]) -> None:
-        if any(tagged):
-            self._file.add(itertools.chain(*(one.items() for one in tagged)), global_steps=self._global_steps)
+    def _write(self, point: Mapping[str, float]) -> None:
+        if point:
+            self._file.add(point.items(), global_steps=self._global_steps)

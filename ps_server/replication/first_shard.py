@@ -1,5 +1,5 @@
 """
-What a shard after the first takes over from shard 1: the settings of the run with all that was adjusted, and its end.
+What a shard after the first adopts from shard 1: the settings of the run with all that was adjusted, and its end.
 
 Shard 1 alone decides these. Each other shard asks it with every tick. A shard settles nothing before the first reply in
 its life: no push meets settings that are out of date. After that reply it goes on while shard 1 is away.
@@ -147,7 +147,6 @@ class FirstShard:
         return run, is_changed or is_first, lines
 
     def _check(self, run: TrainingRun | None, state: RunState) -> None:
-        """Raises SettingsError when the server there is not shard 1 of this run."""
         if state.shard != Shard(addresses=self._shard.addresses):
             theirs, ours = (f"{one} of --shards {' '.join(one.addresses)}" for one in (state.shard, self._shard))
             raise SettingsError(

@@ -2,11 +2,11 @@
 The replication of a run to one standby: the state transfer, then every change, numbered and in order.
 
 When a standby has acknowledged everything but what is younger than a second, no push is durable without it any more.
-It is in sync when it has said that it knows this, and has all that was durable before: then it can take over at once.
+It is in sync when it has said that it knows this, and has all that was durable before: then it can be promoted at once.
 
 No worker waits for a standby. One that is not in sync yet delays nothing. A standby in sync that lags while a resend
-buffer fills up is dropped; so is one whose backlog takes too much memory. A dropped or silent standby may still take
-over, so no push is durable without it until it sends FOLLOW anew or its lease ends. It gets the state again after a
+buffer fills up is dropped; so is one whose backlog takes too much memory. A dropped or silent standby may still be
+promoted, so no push is durable without it until it sends FOLLOW anew or its lease ends. It gets the state again after a
 pause, which doubles with each drop.
 """
 
@@ -95,13 +95,11 @@ class Replication:
 
     @property
     def _living(self) -> _Standby | None:
-        """The standby that may be promoted yet."""
         standby = self._standby
         return standby if standby is not None and standby.state is not AtPrimary.GONE else None
 
     @property
     def _following(self) -> _Standby | None:
-        """The standby that is sent the run and its updates."""
         standby = self._standby
         return standby if standby is not None and standby.is_sent_updates else None
 
@@ -123,7 +121,7 @@ class Replication:
             if known.follow.address == follow.address and now < known.again_at:
                 reason = f"the standby could not keep up; after {known.pause_seconds:g} s it gets the run again"
                 return [_refused(peer, follow.request, reason)]
-        if not run.weights.is_sound():
+        if not run.weights.is_all_finite():
             raise Denied("not_finite", "the weights hold NaN or Inf at this moment: there is no state to follow")
         state, vector = state_of(run, request=follow.request, now=now)
         pause = known.pause_seconds if known is not None else 0.0
@@ -175,7 +173,6 @@ class Replication:
         return self._drop(standby, f"the resend buffer of {worker_id} is half full", now=now)
 
     def tick(self, *, now: float) -> list[Effect]:
-        """Time has passed."""
         standby = self._living
         if standby is None:
             return []
@@ -206,7 +203,6 @@ class Replication:
         )
 
     def violations(self, log: ChangeLog) -> Iterator[str]:
-        """The violations of the updates that the standby was sent."""
         if self._following is not None:
             yield from self._following.backlog.violations(log.position)
 
@@ -221,7 +217,6 @@ class Replication:
         return [Send(standby.peer, Refused(request=standby.follow.request, code="not_following", reason=reason))]
 
     def end(self, reason: str) -> list[Effect]:
-        """The run is over."""
         standby, self._standby = self._living, None
         return [] if standby is None else [Send(standby.peer, messages.Stop(reason=reason))]
 
@@ -253,7 +248,6 @@ def _update_of(entry: Entry, follow: Follow) -> Update:
 
 
 def _waiting(standby: _Standby, *, now: float) -> list[Effect]:
-    """What may be in flight to it now."""
     return [Send(standby.peer, item.message, vector=item.vector) for item in standby.backlog.take(now=now)]
 
 

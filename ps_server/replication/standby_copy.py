@@ -26,7 +26,7 @@ from ps_common.protocol.tensors import TensorSpec, vector_bytes
 from ps_common.protocol.wire import CHUNK_BYTES, MAX_FRAMES, Buffer
 from ps_server.state.effects import Effect
 from ps_server.state.guards import Denied
-from ps_server.state.soundness import violations_of
+from ps_server.state.rollback import violations_of
 from ps_server.state.training_run import TrainingRun
 
 WINDOW = 4  # messages that may be in flight, however large they are
@@ -38,8 +38,6 @@ SLOWEST_BYTES_PER_SECOND = 1e6
 
 @dataclass(frozen=True, eq=False)
 class Item:
-    """One message and its vector."""
-
     message: State | Update
     vector: Sequence[Buffer]
     size: int
@@ -71,7 +69,6 @@ class Backlog:
 
     @property
     def update_bytes(self) -> int:
-        """The bytes of everything but the state."""
         return self._bytes if self.acknowledged else self._bytes - self._queue[0].size
 
     def __len__(self) -> int:
@@ -84,7 +81,6 @@ class Backlog:
         self._bytes += size
 
     def acknowledge(self, number: int, *, now: float) -> None:
-        """The standby has everything up to a number."""
         while self._in_flight and self._queue[0].message.number <= number:
             item = self._queue.popleft()
             self._bytes -= item.size
@@ -93,7 +89,6 @@ class Backlog:
             self.acknowledged = item.message.number
 
     def take(self, *, now: float) -> list[Item]:
-        """The items to send now."""
         items = []
         while self._in_flight < len(self._queue) and self._has_room(item := self._queue[self._in_flight]):
             if self._in_flight == 0:
@@ -111,7 +106,6 @@ class Backlog:
         return self.take(now=now)
 
     def violations(self, newest: int) -> Iterator[str]:
-        """The violations of a queue that ends with this number."""
         numbers = [item.message.number for item in self._queue]
         first = self.acknowledged + 1 if self.acknowledged or not numbers else numbers[0]
         if numbers != list(range(first, newest + 1)):
@@ -126,7 +120,6 @@ class Backlog:
         self._in_flight = self._bytes = 0
 
     def lag(self, *, now: float) -> Lag:
-        """How far the standby is behind."""
         if not self._queue:
             return Lag()
         return Lag(len(self._queue), self._bytes, now - self._queue[0].since)
@@ -182,13 +175,11 @@ class Replay:
         self._group: list[tuple[str, Push, Sequence[Buffer]]] = []  # settled together with the next push
 
     def violations(self, number: int) -> Iterator[str]:
-        """The violations of the copy when updates up to this number were received."""
         yield from violations_of(self._run)
         if (position := self._run.log.position + len(self._group)) != number:
             yield f"the copy is at position {position} after update {number}"
 
     def apply(self, update: Update, vector: Sequence[Buffer], *, now: float) -> list[Effect]:
-        """Apply the next update to the run."""
         run, worker, message = self._run, update.worker_id, update.message
         match message:
             case messages.Opened():

@@ -37,7 +37,6 @@ class AccessControl:
         self._closed = threading.Event()
 
     def install(self, context: zmq.Context[Any], socket: zmq.Socket[Any]) -> None:
-        """Lock a socket before it is bound."""
         self._authenticator = ThreadAuthenticator(context)
         self._authenticator.configure_curve_callback("*", self)
         self._authenticator.start()

@@ -69,7 +69,6 @@ class Connections:
 
     @property
     def next_look(self) -> float:
-        """When the next `look` is due."""
         return self._look_at if self._tcp.are_counted else float("inf")
 
     def delivered(self, frames: Sequence[zmq.Frame], *, now: float) -> None:

@@ -133,7 +133,6 @@ class MappedSegments:
         self._unusable &= set(peers)
 
     def _copy_of(self, segment: Segment, at: int, size: int, most_bytes: int) -> memoryview:
-        """A copy of these bytes in a pooled buffer. Raises OSError, WireError."""
         if size > most_bytes:
             raise WireError(f"a vector of {size} bytes in shared memory, where none has more than {most_bytes}")
         if size > self._buffer_bytes:

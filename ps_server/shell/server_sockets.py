@@ -73,7 +73,6 @@ def _addresses_of(name: str) -> set[str]:
 
 
 def _is_local(address: str) -> bool:
-    """Whether an interface of this machine has the address."""
     with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.bind((address, 0))
@@ -139,7 +138,6 @@ class OtherServers:
                     self._log.warning("the server at %s sent something unreadable: %s", address, error)
 
     def close(self) -> None:
-        """To be called before the context ends."""
         self._is_closed.set()
         for connection in self._connections.values():
             connection.close(linger=0)

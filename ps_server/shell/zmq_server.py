@@ -85,7 +85,7 @@ class ZmqServer:
 
     @property
     def served(self) -> ParameterServer | None:
-        """The server of the run; None at a standby before takeover."""
+        """The server of the run; None at a standby before its promotion."""
         return self._server.server if isinstance(self._server, Standby) else self._server
 
     def serve(
@@ -252,7 +252,7 @@ class ZmqServer:
         return self.served.pushes.renewed(send, target=target)
 
     def _reload(self) -> list[Effect]:
-        """Blocks the loop: until sound weights are back, there is nothing to serve."""
+        """Blocks the loop: until finite weights are back, there is nothing to serve."""
         assert self.served is not None, "a standby has no checkpoints to go back to"
         try:
             path, vectors, record = self._writer.newest()

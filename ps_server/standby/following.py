@@ -47,12 +47,10 @@ class Following:
 
     @property
     def version(self) -> int:
-        """The version of the weights; 0 before there is a state."""
         return self.run.store.version if self.run and self.run.store else 0
 
     @property
     def is_applying(self) -> bool:
-        """Whether the state of this FOLLOW is here."""
         return self.state in (AtStandby.CATCHING_UP, AtStandby.BOUND)
 
     def holds_every_durable_push(self, *, at: float) -> bool:
@@ -61,7 +59,6 @@ class Following:
         return is_kept and self.promise.holds(self.number, at=at)
 
     def sees(self, event: OfPrimary) -> AtStandby:
-        """The state after this event."""
         self.state = AT_STANDBY[self.state].get(event, self.state)
         return self.state
 
@@ -136,16 +133,13 @@ class Following:
         self.heard = now
 
     def violations(self) -> str:
-        """The violations of the copy, as one sentence; "" if there are none."""
         return "; ".join(self._replay.violations(self.number)) if self._replay is not None else ""
 
     def next_request(self) -> int:
-        """The number of another request."""
         self._last_request += 1
         return self._last_request
 
     def send(self, message: ToServer) -> SendToServer:
-        """A message to the primary."""
         return SendToServer(self._primary, message, "--standby-of")
 
     def warn(self, text: str) -> list[Effect]:
@@ -177,7 +171,7 @@ class Following:
         self.number = update.number
         if not isinstance(update.message, messages.HandedOver):
             return [self._acknowledge(), *replay.apply(update, vector, now=now)]
-        if not self.run.weights.is_sound():
+        if not self.run.weights.is_all_finite():
             return self.warn(f"{self._primary} hands over weights that hold NaN or Inf: they are not taken")
         self.sees(OfPrimary.HANDS_OVER)
         return []

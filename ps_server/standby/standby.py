@@ -74,7 +74,6 @@ class Standby:
 
     @property
     def version(self) -> int:
-        """The version of the weights; 0 before there is a state."""
         return self.following.version
 
     # -- messages of peers --------------------------------------------------------------------------------------------
@@ -170,7 +169,6 @@ class Standby:
         return f"promote this standby: ps-ctl promote --server {shlex.quote(self.address)}"
 
     def unreadable(self, peer: PeerId, reason: str, *, now: float) -> list[Effect]:
-        """A peer has sent bytes that are no message."""
         if self.server is not None:
             return self.server.unreadable(peer, reason, now=now)
         return [_refused(peer, 0, "bad_message", reason)]
@@ -194,7 +192,6 @@ class Standby:
         return [*effects, *self._fence(server, now=now), *serves]  # the primary waits for FENCE
 
     def claimed(self, claim: Claim, *, now: float) -> list[Effect]:
-        """The reply of the arbiter."""
         self._claim_due, self._arbiter_said = now + CLAIM_SECONDS, f", which {claim.why}"
         if claim.lineage is None:
             return []
@@ -215,7 +212,6 @@ class Standby:
         return self.following.tick(self.address, now=now)
 
     def check(self) -> str:
-        """The violations of this state, as one sentence; "" if there are none."""
         return self.server.check() if self.server is not None else self.following.violations()
 
     def leave(self, *, now: float) -> list[Effect]:
@@ -234,7 +230,6 @@ class Standby:
         return self.following.holds_every_durable_push(at=now)
 
     def status(self, *, now: float) -> Status:
-        """The state of the run, as far as the standby knows it."""
         if self.server is not None:
             return self.server.status(now=now)
         return status_of(self.run, [], phase=STANDBY_PHASE, now=now)
@@ -247,7 +242,7 @@ class Standby:
         promote(run, lineage, self.primary)
         self.server = server = ParameterServer(run, lineage=lineage, overrides={}, limits=self._limits, now=now)
         server.checkpoints.saved, self._fence_due = NOTHING, now
-        line = LogLine(f"{why}: taking over at version {self.version}", warning=True)
+        line = LogLine(f"{why}: promoted at version {self.version}", warning=True)
         return server, [line, *server.save(now=now)]
 
     def _fence(self, server: ParameterServer, *, now: float) -> list[Effect]:
@@ -273,4 +268,4 @@ def _refused(peer: PeerId, request: int, code: str, reason: str) -> Send:
 
 
 def _ruined(run: TrainingRun) -> str:
-    return "" if run.weights.is_sound() else RUINED
+    return "" if run.weights.is_all_finite() else RUINED

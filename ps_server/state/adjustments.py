@@ -136,7 +136,6 @@ def _check_not_passed(setting: str, after: AdjustedValue, progress: Progress, *,
 
 
 def _changes(spec: RunSpec, setting: str, after: AdjustedValue, *, global_steps: int) -> dict[str, Any]:
-    """The settings of the specification that an adjustment changes, flat."""
     if isinstance(spec.algorithm, CustomAlgorithmSettings) and setting.startswith(adjustable.OF_CUSTOM):
         return {setting: after}
     match setting:

@@ -33,7 +33,6 @@ class CopyOnWriteVector:
         return torch.from_numpy(array)
 
     def writable(self) -> Tensor:
-        """The values [P], to be changed in place."""
         if self._is_shared():
             self.copies += 1
             self._move(self.values)

@@ -44,7 +44,7 @@ class KeepCandidate:
 
 @dataclass(frozen=True)
 class ReloadCheckpoint:
-    """The weights are lost: read the newest sound checkpoint, then call `reloaded` or `reload_failed`, at once."""
+    """The weights are lost: read the newest verified checkpoint, then call `reloaded` or `reload_failed`, at once."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,6 @@ class RecordReport:
     first_episode: int  # the number in the run, from 1, of the first episode below
     episodes: tuple[Episode, ...]
     meters: dict[str, float]
-    staleness: tuple[int, ...]  # one for each update since the previous report of any worker, the newest of many
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ def gradient_of(message: Push, vector: Sequence[Buffer], schema: Schema) -> tupl
         if size := vector_bytes(vector):
             raise Denied("wrong_size", f"the codec {NO_GRADIENT} says that there is no gradient, and {size} bytes came")
         return None, 0.0
-    gradient, norm = _sound(message.codec, vector, schema, "gradient")
+    gradient, norm = _finite(message.codec, vector, schema, "gradient")
     _check_moments(gradient, schema, least=0)
     if not message.norm <= ABSURD_NORM:
         code = "not_finite" if math.isnan(message.norm) else "absurd_norm"
@@ -63,7 +63,7 @@ def seed_of(message: Seed, vector: Sequence[Buffer], shard: Shard) -> tuple[Sche
         schema = Schema(message.schema, shard=shard.number, shards=shard.of)
     except SchemaMismatch as error:
         raise Denied("bad_schema", str(error)) from error
-    weights, _ = _sound(message.codec, vector, schema, "weights")
+    weights, _ = _finite(message.codec, vector, schema, "weights")
     _check_moments(weights, schema, least=1)
     return schema, weights
 
@@ -78,7 +78,7 @@ def codec_for_weights(name: str) -> str:
     return name
 
 
-def _sound(codec: str, buffers: Sequence[Buffer], schema: Schema, what: str) -> tuple[Tensor, float]:
+def _finite(codec: str, buffers: Sequence[Buffer], schema: Schema, what: str) -> tuple[Tensor, float]:
     """The vector [P] and the Euclidean norm of its part for weights; statistics are sums, as large as what is seen."""
     try:
         vector = codec_named(codec).decode(buffers, schema.size, schema.statistics)
@@ -108,8 +108,8 @@ def _check_moments(vector: Tensor, schema: Schema, *, least: int) -> None:
     for path, (count, total, squares) in schema.moments.items():
         rows, sums_of_squares = flat.item(count.start), flat[squares].astype(float)
         most = rows * (1.001 * sums_of_squares + 1e-12 * rows)
-        is_sound = rows >= least and (rows > 0 or not sums_of_squares.any()) and not (sums_of_squares < 0).any()
-        if not is_sound or (np.square(flat[total], dtype=float) > most).any():
+        is_of_rows = rows >= least and (rows > 0 or not sums_of_squares.any()) and not (sums_of_squares < 0).any()
+        if not is_of_rows or (np.square(flat[total], dtype=float) > most).any():
             raise Denied("absurd_statistic", f"no {rows:g} rows have the sums {path}.total and {path}.squares")
 
 
@@ -161,7 +161,7 @@ class Denied(PsRlError):
         self.code = code
 
 
-class Sound(Struct, frozen=True, eq=False):
+class Accepted(Struct, frozen=True, eq=False):
     """Steps to count, and a gradient [P] to apply with the norm of its part for weights; None: steps alone."""
 
     staleness: int
@@ -171,8 +171,6 @@ class Sound(Struct, frozen=True, eq=False):
     blocks: tuple[str, ...]  # that it moves; () are all
 
 
-class Unsound(Struct, frozen=True, eq=False):
-    """A push that is discarded."""
-
+class Discarded(Struct, frozen=True, eq=False):
     staleness: int
     reason: Denied

@@ -4,7 +4,7 @@ The ledger: which pushes are settled, so that each is applied at most once, and 
 The states of a push, and who moves it on:
 
     waiting    machine/consistency.py keeps it until its turn comes
-    judged     state/training_run.py has found its gradient sound, or a reason to discard it
+    judged     state/training_run.py has accepted its gradient, or found a reason to discard it
     settled    applied or discarded, and entered here in the same step: it will never be applied again
     durable    machine/checkpoints.py knows a complete checkpoint with it, and the standby in sync has it too
     released   its worker, told so by a reply, has dropped it from the resend buffer
@@ -53,7 +53,6 @@ class Ledger:
         self._undurable: dict[str, None] = {}  # names of accounts with settled pushes that are not durable
 
     def change(self, worker_id: str, **fields: Any) -> Account:
-        """Replace fields of an account."""
         return self._keep(worker_id, replace(self.accounts[worker_id], **fields))
 
     def open(self, worker_id: str, opened: Opened) -> Account:
@@ -117,17 +116,14 @@ class Ledger:
         return "new" if sequence <= account.through + self.window else "outside window"
 
     def settle(self, worker_id: str, sequence: int) -> None:
-        """This push was applied or discarded."""
         account = self.accounts[worker_id]
         self._settled_to(worker_id, account.through, account.early | {sequence})
 
     def violations(self) -> Iterator[str]:
-        """The violations by worker."""
         for worker, account in self.accounts.items():
             yield from _violations_of(worker, account)
 
     def record(self) -> dict[str, Account]:
-        """The accounts as a checkpoint keeps them."""
         return self.accounts.copy()
 
     def restore(self, accounts: Mapping[str, Account], *, superseded: int = 0) -> None:

@@ -180,7 +180,7 @@ def plain_adam(
     weights.addcdiv_(mean, root, value=-learning_rate / (1 - beta1**steps))
 
 
-def sound_step() -> Callable[..., None]:
+def adam_step_here() -> Callable[..., None]:
     """The fused kernel, which is private to torch, where it is there, takes what it is given here, and is right."""
     found = []
     for step in (plain_adam, fused_adam):
@@ -193,7 +193,7 @@ def sound_step() -> Callable[..., None]:
     return fused_adam if (found[0] - found[1]).abs().max() < 1e-6 else plain_adam
 
 
-adam_step = sound_step()
+adam_step = adam_step_here()
 
 
 def rule_for(settings: run_spec.Optimizer, size: int) -> Rule:

@@ -16,7 +16,6 @@ OF_EVERY_WORKER = {
     "loss", "policy_loss", "value_loss", "entropy", "entropy_weight", "value", "epsilon", "gradient_norm",
     "weight_norm", "steps_per_second", "collect_share", "learn_share", "server_share",
 }  # fmt: skip
-MOST_STALENESS = 256  # values between two reports
 # What a checkpoint keeps as it is; it keeps returns, counts of staleness and minutes, too.
 KEPT = (
     "global_steps", "updates", "episodes", "best_mean", "best_saved", "staleness_sum", "minutes_to_target",
@@ -54,7 +53,6 @@ class Progress:
         self.staleness_sum = 0
         self.staleness_counts = [0] * (len(STALENESS_BOUNDS) + 1)
         self.recent_staleness = RollingMean(200)
-        self._staleness: deque[int] = deque(maxlen=MOST_STALENESS)  # since the last report
         self.gradient_norm = RollingMean(200)
         self.step_rate = Rate()
         self.update_rate = Rate()
@@ -63,20 +61,12 @@ class Progress:
         self._minutes_before = 0.0
 
     def update_applied(self, *, steps: int, staleness: int, gradient_norm: float) -> None:
-        """Count an update."""
         self.global_steps += steps
         self.updates += 1
         self.staleness_sum = min(self.staleness_sum + staleness, MOST)  # a client may compute on version 0 for ever
         self.staleness_counts[bisect_left(STALENESS_BOUNDS, staleness)] += 1
         self.recent_staleness.add(staleness)
-        self._staleness.append(staleness)
         self.gradient_norm.add(gradient_norm)
-
-    def take_staleness(self) -> tuple[int, ...]:
-        """The staleness of each update since the last call, or of the newest of many."""
-        taken = tuple(self._staleness)
-        self._staleness.clear()
-        return taken
 
     def episode_finished(self, episode: Episode, budget: Budget, *, now: float) -> None:
         """Count a full game that a worker reported."""
@@ -130,7 +120,6 @@ class Progress:
         self.judge(budget, now=now)
 
     def tick(self, *, now: float) -> None:
-        """Update the rates."""
         self.step_rate.mark(self.global_steps, now=now)
         self.update_rate.mark(self.updates, now=now)
 
@@ -192,7 +181,6 @@ class Progress:
         return ""
 
     def violations(self) -> Iterator[str]:
-        """The violations of these counters."""
         least = min(self.global_steps, self.updates, self.episodes, self.staleness_sum, *self.staleness_counts)
         if least < 0:
             yield f"a counter of the run's progress is {least}"
@@ -202,7 +190,6 @@ class Progress:
             yield f"{len(self._returns)} games have a return, and {self.episodes} were played"
 
     def record(self, *, now: float) -> ProgressRecord:
-        """The counters as a checkpoint keeps them."""
         return ProgressRecord(
             **{name: getattr(self, name) for name in KEPT},
             returns=tuple(self._returns),
@@ -211,7 +198,6 @@ class Progress:
         )
 
     def restore(self, kept: ProgressRecord) -> None:
-        """Restore the counters of a checkpoint."""
         for name in KEPT:
             setattr(self, name, getattr(kept, name))
         self._returns.extend(kept.returns)
@@ -254,7 +240,6 @@ class Rate:
         self._marks: deque[tuple[float, float]] = deque()  # (now, counter), at most a few a second
 
     def mark(self, counter: float, *, now: float) -> None:
-        """Record the counter's value; to be called at least once a second."""
         while self._marks and now - self._marks[0][0] > self._window_seconds:
             self._marks.popleft()
         self._marks.append((now, counter))

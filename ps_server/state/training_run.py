@@ -25,7 +25,7 @@ from ps_common.settings.run_spec import ActionValuesSettings, CustomAlgorithmSet
 from ps_server.state.adjustments import NO_ADJUSTMENTS, adjustments_for, applied
 from ps_server.state.change_log import ChangeLog
 from ps_server.state.effects import RecordEvaluation, RecordReport
-from ps_server.state.guards import Denied, Sound, Unsound, check_steps, gradient_of
+from ps_server.state.guards import Accepted, Denied, Discarded, check_steps, gradient_of
 from ps_server.state.ledger import Ledger
 from ps_server.state.optimizers import Optimizer, mean
 from ps_server.state.progress import MeterNames, Progress
@@ -56,7 +56,7 @@ class TrainingRun:
         # Hashes of the modules of custom parts: the first worker that states one decides, others must have the same.
         self.code: dict[str, Code] = {}
         self.standby = ""  # HOST:PORT of the newest standby of this server
-        self.primary = ""  # HOST:PORT of the server that this one took over from
+        self.primary = ""  # HOST:PORT of the server that this one replaced
         self.duplicates = 0
         # Whether processes may live that joined after the newest checkpoint; whether the standby followed at that.
         self.may_lack_workers = self.was_followed = False
@@ -109,7 +109,6 @@ class TrainingRun:
 
     @property
     def weights(self) -> WeightStore:
-        """The weights of a seeded run."""
         assert self.store is not None, "the run is not seeded yet; the server's phases refuse such messages"
         return self.store
 
@@ -154,14 +153,14 @@ class TrainingRun:
         Statistics are summed instead. A push that fails a check is discarded, with a reason.
         """
         judged = [self._judge(*one) for one in pushes]
-        if sound := [one for one in judged if isinstance(one, Sound)]:
-            self._apply(sound)
+        if accepted := [one for one in judged if isinstance(one, Accepted)]:
+            self._apply(accepted)
         for (worker, push, vector), one in zip(pushes, judged, strict=True):
-            kept = () if isinstance(one, Unsound) else vector  # nobody needs it to discard the push
+            kept = () if isinstance(one, Discarded) else vector  # nobody needs it to discard the push
             self.log.append(push, worker_id=worker, vector=kept, more_in_group=push is not pushes[-1][1])
         return [self._settlement(worker, push, one) for (worker, push, _), one in zip(pushes, judged, strict=True)]
 
-    def _judge(self, worker_id: str, push: Push, vector: Sequence[Buffer]) -> Sound | Unsound:
+    def _judge(self, worker_id: str, push: Push, vector: Sequence[Buffer]) -> Accepted | Discarded:
         """Settle a push, and decide whether it is applied."""
         self.ledger.settle(worker_id, push.sequence)
         account = self.ledger.accounts[worker_id]
@@ -173,18 +172,19 @@ class TrainingRun:
             # Even if the push is discarded: its steps were played.
             self.ledger.change(worker_id, unplayed=min(account.unplayed + push.steps, MOST))
             gradient, norm = gradient_of(push, vector, self.weights.schema)
-            return Sound(staleness, push.steps, gradient, norm, push.blocks)
+            return Accepted(staleness, push.steps, gradient, norm, push.blocks)
         except Denied as denied:
-            return Unsound(staleness, denied)
+            return Discarded(staleness, denied)
 
-    def _apply(self, sound: Sequence[Sound]) -> None:
+    def _apply(self, accepted: Sequence[Accepted]) -> None:
         steps_before = self.progress.global_steps
-        steps = sum(one.steps for one in sound)
-        gradients = [(one.gradient, one.blocks) for one in sound if one.gradient is not None]
+        steps = sum(one.steps for one in accepted)
+        gradients = [(one.gradient, one.blocks) for one in accepted if one.gradient is not None]
         if gradients:
-            whole, norm = (gradients[0][0], sound[0].norm) if len(sound) == 1 else mean(gradients, self.weights.schema)
+            alone = (gradients[0][0], accepted[0].norm) if len(accepted) == 1 else None
+            whole, norm = alone or mean(gradients, self.weights.schema)
             self.weights.apply(whole, self.learning_rate, all_moved([blocks for _, blocks in gradients]))
-            staleness = max(one.staleness for one in sound if one.gradient is not None)
+            staleness = max(one.staleness for one in accepted if one.gradient is not None)
             self.progress.update_applied(steps=steps, staleness=staleness, gradient_norm=norm)
         else:
             self.progress.global_steps += steps
@@ -230,7 +230,6 @@ class TrainingRun:
             first_episode=self.progress.episodes - len(report.episodes) + 1,
             episodes=report.episodes,
             meters=self._meters.known(report.meters),
-            staleness=self.progress.take_staleness(),
         )
 
     def count_evaluation(self, evaluation: Evaluation, *, now: float) -> RecordEvaluation | None:
@@ -285,9 +284,8 @@ class TrainingRun:
         budget = self.spec.budget
         return self.progress.end_of(budget if self.shard.number == 1 else replace(budget, max_minutes=0), now=now)
 
-    def _settlement(self, worker_id: str, push: Push, judged: Sound | Unsound | None) -> Settlement:
-        """The settlement of a push; `judged` is None for a duplicate."""
-        denied = judged.reason if isinstance(judged, Unsound) else None
+    def _settlement(self, worker_id: str, push: Push, judged: Accepted | Discarded | None) -> Settlement:
+        denied = judged.reason if isinstance(judged, Discarded) else None
         verdict: Verdict = "duplicate" if judged is None else "discarded" if denied else "applied"
         return Settlement(
             sequence=push.sequence,

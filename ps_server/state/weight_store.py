@@ -60,7 +60,6 @@ class Snapshot:
 
     @property
     def size(self) -> int:
-        """Size in bytes."""
         return len(self.buffer)
 
     def write_to(self, place: np.ndarray) -> None:
@@ -159,7 +158,6 @@ class WeightStore:
         self._refreshed = self.version
 
     def snapshot(self, codec: str, *, target: bool = False) -> Snapshot:
-        """The newest weights (or target weights)."""
         version = self.target_version if target else self.version
         known = self._snapshots.get((codec, target))
         if known is None or known.version != version:
@@ -199,10 +197,9 @@ class WeightStore:
         return encoded
 
     def is_finite(self) -> bool:
-        """Whether all weights are finite."""
         return is_finite(self.flat)
 
-    def is_sound(self) -> bool:
+    def is_all_finite(self) -> bool:
         """Whether everything that a checkpoint keeps is finite: weights and optimizer slots."""
         return self.is_finite() and all(map(is_finite, self._slots().values()))
 

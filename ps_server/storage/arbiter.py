@@ -31,7 +31,6 @@ class Arbiter:
         self._thread = WriterThread("arbiter", most=2)
 
     def do(self, effect: ClaimRun | DropClaim) -> None:
-        """Claim the run, the reply comes in `replies`; or release what was granted."""
         self._thread.do(self._claim if isinstance(effect, ClaimRun) else self._release)
 
     def _claim(self) -> None:

@@ -62,7 +62,7 @@ class CheckpointStore:
 
         `milestone` is the name under which it is kept apart, or "". Raises Replaced, StoreError.
         """
-        self.claim(lineage)  # a standby that has taken over had no life before
+        self.claim(lineage)  # a standby that was promoted had no life before
         stored = Stored(lineage.life, path.name)
         self._store.upload(path, stored.name)
         copies = [name for name in (BEST if best else "", milestone) if name]
@@ -99,7 +99,7 @@ class CheckpointStore:
             for stale in newer_than(path):
                 move_aside(stale)
         if found is None and not (is_ours and newest_in_folder(folder)):
-            why = f"none of its {len(objects)} checkpoints is sound" if objects else "it has no checkpoints"
+            why = f"none of its {len(objects)} checkpoints can be read" if objects else "it has no checkpoints"
             raise CheckpointError(f"--resume {self.url}: {why}")
 
     def _put_aside(self, damaged: Stored, error: CheckpointError) -> None:

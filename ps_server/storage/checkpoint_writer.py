@@ -1,6 +1,6 @@
 """
-Checkpoints on disk: a thread writes them, keeps the newest sound ones and the best, and removes older ones. A damaged
-checkpoint is moved aside and does not count as kept.
+Checkpoints on disk: a thread writes them, keeps the newest verified ones and the best, and removes older ones. A
+damaged checkpoint is moved aside and does not count as kept.
 
 The thread receives immutable copies and reports through a queue; it never touches the machine.
 """
@@ -76,7 +76,7 @@ class CheckpointWriter:
         self._store = store
         self._records = RecordWriter()
         self._begin_life = begin_life
-        self._sound: set[Path] = set()  # written, or read and verified, by this process
+        self._verified: set[Path] = set()  # written, or read and verified, by this process
         self._writer = WriterThread("checkpoint-writer", most=MOST_WAITING)
         self._writer.do(_lower_priority)
 
@@ -91,7 +91,6 @@ class CheckpointWriter:
         self._writer.do(self._keep_candidate)
 
     def newest(self) -> tuple[Path, dict[str, Tensor], Record]:
-        """The newest sound checkpoint in the folder. Raises CheckpointError."""
         return newest_checkpoint(self._folder, self._folder)
 
     def close(self, *, within_seconds: float = math.inf) -> bool:
@@ -119,7 +118,7 @@ class CheckpointWriter:
 
     def _write(self, path: Path, checkpoint: SaveCheckpoint) -> None:
         write_checkpoint(path, checkpoint.vectors, checkpoint.record, writer=self._records)
-        self._sound.add(path)
+        self._verified.add(path)
         if checkpoint.best:
             _replace_with_link(self._folder / BEST, path)
         if checkpoint.candidate:
@@ -128,7 +127,7 @@ class CheckpointWriter:
         if checkpoint.milestone is not None:
             milestone = self._folder / milestone_name(checkpoint.milestone)
             _replace_with_link(milestone, path)
-            self._sound.add(milestone)
+            self._verified.add(milestone)
             self._remove_older(milestone, MILESTONES, keep=checkpoint.keep)
 
     def _keep_candidate(self) -> None:
@@ -141,22 +140,22 @@ class CheckpointWriter:
             log.warning("%s: the best checkpoint could not be kept: %s", best, error)
 
     def _remove_older(self, path: Path, kind: str, *, keep: int) -> None:
-        """Keep this checkpoint and the newest sound ones before it, `keep` in all. An unreadable one does not count."""
+        """Keep this checkpoint and the newest verified ones before it, `keep` in all."""
         kept = 1
         for older in older_than(path, kind):
             if kept == keep:
                 self._remove(older)
-            elif older in self._sound or self._is_sound(older):
+            elif older in self._verified or self._is_verified(older):
                 kept += 1
 
     def _remove(self, path: Path) -> None:
-        self._sound.discard(path)
+        self._verified.discard(path)
         try:
             path.unlink()
         except OSError as error:
             log.warning("%s: cannot be removed: %s", path, error.strerror)
 
-    def _is_sound(self, path: Path) -> bool:
+    def _is_verified(self, path: Path) -> bool:
         """Read a checkpoint and verify it. A damaged one is moved aside."""
         try:
             read_checkpoint(path)
@@ -165,7 +164,7 @@ class CheckpointWriter:
             if isinstance(error, DamagedCheckpoint):
                 move_aside(path)
             return False
-        self._sound.add(path)
+        self._verified.add(path)
         return True
 
 

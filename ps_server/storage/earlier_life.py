@@ -30,7 +30,6 @@ log = logging.getLogger("ps-server")
 
 
 def drawn() -> int:
-    """A random number for the epoch of a next life."""
     return secrets.randbelow(DRAWN)
 
 
@@ -92,7 +91,7 @@ def newest_checkpoint(
     continues from that one and must never go back to them.
 
     Looks in `checkpoint_folder`; without it in the run folder's `checkpoints`, then in the run folder itself. Raises
-    CheckpointError when there is none, or when the disk cannot read one that may be sound.
+    CheckpointError when there is none, or when the disk cannot read one that may be undamaged.
     """
     paths = newest_first(checkpoint_folder) if checkpoint_folder else checkpoints_of(run_folder)
     found = first_verified(paths, read_checkpoint, lambda _, error: log.warning("%s; trying the one before it", error))

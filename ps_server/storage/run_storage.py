@@ -122,7 +122,6 @@ class RunStorage:
 
     @property
     def new_locks(self) -> list[Path]:
-        """The lock files that were not there before."""
         return self._locks.new_files
 
     def keep(self) -> None:
@@ -130,6 +129,5 @@ class RunStorage:
         self._outlives_us = True
 
     def close(self) -> None:
-        """Release the folders for other servers."""
         if not self._outlives_us:
             self._locks.close()

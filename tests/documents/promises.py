@@ -245,7 +245,7 @@ def a_curve_is_drawn(sight: Sight) -> None:
 
 def a_policy_is_taken_away(sight: Sight) -> None:
     """The folder plays: the block's next command is seen to play it, and its receipt is verified here."""
-    folder = sight.folder / (sight.value("--export") if "--export" in sight.words else sight.words[3])
+    folder = sight.folder / (sight.value("--export"))
     files = {path.name for path in folder.iterdir()}
     expected = {"model.safetensors", "settings.toml", "README.md", "receipt.json"}
     assert files == expected | ({"model.onnx"} if "--onnx" in sight.words else set())
@@ -338,7 +338,6 @@ SEEN: Mapping[tuple[str, ...], Callable[[Sight], None]] = {
     ("ps-ctl", "promote"): a_standby_serves_the_run,
     ("ps-ctl", "keygen"): keys_are_made,
     ("ps-ctl", "plot"): a_curve_is_drawn,
-    ("ps-ctl", "export"): a_policy_is_taken_away,
     ("rl-eval", "--follow"): a_run_is_followed,
     ("rl-eval", "--verify"): a_receipt_is_verified,
     ("rl-eval", "--json"): scores_are_written,

@@ -120,7 +120,7 @@ def nothing_is_asked() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         for name in ("_ask", "subscription"):
             patched.setattr(control, name, parsed)
-        for name in ("make_keys", "add_keys", "command_of"):
+        for name in ("make_keys", "add_keys"):
             patched.setattr(folder_commands, name, parsed)
         patched.setattr("ps_ctl.plots.plot_runs", parsed)
         yield

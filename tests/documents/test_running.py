@@ -202,8 +202,8 @@ def test_a_snippet_runs(block: Block, tmp_path: Path, finished: Path) -> None:
     with programs_in(tmp_path) as programs:
         folder = Stage(programs, finished).folder
         if "my-policy" in block.text:
-            taken = ("export", "RUN_DIR", "my-policy", "--episodes", "2", "--onnx")
-            assert programs.start("ps-ctl", *taken, folder=folder).wait(200) == 0
+            taken = ("--checkpoint", "RUN_DIR", "--export", "my-policy", "--episodes", "2", "--onnx")
+            assert programs.start("rl-eval", *taken, folder=folder).wait(200) == 0
         text = block.text
         if '"127.0.0.1:5555"' in text:  # a client of a server without a run
             text = text.replace("127.0.0.1:5555", programs.start_server()[1])

@@ -33,7 +33,7 @@ def test_the_first_command_again_in_its_folder_makes_a_former_primary_the_standb
     wait_for(lambda: status_of(first).checkpoint_version > 1, program=a)
     run_id = status_of(first).run_id
     a.kill()
-    wait_for(lambda: "taking over" in b.output or "promoted" in b.output, program=b)
+    wait_for(lambda: "promoted at" in b.output or "promoted" in b.output, program=b)
     a = start(first, "a", *FOREVER, "--checkpoint-seconds", "1")
     wait_for(lambda: "follows as the standby" in b.output, program=a)
     assert f"{second} has run {run_id}: following, with the older state in" in a.output

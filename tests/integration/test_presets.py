@@ -56,7 +56,6 @@ def test_a_run_leaves_what_its_settings_ask_for(programs: Programs, tmp_path: Pa
     assert 1 <= len(list((run / "checkpoints").glob("episodes-*.safetensors"))) <= 2
     tags = loaded(run).Tags()
     assert {"Perf/Reward", "Perf/Value", "Losses/Entropy", "Losses/Var Norm"} <= set(tags["scalars"])
-    assert tags["histograms"] == ["Histograms/Returns", "Histograms/Staleness"]
     last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
     assert (last["experiment"], last["episodes"]) == ("everything", len(games))
     assert (run / "curve.png").stat().st_size > 1000

@@ -87,11 +87,11 @@ def pair(programs: Programs) -> Following:
 def test_a_primary_that_comes_back_as_it_was_follows_the_standby_that_took_over(pair: Following) -> None:
     run_id = status_of(pair.addresses[0]).run_id
     pair.primary.kill()
-    wait_for(lambda: "taking over" in pair.standby.output, program=pair.standby)
+    wait_for(lambda: "promoted at" in pair.standby.output, program=pair.standby)
     pair.primary = pair.start_primary()
     pair.start_worker("late")
     pair.one_run_goes_on(run_id)
-    assert f"{pair.addresses[1]} has taken over run {run_id}" in pair.primary.output
+    assert f"{pair.addresses[1]} serves run {run_id} now" in pair.primary.output
 
 
 @pytest.mark.nightly

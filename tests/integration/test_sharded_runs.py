@@ -75,7 +75,7 @@ def test_the_standby_of_a_locked_shard_takes_over_alone(programs: Programs, monk
     wait_for(lambda: "follows as the standby" in primary.output, program=worker)
     primary.kill()
     expected = torch.tensor(wait_for(lambda: told(worker.output), within_seconds=120, program=worker)).float()
-    assert "taking over" in standby.output
+    assert "promoted at" in standby.output
     servers = [successor if at == number else address for at, address in enumerate(shards.addresses, 1)]
     wait_for(lambda: [status_of(server, mine).version for server in servers] == [1 + updates] * 2, program=standby)
     assert status_of(successor, mine).shard.number == number

@@ -71,11 +71,11 @@ def test_a_newcomer_promotes_nobody_and_no_push_is_lost_when_the_wire_is_whole_a
     version = status_of(split.addresses[0]).version
     wait_for(lambda: status_of(split.addresses[0]).checkpoint_version > version, program=split.primary)
     assert status_of(split.addresses[1]).phase == "standby"
-    assert "taking over" not in split.standby.output
+    assert "promoted at" not in split.standby.output
     split.wire.mend()
     wait_for(lambda: split.primary.output.count("follows as the standby") == 2, program=split.standby)
     split.primary.kill()
-    wait_for(lambda: "taking over" in split.standby.output, program=split.standby)
+    wait_for(lambda: "promoted at" in split.standby.output, program=split.standby)
     totals = [wait_for(lambda one=one: told(one.output), program=one) for one in split.workers]  # type: ignore[misc]
     where, pushes = split.addresses[1], len(split.workers) * UPDATES
     wait_for(lambda: status_of(where).version >= 1 + pushes, program=split.standby)
@@ -110,7 +110,7 @@ def test_the_lock_of_the_primarys_folder_decides_where_both_share_a_disk(split: 
     wait_for(lambda: "is gone; checkpoints alone count again" in split.primary.output, program=split.primary)
     late = split.start_worker("late", first=1)
     wait_for(lambda: split.pushes_of("late", 0) > 0, program=late)
-    assert "taking over" not in split.standby.output
+    assert "promoted at" not in split.standby.output
     split.wire.mend()
     wait_for(lambda: split.primary.output.count("follows as the standby") == 2, program=split.standby)
     for program in (*split.workers, split.primary):

@@ -42,7 +42,7 @@ class Pair:
         return self.programs.start("ps-server", *where, "--resume", str(self.primary_folder))
 
     def wait_for_takeover(self) -> None:
-        wait_for(lambda: "taking over" in self.standby.output, program=self.standby)
+        wait_for(lambda: "promoted at" in self.standby.output, program=self.standby)
 
     def each_push_is_there_once(self) -> None:
         """Once the workers have pushed everything to the standby."""
@@ -82,7 +82,7 @@ def test_a_primary_killed_under_load_is_replaced_and_may_not_come_back(pair: Pai
     pair.each_push_is_there_once()
     back = pair.start_primary()
     assert back.wait() == 1
-    assert f"{pair.addresses[1]} has taken over this run" in back.output
+    assert f"{pair.addresses[1]} serves this run now" in back.output
     assert f"ps-server --standby-of {pair.addresses[1]}" in back.output
     pair.standby.kill()
     again = pair.start_primary()
@@ -100,7 +100,7 @@ def test_a_primary_that_is_asked_to_leave_hands_over_and_exits_with_success(pair
     assert "has not confirmed" not in pair.primary.output
     assert "Traceback" not in pair.primary.output
     pair.each_push_is_there_once()
-    assert f"{pair.addresses[0]} leaves: taking over at version" in pair.standby.output
+    assert f"{pair.addresses[0]} leaves: promoted at version" in pair.standby.output
     remembered = read_lineage(pair.primary_folder)
     assert remembered is not None
     assert remembered.replaced_by == pair.addresses[1]

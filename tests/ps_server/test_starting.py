@@ -104,10 +104,10 @@ def resumed(folder: Path, *flags: str) -> ParameterServer:
 def test_a_primary_whose_standby_serves_its_run_refuses_and_remembers_that(tmp_path: Path, others: Others) -> None:
     folder = a_folder(tmp_path / "p", FIRST, standby=S)
     others.say(S, TAKEN_OVER)
-    with pytest.raises(Fenced, match=f"{S} has taken over.*--standby-of {S}.*--take-back"):
+    with pytest.raises(Fenced, match=f"{S} serves this run now.*--standby-of {S}.*--take-back"):
         resumed(folder)
     others.fall_silent()
-    with pytest.raises(Fenced, match=f"{S} has taken over"):
+    with pytest.raises(Fenced, match=f"{S} serves this run now"):
         resumed(folder)
 
 
@@ -169,7 +169,7 @@ def test_a_standby_whose_primary_has_the_run_back_follows_and_keeps_the_newest_o
         (folder / CHECKPOINTS / LOCK).unlink()
         (folder / CHECKPOINTS).rmdir()
     aside = folder / REPLACED
-    with pytest.raises(Fenced, match=f"{P} has taken over"):
+    with pytest.raises(Fenced, match=f"{P} serves this run now"):
         resumed(aside)
     assert resumed(aside, "--take-back").epoch > newest.epoch
 
@@ -184,7 +184,7 @@ def test_a_standby_that_a_third_server_has_replaced_names_that_one_and_follows_n
     write_lineage(folder, TAKEN_OVER.replaced(third, epoch=TAKEN_OVER.promoted(draw=3).epoch))
     if said is not None:
         others.say(P, TAKEN_OVER.promoted(draw=3) if said == "standby" else FIRST, said)
-    with pytest.raises(Fenced, match=f"^{third} has taken over this run.*--standby-of {third}"):
+    with pytest.raises(Fenced, match=f"^{third} serves this run now.*--standby-of {third}"):
         started(folder, "--standby-of", P)
     assert list((folder / CHECKPOINTS).glob("*.safetensors")), "its state stays where it is"
 

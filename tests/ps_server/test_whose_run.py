@@ -149,7 +149,9 @@ def test_the_folder_of_a_former_primary_is_put_aside_for_the_server_that_has_its
     others.say(S, TAKEN_OVER)
     assert successor_of(folder) == S
     assert newest_first(folder / CHECKPOINTS) == []
-    with pytest.raises(Fenced, match=f"{S} has taken over") if knows != "by its primary" else pytest.raises(Fenced):
+    with (
+        pytest.raises(Fenced, match=f"{S} serves this run now") if knows != "by its primary" else pytest.raises(Fenced)
+    ):
         resumed(folder / REPLACED)
 
 

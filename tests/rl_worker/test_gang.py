@@ -157,7 +157,7 @@ def gang_of(work: Callable[[OfSpeaker], None], members: int = 2, stall_seconds: 
 def begin(member: int, memory: str, size: int) -> Begin:
     return Begin(
         run=RUN.to_dict(), modules=(), hooks=(), name=f"w+{member}", worker=0, member=member, environments=4, threads=1,
-        device="cpu", seed=member, memory=memory, size=size,
+        device="cpu", seed=member, is_seeded=True, memory=memory, size=size,
     )  # fmt: skip
 
 

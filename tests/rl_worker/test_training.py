@@ -83,7 +83,8 @@ class Trial:
         return parameters
 
     def on_episodes(self, episodes: Sequence[Episode], newest: Newest) -> None:
-        self.ended.append((len(episodes), newest.global_steps))
+        if episodes:
+            self.ended.append((len(episodes), newest.global_steps))
 
     def passes(self, seconds: float) -> None:
         self.clock.now += seconds / self.speed
@@ -190,7 +191,7 @@ def test_the_algorithm_is_told_that_the_run_went_back_and_how_many_workers_live(
     """To a checkpoint while the server runs, which is a later version; or to that of a server started again."""
     replies = [(1, 1, 0), (1, 2, 0), (1, 3, 1), (1, 4, 1), (2, 5, 0), (3, 4, 0)]  # epoch, version, recalls
     told: list[Loaded] = []
-    algorithm = SimpleNamespace(loaded=told.append)
+    algorithm = SimpleNamespace(loaded=told.append, target_network=None)
     network = FlatNetwork(nn.Linear(1, 1))
     learner = Learner(LocalParameters(network.weights, 0.1, 9), network, algorithm, None)  # type: ignore[arg-type]
     for epoch, version, recalls in replies:

@@ -229,7 +229,7 @@ class Watched:
 
     def damage(self) -> bool:
         """The newest of several checkpoints is gone, or a bit of it flips. False where there are not several."""
-        paths = [path for path in newest_first(self.folder) if _is_sound(path)] if self.folder is not None else []
+        paths = [path for path in newest_first(self.folder) if _is_verified(path)] if self.folder is not None else []
         if len(paths) < 2 or self.is_damaged:
             return False
         self.is_damaged = True
@@ -307,7 +307,7 @@ class WorldPair(Watched, SimulatedPair):
         return not self.is_split
 
 
-def _is_sound(path: Path) -> bool:
+def _is_verified(path: Path) -> bool:
     try:
         read_checkpoint(path)
     except CheckpointError:
@@ -322,7 +322,7 @@ def checked_next(
     together: list[WaitingPush] = _next(gate, members, epoch=epoch, version=version)
     workers = [push.member.worker_id for push in together]
     assert len(set(workers)) == len(workers), f"{workers} in one update"
-    moving = {member.worker_id for member in members.moving()}
+    moving = {member.worker_id for member in members.who_may_push()}
     if workers and gate._settings.rule == "sync":
         assert moving <= set(workers), f"a round without {moving - set(workers)}"
     if moving & set(workers) and gate._settings.rule == "ssp":

@@ -105,4 +105,4 @@ def check_first_word(arguments: Sequence[str]) -> None:
     is_environment = "/" in word or ":" in word or re.search(r"-v\d+$", word)
     meant = f"--environment {word}" if is_environment else f"--preset {near[0]}" if near else ""
     hint = f"did you mean {meant}?" if meant else "every setting is a flag, which begins with --"
-    raise SettingsError(f"{word}: is no flag; {hint}")
+    raise SettingsError(f"{word}: is not a flag; {hint}")

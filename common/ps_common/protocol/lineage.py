@@ -5,7 +5,7 @@ clock.
 Shards are the servers of one run when each holds one contiguous range of the flat vector. All shards and workers cut it
 alike, so no range travels.
 
-A resumed server increments the middle part of the epoch, a standby that takes over the upper part: so a takeover is
+A resumed server increments the middle part of the epoch, a promoted standby the upper part: so a promotion is
 above every resume of the server that it replaces. The lowest part is random, so that two servers that took the same
 step are in different epochs. Epochs stay below 2^53, where a double still holds every integer. The shell draws the
 random numbers and keeps the newest epoch on disk.
@@ -113,7 +113,7 @@ class Lineage(msgspec.Struct, frozen=True, kw_only=True):
         return self._in_epoch((self.epoch // _RESUMED + 1) * _RESUMED + draw)
 
     def promoted(self, *, draw: int) -> "Lineage":
-        """The epoch of the server that takes over from this one."""
+        """The epoch of the server that is promoted in place of this one."""
         return self._in_epoch((self.epoch // _PROMOTED + 1) * _PROMOTED + draw)
 
     def replaced(self, by: str, *, epoch: int) -> "Lineage":

@@ -215,7 +215,7 @@ class CreditRequest(Request, frozen=True, kw_only=True, tag="CREDIT_REQUEST"):
 class RunRequest(Request, frozen=True, kw_only=True, tag="RUN_REQUEST"):
     """Send the settings of the run as they are now. Answered by RUN; needs no HELLO."""
 
-    shard: Count = 0  # of the sender, which takes over the settings of shard 1; 0: the sender is a worker
+    shard: Count = 0  # of the sender, which adopts the settings of shard 1; 0: the sender is a worker
     first_shard: Text = ""  # as in WELCOME, where the sender knows it
     ending: Sentence = ""  # why the sender, a shard, cannot go on: then the run is over
 
@@ -323,7 +323,7 @@ class Followed(Request, frozen=True, kw_only=True, tag="FOLLOWED"):
 
 
 class Fence(Request, frozen=True, kw_only=True, tag="FENCE"):
-    """Announce that the sender has taken over the run. Answered by REFUSED `fenced`, or LEADING by a later epoch."""
+    """The sender was promoted and serves the run. Answered by REFUSED `fenced`, or LEADING by a later epoch."""
 
     run_id: Text
     latest_epoch: Count  # in which the run is served now
@@ -470,7 +470,7 @@ class AdjustmentsRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
 
 class RunState(msgspec.Struct, frozen=True, kw_only=True):
-    """What the other shards of a run take over from shard 1, besides the settings; and which run and server that is."""
+    """What the other shards of a run adopt from shard 1, besides the settings; and which run and server that is."""
 
     shard: Shard
     run_id: Text  # of shard 1
@@ -626,7 +626,7 @@ class Opened(Struct, frozen=True, kw_only=True, tag="OPENED", omit_defaults=True
 
 
 class HandedOver(Struct, frozen=True, kw_only=True, tag="HANDED_OVER"):
-    """In UPDATE, as the last one: the primary leaves, and the standby is to take over. Answered by FENCE."""
+    """In UPDATE, as the last one: the primary leaves, and the standby is to be promoted. Answered by FENCE."""
 
 
 UpdateMessage = Opened | Push | Report | Adjusted | Evaluation | RunReply | HandedOver

@@ -74,7 +74,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     lineage: Lineage
     first_shard: Text
     standby: Text  # HOST:PORT of the newest standby of this server, or ""
-    primary: Text  # HOST:PORT of the server that this one took over from, or ""
+    primary: Text  # HOST:PORT of the server that this one replaced, or ""
     version: Sequence
     target_version: Sequence
     run: Run

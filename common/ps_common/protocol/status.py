@@ -12,7 +12,7 @@ from ps_common.protocol.names import Count, Minutes, Name, Number, Sentence, Sig
 STALENESS_BOUNDS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128, 256)
 
 MOST_METERS = 32  # of one worker
-STANDBY_PHASE = "standby"  # of a server that follows another one, until it has taken over
+STANDBY_PHASE = "standby"  # of a server that follows another one, until it is promoted
 
 Histogram = Annotated[tuple[Count, ...], msgspec.Meta(max_length=len(STALENESS_BOUNDS) + 1)]
 AdjustedValue = bool | Signed | Number | tuple[Number, ...] | None

@@ -68,12 +68,6 @@ def is_locked(folder: Path) -> bool:
     return False
 
 
-def check_unlocked(folder: Path) -> None:
-    """Raises SettingsError when a server keeps a run in this folder."""
-    if is_locked(folder):
-        raise SettingsError(f"{folder}: a ps-server keeps its shard there; end all old shards first")
-
-
 def _locked(folder: Path) -> int:
     """The descriptor of the folder's lock file, which is locked as long as it is open."""
     try:

@@ -32,7 +32,7 @@ def check_folder(flag: str, place: str | Path | None) -> None:
         return
     if match := MISTYPED.match(str(place)):
         meant = f"{match[1]}{PROTOCOL_END}{str(place)[match.end() :].lstrip('/')}"
-        raise SettingsError(f"{flag} {place}: is no folder; an object store is {meant}, for a flag that takes one")
+        raise SettingsError(f"{flag} {place}: is not a folder; an object store is {meant}, for a flag that takes one")
 
 
 class ObjectStore:

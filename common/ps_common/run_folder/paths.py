@@ -192,16 +192,6 @@ def run_folders_below(path: Path) -> list[Path]:
     raise SettingsError(f"{path}: is not a run folder, and contains none: there is no {METRICS}")
 
 
-def standby_folder(primary: str) -> Path:
-    """The default run folder of a standby: always the same, so that a restart finds the run that it was promoted in."""
-    return _folder_for("standby-of", primary)
-
-
-def folder_from_store(url: str) -> Path:
-    """The default run folder of a run that is resumed from an object store: always the same, too."""
-    return _folder_for("from", url)
-
-
 def claim_run_folder(folder: Path) -> None:
     """Make the folder's settings file, empty. One of several callers succeeds; the others get a SettingsError."""
     try:
@@ -213,10 +203,6 @@ def claim_run_folder(folder: Path) -> None:
         ) from None
     except OSError as error:
         raise SettingsError(f"--run-dir {folder}: cannot be written to: {error.strerror}") from error
-
-
-def _folder_for(what: str, place: str) -> Path:
-    return Path("runs") / f"{what}-{re.sub('[^A-Za-z0-9.]+', '-', place).strip('-')}"
 
 
 def _make_new(folder: Path) -> Path:

@@ -11,7 +11,6 @@ A store has no lock that ends with its holder. In its place each life of a serve
 under that number, which succeeds once (a conditional put).
 """
 
-import contextlib
 import re
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -66,17 +65,6 @@ def claim(store: ObjectStore, lineage: Lineage) -> None:
     if not store.create(Stored(lineage.life, LINEAGE).name, msgspec.json.format(msgspec.json.encode(lineage)) + b"\n"):
         newest = lineage_in(store)
         raise Replaced(store.url, newest.epoch if newest is not None else lineage.epoch)
-
-
-def claim_next(store: ObjectStore, *, draw: int) -> None:
-    """
-    Begin the life after the newest, where there is one: a checkpoint of an earlier life is there already, or never
-    durable. Other programs may do the same at the same time. Raises StoreError.
-    """
-    while (newest := lineage_in(store)) is not None:
-        with contextlib.suppress(Replaced):
-            claim(store, newest.resumed(draw=draw))
-            return
 
 
 def check_not_replaced(store: ObjectStore, lineage: Lineage, objects: list[Stored]) -> None:

@@ -60,7 +60,8 @@ def _struct(path: str, fields: tuple[tuple[str, Any], ...]) -> type[CustomAlgori
 
 def _checked(name: str, value: Any, source: str) -> Any:
     if not isinstance(name, str) or NAME.fullmatch(name) is None or keyword.iskeyword(name):
-        raise SettingsError(f"{source}: algorithm.{name} is no name of a setting: use lower case letters, digits and _")
+        use = "use lower case letters, digits and _"
+        raise SettingsError(f"{source}: algorithm.{name} is not a name for a setting: {use}")
     if name in KNOWN_TO_THE_SERVER:
         try:
             return msgspec.convert(value, KNOWN_TO_THE_SERVER[name])

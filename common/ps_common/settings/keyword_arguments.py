@@ -23,10 +23,10 @@ GIVEN = {  # arguments of ps-rl itself, and what to do instead
 def check_arguments(flag: str, arguments: KeywordArguments, *, takes_none: str) -> None:
     """Raises ValueError that begins with the flag of the arguments; `takes_none` names a part without any."""
     if arguments and takes_none:
-        raise ValueError(f"{flag}: {takes_none} takes none; leave them out")
+        raise ValueError(f"{flag}: {takes_none} takes none; remove them")
     for argument, value in arguments.items():
         if not argument.isidentifier() or keyword.iskeyword(argument) or not is_text(argument):
-            raise ValueError(f"{flag}: {argument!r} is no name of an argument")
+            raise ValueError(f"{flag}: {argument!r} is not a name for an argument")
         if argument in GIVEN:
             raise ValueError(f"{flag}: {argument} is {GIVEN[argument]}")
         if not is_plain(value, depth=DEEPEST):

@@ -66,7 +66,7 @@ def of_a_game(*values: Any) -> msgspec.Meta:
 ADJUSTABLE = kinds(adjustable=True)
 EACH_WORKERS = kinds(each_workers=True)
 KEPT, CHANGEABLE = kinds(kept=True), kinds(kept=False)
-BUILT_IN, TAKEN_OVER = kinds(built_in=True), kinds(built_in=False)
+BUILT_IN, ADOPTED = kinds(built_in=True), kinds(built_in=False)
 KNOWN_TO_THE_SERVER = kinds(known_to_the_server=True)
 
 

@@ -30,10 +30,10 @@ def contradiction(run: RunSpec, overrides: Mapping[str, Any], *, adjusted: Colle
         if kinds_of(key).each_workers or key in adjusted:
             continue
         if key not in settings:
-            return f"{flag_of(key)} is not a setting of this run ({run.preset}); leave it out"
+            return f"{flag_of(key)} is not a setting of this run ({run.preset}); remove it"
         if _differ(settings[key], value):
             started = f"this run, which was started with {text_of(settings[key])}"
-            return f"{flag_of(key)} {text_of(value)} contradicts {started}; leave the flag out"
+            return f"{flag_of(key)} {text_of(value)} contradicts {started}; remove the flag"
     return ""
 
 
@@ -55,10 +55,10 @@ def resumed_run(run: RunSpec, overrides: Mapping[str, Any]) -> RunSpec:
     for key, value in overrides.items():
         flag = f"{flag_of(key)} {text_of(value)}"
         if key not in settings:
-            raise SettingsError(f"{flag}: is not a setting of the resumed run ({run.preset}); leave it out")
+            raise SettingsError(f"{flag}: is not a setting of the resumed run ({run.preset}); remove it")
         if kinds_of(key).kept and _differ(settings[key], value):
             why = f"a resumed run keeps {text_of(settings[key])}, with which it was begun"
-            raise SettingsError(f"{flag}: {why}; leave the flag out, or begin a new run")
+            raise SettingsError(f"{flag}: {why}; remove the flag, or begin a new run")
     return with_settings(run, overrides, source="flags")
 
 
@@ -69,7 +69,7 @@ def check_effects(run: RunSpec, overrides: Mapping[str, Any]) -> None:
         value = tuple(value) if isinstance(value, list) else value
         if needed is not None and value not in needed.inert and not needed.holds(run):
             here = f" with {run.environment.id}" if key.startswith("environment.") else ""
-            raise SettingsError(f"{flag_of(key)}: does nothing here{here}, since it needs {needed.words}; leave it out")
+            raise SettingsError(f"{flag_of(key)}: has no effect here{here}, since it needs {needed.words}; remove it")
 
 
 def _differ(setting: Any, value: Any) -> bool:

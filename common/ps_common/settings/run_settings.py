@@ -43,7 +43,7 @@ def run_from_dict(settings: Mapping[str, Any], *, source: str) -> RunSpec:
     settings = {section: _with_name(section, value) for section, value in settings.items()}
     for setting, (neutral, instead) in GONE.items():
         if (value := taken(settings, setting, neutral)) != neutral:
-            raise SettingsError(f"{source}: {setting} = {json.dumps(value)} is no setting any more; {instead}")
+            raise SettingsError(f"{source}: {setting} = {json.dumps(value)} was removed; {instead}")
     algorithm = settings.get("algorithm")
     if isinstance(algorithm, Mapping) and is_import_path(str(algorithm["name"])):
         own = {name: value for name, value in algorithm.items() if name != "name"}

@@ -19,12 +19,12 @@ from ps_common.settings.families import GYMNASIUM, OF_FRAMES, family_of
 from ps_common.settings.keyword_arguments import KeywordArguments, check_arguments
 from ps_common.settings.kinds import (
     ADJUSTABLE,
+    ADOPTED,
     BUILT_IN,
     CHANGEABLE,
     EACH_WORKERS,
     KEPT,
     KNOWN_TO_THE_SERVER,
-    TAKEN_OVER,
     flag,
     kinds,
     needs,
@@ -206,14 +206,14 @@ class A3CSettings(Method, frozen=True, kw_only=True, tag="a3c"):
     """target of the value: the return that the advantage uses, or the n-step return whatever lambda is"""
     value_weight: Amount = 0.5
     """weight of the value loss, (return - value)^2 / 2"""
-    entropy_weight: Annotated[Amount, ADJUSTABLE, TAKEN_OVER] = 0.01
+    entropy_weight: Annotated[Amount, ADJUSTABLE, ADOPTED] = 0.01
     """weight of the entropy bonus (beta)"""
-    final_entropy_weight: Annotated[Score | None, TAKEN_OVER, needs(*ANNEALING)] = None
+    final_entropy_weight: Annotated[Score | None, ADOPTED, needs(*ANNEALING)] = None
     """the entropy weight moves to this until entropy_anneal_steps global steps; below 0 it makes the policy certain;
     constant when not given"""
-    entropy_anneal_start: Annotated[NotNegative, TAKEN_OVER] = 0
+    entropy_anneal_start: Annotated[NotNegative, ADOPTED] = 0
     """global steps at which the entropy weight begins to move"""
-    entropy_anneal_steps: Annotated[NotNegative, TAKEN_OVER] = 0
+    entropy_anneal_steps: Annotated[NotNegative, ADOPTED] = 0
     """global steps at which the entropy weight has arrived; 0: constant"""
     gradient_clip: Amount = 40.0
     """greatest Euclidean norm of a gradient, clipped on the worker; 0: not clipped"""
@@ -267,9 +267,9 @@ class ActionValuesSettings(Method, frozen=True, kw_only=True):
     """steps of each environment between two updates (I_AsyncUpdate, t_max)"""
     target_interval: Annotated[NotNegative, KNOWN_TO_THE_SERVER] = 10_000
     """global steps between two refreshes of the target network (I_target); 0: the newest weights are the target"""
-    final_epsilons: Annotated[tuple[Fraction, ...], TAKEN_OVER] = (0.1, 0.01, 0.5)
+    final_epsilons: Annotated[tuple[Fraction, ...], ADOPTED] = (0.1, 0.01, 0.5)
     """final shares of random actions; each environment draws one of them"""
-    epsilon_probabilities: Annotated[tuple[Fraction, ...], TAKEN_OVER] = (0.4, 0.3, 0.3)
+    epsilon_probabilities: Annotated[tuple[Fraction, ...], ADOPTED] = (0.4, 0.3, 0.3)
     """probability of each of final_epsilons"""
     epsilon_anneal_steps: NotNegative = 1_000_000
     """global steps over which the share of random actions falls from 1 to the drawn one"""
@@ -365,8 +365,8 @@ class DqnSettings(ActionValuesSettings, frozen=True, kw_only=True, tag="dqn"):
     unroll_length: Annotated[UnrollSteps, KNOWN_TO_THE_SERVER] = 16
     """steps of each environment between two rounds of updates"""
     loss: Literal["sum", "mean"] = "mean"
-    final_epsilons: Annotated[tuple[Fraction, ...], TAKEN_OVER] = (0.05,)
-    epsilon_probabilities: Annotated[tuple[Fraction, ...], TAKEN_OVER] = (1.0,)
+    final_epsilons: Annotated[tuple[Fraction, ...], ADOPTED] = (0.05,)
+    epsilon_probabilities: Annotated[tuple[Fraction, ...], ADOPTED] = (1.0,)
     epsilon_anneal_steps: NotNegative = 10_000
     target_interval: Annotated[NotNegative, KNOWN_TO_THE_SERVER] = 500
     """global steps between two refreshes of the target network (I_target); 0: the newest weights are the target"""

@@ -65,7 +65,7 @@ class Segment:
         """The segment of another process. Raises OSError unless a worker of this user made it so."""
         match = NAME.fullmatch(name)
         if match is None:
-            raise OSError("that is no name of a segment")
+            raise OSError("that is not the name of a segment")
         path = f"{FOLDER}/{match[1]}/fd/{match[2]}"
         if not os.readlink(path).startswith(f"/memfd:{LABEL}"):  # opening another kind of file may have effects
             raise OSError(f"{path} is no segment")

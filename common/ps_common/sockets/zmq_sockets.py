@@ -103,11 +103,6 @@ def read_message(sock: zmq.Socket[Any]) -> tuple[ToWorker, Sequence[Buffer]]:
     return read_to_worker([frame.buffer for frame in receive_frames(sock)])
 
 
-def why_no_address(address: str) -> str:
-    """Why the host of HOST:PORT cannot be resolved now, in words; "" when it can. May query a name server."""
-    return look_up(address)[1]
-
-
 def bind(sock: zmq.Socket[Any], host: str, port: int) -> tuple[str, int]:
     """
     Listen on an address, a name of this machine, an interface, or all (*, ::); port 0 takes a free one.

@@ -65,7 +65,7 @@ class GymnasiumEnvironments:
         self.description = described(settings, self.observations, self._first.action_space)
         self.description["time limit"] = self._first.spec.max_episode_steps if self._first.spec else None
 
-    def reset(self, seed: int) -> Observations:
+    def reset(self, seed: int | None) -> Observations:
         return self._loop.reset(seed)
 
     def step(self, actions: Actions) -> Stepped:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ps_common.settings.run_spec import Environment
 from rl_agent.environments.failures import FailureCount
 from rl_agent.environments.ids import action_table, spec_of
-from rl_agent.environments.interface import Screen, Stepped, closed_if_refused
+from rl_agent.environments.interface import Screen, Stepped, closed_if_refused, seed_or_any
 from rl_agent.environments.preprocessing import ALE_FRAME, FrameStack, described, scheme_for
 from rl_agent.environments.spaces import Actions, ActionSpace, DiscreteActions, Observations, ObservationSpace
 
@@ -51,9 +51,14 @@ class AtariEnvironments:
         self._counts_lives = settings.life_loss_ends_episode
         self._reward_ends_return = settings.reward_ends_episode
         self._lives = np.zeros(count, dtype=np.int64)
+        # For a seed ALE loads the ROM again, which takes 66 ms a game. Without one it draws no-ops from the operating
+        # system, and sticky actions from the clock: those of games that begin in one second would be the same.
+        self._needs_seeds = settings.sticky_actions > 0 or self._twin is not None
         self.description = _description(settings, described(scheme, settings.frame_stack), table, arguments)
 
-    def reset(self, seed: int) -> Observations:
+    def reset(self, seed: int | None) -> Observations:
+        if seed is None and self._needs_seeds:
+            seed, self._needs_seeds = seed_or_any(seed), self._twin is not None
         observations, info = self._env.reset(seed=seed)
         assert isinstance(observations, np.ndarray)
         self._lives = info["lives"]

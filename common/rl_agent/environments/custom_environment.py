@@ -25,7 +25,7 @@ from rl_agent.environments.failures import FailureCount, NumberCheck
 from rl_agent.environments.forgiving import FAILURES
 from rl_agent.environments.gymnasium_spaces import MASK, ActionCodec, ObservationReader
 from rl_agent.environments.imports import custom_part, taking
-from rl_agent.environments.interface import DEFAULT_STEPS_PER_SECOND, Screen, Stepped, closed_if_refused
+from rl_agent.environments.interface import DEFAULT_STEPS_PER_SECOND, Screen, Stepped, closed_if_refused, seed_or_any
 from rl_agent.environments.process_guard import guard_children
 from rl_agent.environments.spaces import Actions, Observations, ObservationSpace
 from rl_agent.games import MetricsReader, info_of_row
@@ -135,8 +135,8 @@ class VectorEnvironments:
         self.steps_per_second = float(self._env.metadata.get("render_fps") or DEFAULT_STEPS_PER_SECOND)
         self.description = described(settings, self.observations, self._env.single_action_space)
 
-    def reset(self, seed: int) -> Observations:
-        seen, info = self._env.reset(seed=seed)
+    def reset(self, seed: int | None) -> Observations:
+        seen, info = self._env.reset(seed=seed_or_any(seed))
         if MASK in info and self.observations.mask is None and not self._ignores_masks:
             raise SettingsError(
                 f"--environment {self.description['environment']}: this vector environment gives masks in `info`, and "

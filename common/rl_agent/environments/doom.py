@@ -23,7 +23,7 @@ from ps_common.errors import SettingsError
 from ps_common.settings.run_spec import Environment
 from rl_agent.environments.failures import FailureCount
 from rl_agent.environments.ids import action_table, spec_of
-from rl_agent.environments.interface import Screen, Stepped, closed_if_refused
+from rl_agent.environments.interface import Screen, Stepped, closed_if_refused, seed_or_any
 from rl_agent.environments.preprocessing import FrameStack, described, scheme_for
 from rl_agent.environments.process_guard import guard_children
 from rl_agent.environments.spaces import Actions, ActionSpace, DiscreteActions, Observations, ObservationSpace, fitted
@@ -67,7 +67,8 @@ class DoomEnvironments:
             "decals and particles": "the scenario's own" if settings.decals_and_particles else "none",
         }
 
-    def reset(self, seed: int) -> Observations:
+    def reset(self, seed: int | None) -> Observations:
+        seed = seed_or_any(seed)  # the twin has the same
         # The first reset starts the games. ViZDoom writes into its working folder and exits if it cannot.
         with TemporaryDirectory(prefix="ps-rl-doom-", ignore_cleanup_errors=True) as folder, chdir(folder):
             frames = self._loop.reset(seed)
@@ -81,7 +82,7 @@ class DoomEnvironments:
             shown = self._twin.step(self.actions.native(actions[:1]))
             assert shown.rewards[0] == stepped.rewards[0], "the rendered twin has diverged from the game"
             self._screens = shown.observations
-        ended = stepped.terminated | stepped.truncated
+        ended = stepped.ended
         observations, final = self._stack.step(stepped.observations, ended, stepped.final_observations)
         return replace(stepped, observations=observations, final_observations=final)
 

@@ -80,7 +80,7 @@ class NumberCheck:
 
     def step(self, stepped: Stepped) -> Stepped:
         """The same step where all its numbers can be learned from. Raises PsRlError where too many games fail."""
-        ended = stepped.terminated | stepped.truncated
+        ended = stepped.ended
         if (self._goes_on & ended).any():
             before = False if stepped.failed is None else stepped.failed
             stepped = replace(stepped, failed=(self._goes_on & ended) | before)

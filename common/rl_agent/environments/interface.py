@@ -7,6 +7,7 @@ Numbers that it shows can be learned from: failures.py cuts off a game with NaN 
 """
 
 import logging
+import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,6 +23,8 @@ from rl_agent.games import Metrics
 log = logging.getLogger("rl-worker")
 
 DEFAULT_STEPS_PER_SECOND = 30.0  # of an environment without `render_fps`
+
+MOST_SEED = 2**30  # ALE takes 31 bits, and the seeds of thousands of environments follow
 
 Screen = NDArray[np.uint8]  # [height, width, 3] RGB
 
@@ -41,10 +44,14 @@ class Stepped:
     metrics: Mapping[int, Metrics] = field(default_factory=dict)  # of games that ended, by row
 
     @property
+    def ended(self) -> NDArray[np.bool_]:
+        """[B]: the step is the last of its game."""
+        return self.terminated | self.truncated
+
+    @property
     def return_ends(self) -> NDArray[np.bool_]:
         """[B]: the step is the last of its return: of its game, or of a life or point where these end one."""
-        ended = self.terminated | self.truncated
-        return ended if self.return_ended is None else ended | self.return_ended
+        return self.ended if self.return_ended is None else self.ended | self.return_ended
 
 
 class Environments(Protocol):
@@ -56,8 +63,8 @@ class Environments(Protocol):
     description: dict[str, Any]  # the settings in effect, for display
     steps_per_second: float  # at the speed of human play
 
-    def reset(self, seed: int) -> Observations:
-        """Start new episodes; environment k is seeded with seed + k."""
+    def reset(self, seed: int | None) -> Observations:
+        """Start new episodes; environment k is seeded with seed + k. None: by any seeds, of which no two are equal."""
 
     def step(self, actions: Actions) -> Stepped:
         """Step every environment once. Actions outside the bounds of BoxActions are clipped to the bounds."""
@@ -70,7 +77,12 @@ class Environments(Protocol):
     def close(self) -> None: ...
 
 
-def random_play(environments: Environments, *, seed: int) -> Iterator[Stepped]:
+def seed_or_any(seed: int | None) -> int:
+    """The seed, or one that is drawn from the operating system's random numbers."""
+    return secrets.randbelow(MOST_SEED) if seed is None else seed
+
+
+def random_play(environments: Environments, *, seed: int | None) -> Iterator[Stepped]:
     """Steps with random actions, of those that a mask allows, without end; the environments are reset first."""
     random, mask = np.random.default_rng(seed), environments.observations.mask
     observations = environments.reset(seed)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from rl_agent.environments.failures import FailureCount, NumberCheck
 from rl_agent.environments.forgiving import FAILURES
-from rl_agent.environments.interface import Stepped
+from rl_agent.environments.interface import Stepped, seed_or_any
 from rl_agent.environments.spaces import Observations, ObservationSpace
 from rl_agent.games import Metrics, MetricsReader
 
@@ -57,13 +57,14 @@ class StepLoop:
         # One thread for each environment: a simulator may tolerate no other than the one that it began in.
         self._threads = [ThreadPoolExecutor(1, f"environment-{row}") for row in range(len(games) if in_threads else 0)]
 
-    def reset(self, seed: int) -> Observations:
+    def reset(self, seed: int | None) -> Observations:
         """Environment k is seeded with seed + k."""
+        first = seed_or_any(seed)
         observations = np.empty(self._shape, self._dtype)
 
         def reset(row: int) -> Any:
             environment, read = self.games[row]
-            seen, info = environment.reset(seed=seed + row)
+            seen, info = environment.reset(seed=first + row)
             observations[row] = read(seen, info)
             return info
 

@@ -78,7 +78,7 @@ def measure_normalization(
     network: nn.Module,
     environments: Environments,
     *,
-    seed: int,
+    seed: int | None,
     played: Callable[[], None] = lambda: None,
     say: Callable[[str], None] = lambda _: None,
     clock: Callable[[], float] = lambda: 0.0,

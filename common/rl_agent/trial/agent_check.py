@@ -6,13 +6,10 @@ but parameters and buffers travels to other workers, checkpoints and evaluations
 network computes; and a policy acts on one observation at a time.
 """
 
-import random
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from msgspec import structs
 from torch import Tensor, nn
@@ -27,6 +24,7 @@ from rl_agent.environments.interface import Environments
 from rl_agent.environments.spaces import ActionSpace, DiscreteActions
 from rl_agent.networks.custom_network import sharing
 from rl_agent.networks.flat_network import FlatNetwork, check_size, schema_of
+from rl_agent.random_numbers import begin_with, drawing
 from rl_agent.rollouts import State, Trajectory
 
 MOST_STEPS = 32  # of the trial's unroll
@@ -35,8 +33,6 @@ MOST_SECONDS = 2.0  # for them
 SEED, OTHER_SEED = 0, 1
 # Of the largest number: two equal networks differ by less, and so does a row that is computed alone or among many.
 SAME, SAME_ROW = 1e-6, 1e-3
-INTERNAL = frozenset(vars(nn.Module()))  # attributes of every module
-MOST_NAMED = 3  # attributes in a sentence
 
 
 def check_custom_agent(run: RunSpec, environments: Environments, *, flag: str) -> Schema:
@@ -46,7 +42,7 @@ def check_custom_agent(run: RunSpec, environments: Environments, *, flag: str) -
     Raises SettingsError that begins with the flag, and names the return value of a wrong torso or algorithm, what does
     not travel, or what the custom code raises.
     """
-    with _own_random_numbers():
+    with drawing(SEED):
         agent = _built(run, environments, SEED)
         check_size(agent.network, flag=flag, remedy="make it smaller")
         _check_target(agent, flag)
@@ -64,27 +60,9 @@ def check_custom_agent(run: RunSpec, environments: Environments, *, flag: str) -
         return schema_of(agent.network)
 
 
-@contextmanager
-def _own_random_numbers() -> Iterator[None]:
-    """What this block seeds and draws changes nothing of what the process draws afterwards."""
-    of_python, of_numpy = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng(devices=[]):
-        try:
-            yield
-        finally:
-            random.setstate(of_python)
-            np.random.set_state(of_numpy)
-
-
-def _seed(seed: int) -> None:
-    random.seed(seed)
-    np.random.seed(seed)
-    torch.manual_seed(seed)
-
-
 def _built(run: RunSpec, environments: Environments, seed: int) -> Algorithm:
     """The agent as a process builds it whose random numbers begin with this seed."""
-    _seed(seed)
+    begin_with(seed)
     return build_agent(structs.replace(run, seed=seed), environments, device=torch.device("cpu"), seed=SEED)
 
 
@@ -210,23 +188,17 @@ def _check_travels_alone(run: RunSpec, environments: Environments, unroll: Traje
     for agent in (first, second):
         agent.loaded(Loaded(epoch=1, version=1, global_steps=0, workers=1, went_back=False))
     if difference := _difference(_computed(first, unroll), _computed(second, unroll)):
-        apart = unregistered(first)
-        what = (
-            f"{', '.join(apart[:MOST_NAMED])} {'are' if len(apart) > 1 else 'is'} no part of it"
-            if apart
-            else ("something that is drawn when it is made is no part of it")
-        )
         raise SettingsError(
-            f"{flag}: its output depends on more than its parameters and buffers: {what} (layers in a plain list: "
-            "nn.ModuleList; tensors: register_buffer; a second network: a module of the first; random numbers of an "
-            f"algorithm: a generator of its seed). Two that were built alike and have equal weights differ in their "
-            f"{difference}, and so would all workers and rl-eval"
+            f"{flag}: its output depends on more than its parameters and buffers: two that were built alike and have "
+            f"equal weights differ in their {difference}, and so would all workers and rl-eval. Register what decides "
+            "it: layers of a plain list in an nn.ModuleList, tensors by register_buffer, a second network as a module "
+            "of the first; and take random numbers of an algorithm from a generator of its seed"
         )
 
 
 def _computed(agent: Algorithm, unroll: Trajectory) -> dict[str, Tensor]:
     """What a fresh agent computes of another's unroll, in the order in which training asks for it."""
-    _seed(SEED)
+    begin_with(SEED)
     agent.begin_unroll(0)
     seen = unroll.observations.flatten(0, 1)
     shown = _shown(agent, seen, agent.initial_state(len(seen)))
@@ -241,29 +213,3 @@ def _difference(one: Mapping[str, Tensor], other: Mapping[str, Tensor], *, bound
         if not bool(((tensor - other[name]).abs() <= most).all()):  # NaN is not
             return name
     return ""
-
-
-def unregistered(agent: Algorithm) -> list[str]:
-    """The attributes with tensors or modules in them that are no part of the agent's networks, by name."""
-    networks = _networks(agent)
-    known = {id(module) for network in networks.values() for module in network.modules()}
-    known |= {id(one) for network in networks.values() for one in (*network.parameters(), *network.buffers())}
-    holders = [agent, *(module for network in networks.values() for module in network.modules())]
-    found = {
-        f"`{name}` of {type(holder).__name__}": None
-        for holder in holders
-        for name, value in vars(holder).items()
-        if name not in INTERNAL and _holds_unknown(value, known)
-    }
-    return list(found)
-
-
-def _holds_unknown(value: Any, known: set[int]) -> bool:
-    match value:
-        case nn.Module() | Tensor() | np.ndarray():
-            return id(value) not in known
-        case dict():
-            return any(_holds_unknown(one, known) for one in value.values())
-        case list() | tuple() | set():
-            return any(_holds_unknown(one, known) for one in value)
-    return False

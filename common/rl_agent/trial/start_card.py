@@ -95,7 +95,7 @@ def _method(run: RunSpec) -> str:
             words.append("mirror images")
     if getattr(settings, "epochs", 1) * getattr(settings, "minibatches", 1) > 1:
         epochs = "1 epoch" if settings.epochs == 1 else f"{settings.epochs} epochs"
-        words.append(f"{epochs} of {settings.minibatches} minibatches{_sizes(run, settings.minibatches)}")
+        words.append(f"{epochs} of {settings.minibatches} minibatches")
     return ", ".join(words)
 
 
@@ -112,14 +112,6 @@ def _memory(run: RunSpec, observations: ObservationSpace) -> str:
     if total < LARGE_BYTES:
         return ""
     return f"{total / 2**30:.1f} GiB of observations in each worker; a smaller --envs or --unroll-length takes less"
-
-
-def _sizes(run: RunSpec, minibatches: int) -> str:
-    """Words on minibatches of two sizes; "" where all have one."""
-    unit = "environments" if run.network.lstm else "steps"
-    count = run.environment.envs * (1 if run.network.lstm else run.algorithm.unroll_length)
-    least, rest = divmod(count, minibatches)
-    return f" of {least} or {least + 1} {unit}" if rest else ""
 
 
 def _optimizer(run: RunSpec) -> str:

@@ -72,9 +72,9 @@ def test_what_cannot_travel_is_refused() -> None:
         ("temperature", {"nested": 1}, "algorithm.temperature must be"),
         ("temperature", [[1]], "algorithm.temperature must be"),
         ("temperature", "\x1b[2J", "algorithm.temperature must be"),
-        ("to_dict()", 1, "is no name of a setting"),
-        ("class", 1, "is no name of a setting"),
-        ("__slots__", 1, "is no name of a setting"),
+        ("to_dict()", 1, "is not a name for a setting"),
+        ("class", 1, "is not a name for a setting"),
+        ("__slots__", 1, "is not a name for a setting"),
     ]:
         with row(name, value, sentence), pytest.raises(SettingsError, match=f"^a test: .*{sentence}"):
             a_run(**{name: value})

@@ -75,7 +75,7 @@ def test_the_sentence_on_an_override_that_contradicts_the_run_names_its_flag() -
             "--environment CartPole-v1 contradicts this run, which was started with none",
         ),
         ({"network.hidden": [64]}, "--hidden 64 contradicts this run, which was started with the default"),
-        ({"optimizer.decay": 0.99}, "--decay is not a setting of this run (custom); leave it out"),
+        ({"optimizer.decay": 0.99}, "--decay is not a setting of this run (custom); remove it"),
         ({"colour": 3}, "--colour is not a setting of this run"),
     ]:
         with row(overrides, sentence):
@@ -89,7 +89,7 @@ def test_every_setting_is_applied_or_refused_with_its_flag() -> None:
         with row(run, key):
             value = another(run, key)
             if BEGUN_WITH.fullmatch(key):
-                with pytest.raises(SettingsError, match=f"{flag_of(key)} .*a resumed run keeps .*leave the flag out"):
+                with pytest.raises(SettingsError, match=f"{flag_of(key)} .*a resumed run keeps .*remove the flag"):
                     resumed_run(run, {key: value})
             else:
                 resumed = flat_settings(resumed_run(run, {key: value}).to_dict())

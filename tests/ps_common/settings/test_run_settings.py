@@ -47,8 +47,8 @@ def test_a_file_of_an_earlier_release_is_read_unless_it_asks_for_what_is_gone() 
     run = run_from_dict(old, source="run.toml")
     assert (run.wire.prefetch, run.records.summaries) == (1, "none")
     for setting, words in [
-        ({"wire": {"checksums": True}}, r"run\.toml: wire\.checksums = true is no setting any more; vectors have no"),
-        ({"records": {"summary_every_updates": 5}}, "summary_every_updates = 5 is no setting any more; TensorBoard"),
+        ({"wire": {"checksums": True}}, r"run\.toml: wire\.checksums = true was removed; vectors have no"),
+        ({"records": {"summary_every_updates": 5}}, "summary_every_updates = 5 was removed; TensorBoard"),
         ({"records": {"summaries": "model"}}, r"records\.summaries \(--summaries\); there are none, perf"),
     ]:
         with pytest.raises(SettingsError, match=words):

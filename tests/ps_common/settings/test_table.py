@@ -40,7 +40,7 @@ assert "--max-naps" in printed.getvalue() and "most naps" in printed.getvalue()
 flags = parse_with_run(Program, ["--max-naps", "3"], prog="p")
 assert flags.overrides == {"budget.max_naps": 3} and flags.run.budget.max_naps == 3
 typed = ["--preset", "pong", "--max-naps=3"]
-assert "--max-naps: does nothing here" in refusal(parse_with_run, Program, typed, prog="p")
+assert "--max-naps: has no effect here" in refusal(parse_with_run, Program, typed, prog="p")
 run = run_from_dict({"budget": {"max_naps": 5}}, source="a file")
 assert "max_naps = 5" in run.to_toml()
 assert "--max-naps" in refusal(run_from_dict, {"budget": {"max_naps": -1}}, source="a file")

@@ -24,7 +24,7 @@ ALONE = [
 
 def test_a_typed_flag_without_effect_is_refused() -> None:
     for command, sentence in ALONE:
-        with row(command, sentence), pytest.raises(SettingsError, match=f"^{sentence}.*; leave it out"):
+        with row(command, sentence), pytest.raises(SettingsError, match=f"^{sentence}.*; remove it"):
             parse_with_run(ClusterSettings, command.split(), prog="rl-cluster")
 
 

@@ -98,7 +98,7 @@ def test_a_text_that_is_no_name_opens_no_segment() -> None:
         f"xps-rl-1-1-{NO_SECRET}",
         f"ps-rl-1-1-{NO_SECRET[:-1]}g",
     ]:
-        with row(wrong), pytest.raises(OSError, match="no name of a segment"):
+        with row(wrong), pytest.raises(OSError, match="not the name of a segment"):
             Segment.open(wrong)
 
 

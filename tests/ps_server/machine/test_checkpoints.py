@@ -11,7 +11,7 @@ from ps_server.machine.membership import Membership
 from ps_server.machine.refusals import Refusals
 from ps_server.replication.replication import Replication
 from ps_server.state.effects import Effect, SaveCheckpoint, Send
-from ps_server.state.soundness import Soundness
+from ps_server.state.rollback import Rollback
 from ps_server.state.training_run import TrainingRun
 from tests.ps_server.transcripts import SCHEMA, START, a_lineage, a_run
 
@@ -21,7 +21,7 @@ OPENED = Opened(incarnation=1, proof="p", key="", oldest=1, environments=1)
 
 def checkpoints_of(run: TrainingRun | None, *, every_seconds: float = EVERY, now: float = START) -> Checkpoints:
     refusals = Refusals(Membership(5.0, now=now))
-    parts = {"replication": Replication(), "refusals": refusals, "soundness": Soundness()}
+    parts = {"replication": Replication(), "refusals": refusals, "rollback": Rollback()}
     return Checkpoints(every_seconds, run, **parts, now=now)  # type: ignore[arg-type]
 
 

@@ -21,21 +21,10 @@ def test_a_report_is_handed_on_with_where_the_run_is(server: Transcript) -> None
         first_episode=2,
         episodes=(Episode(3.0, 10), Episode(4.0, 10)),
         meters={"entropy": 0.5},
-        staleness=(),  # the first report has it
     )
 
 
-def test_a_report_carries_the_staleness_of_each_update_since_the_last(server: Transcript) -> None:
-    version = server.machine.version
-    for sequence in (1, 2, 3):
-        server.push("a", sequence, computed_on=version)
-    server.report("b", 1)
-    assert only(RecordReport, server.effects).staleness == (0, 1, 2)
-    server.report("a", 1)
-    assert only(RecordReport, server.effects).staleness == ()
-
-
-def test_a_meter_that_is_no_sound_number_does_not_count_and_its_report_does(server: Transcript) -> None:
+def test_a_meter_that_is_no_finite_number_does_not_count_and_its_report_does(server: Transcript) -> None:
     server.report("b", 1, 7.0, entropy=0.5, loss=nan, policy_loss=-inf, value_loss=1e31, value=-1e30)
     assert only(RecordReport, server.effects).meters == {"entropy": 0.5, "value": -1e30}
     status = server.machine.status(now=server.now)

@@ -166,7 +166,7 @@ def test_other_settings_of_a_shard_have_no_effect_and_are_named() -> None:
     assert second.run.spec == first.run.spec
     assert said[1:] == [
         "the settings of all shards are those of shard 1: --learning-rate 0.125 contradicts this run, which was "
-        "started with 0.5; leave the flag out"
+        "started with 0.5; remove the flag"
     ]
     assert notes(ask(second, first)) == []
 

@@ -20,7 +20,6 @@ def a_report(**fields: Any) -> RecordReport:
         "first_episode": 1,
         "episodes": (),
         "meters": {},
-        "staleness": (),
     }
     return RecordReport(**(known | fields))
 

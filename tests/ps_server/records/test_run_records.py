@@ -42,11 +42,10 @@ def test_a_run_leaves_its_settings_its_episodes_and_its_summaries(tmp_path: Path
 def test_a_run_has_an_event_file_unless_its_settings_forbid_it(tmp_path: Path) -> None:
     spec = RunSpec()
     records = RunRecords(tmp_path, lambda: spec, endpoint="host:5555")
-    records.add(a_report(episodes=(Episode(3.0, 10),), staleness=(0, 2)))
+    records.add(a_report(episodes=(Episode(3.0, 10),)))
     records.close(a_status())
     tags = loaded(tmp_path).Tags()
     assert tags["scalars"] == ["Perf/Reward", "Perf/Length"]
-    assert tags["histograms"] == ["Histograms/Returns", "Histograms/Staleness"]
 
 
 def test_a_resumed_run_has_the_points_up_to_its_checkpoint_and_those_that_follow(tmp_path: Path) -> None:

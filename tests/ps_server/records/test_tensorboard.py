@@ -4,14 +4,7 @@ from pathlib import Path
 
 from ps_common.protocol.messages import Episode
 from ps_common.run_folder.paths import TENSORBOARD
-from ps_server.records.tensorboard import (
-    POINT_MINUTES,
-    RETURNS,
-    STALENESS,
-    Summaries,
-    SummaryHistograms,
-    SummaryPoints,
-)
+from ps_server.records.tensorboard import POINT_MINUTES, Summaries, SummaryPoints
 from tests.ps_server.records.test_episodes import a_report, some
 
 METERS = {
@@ -33,22 +26,11 @@ def test_a_point_is_the_mean_of_what_was_reported_since_the_last() -> None:
     assert made.rest() == {}
 
 
-def test_histograms_have_every_return_and_staleness_since_the_last() -> None:
-    made = SummaryHistograms()
-    assert made.add(a_report(minutes=7.0, episodes=some(1.0, 2.0), staleness=(1, 2))) == {}
-    assert made.add(a_report(minutes=7.25, episodes=some(3.0))) == {}
-    assert made.add(a_report(minutes=7.5, staleness=(3,))) == {RETURNS: [1.0, 2.0, 3.0], STALENESS: [1, 2, 3]}
-    assert made.add(a_report(minutes=7.75, episodes=some(4.0))) == {}
-    assert made.add(a_report(minutes=8.0)) == {RETURNS: [4.0]}
-    assert made.add(a_report(minutes=9.0)) == {}
-    assert made.rest() == {}
-
-
 def test_a_week_takes_no_more_than_150_megabytes(tmp_path: Path) -> None:
     """An hour of reports, ten a second, each with everything."""
     summaries = Summaries(tmp_path)
     for tick in range(36_000):
-        summaries.add(a_report(minutes=tick / 600, meters=METERS, episodes=some(tick % 21), staleness=(tick % 7,)))
+        summaries.add(a_report(minutes=tick / 600, meters=METERS, episodes=some(tick % 21)))
     summaries.close()
     written = sum(path.stat().st_size for path in (tmp_path / TENSORBOARD).iterdir())
     assert written * 24 * 7 < 150e6

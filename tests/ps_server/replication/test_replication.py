@@ -159,7 +159,7 @@ def test_a_server_that_was_replaced_changes_nothing_more_sends_everybody_away_an
     assert exits(server.effects) == [], "they have to read it first"
     assert server.refusal("a", server.push_of(1)).code == "fenced"
     (exit_,) = exits(server.after(FAREWELL_SECONDS))
-    assert f"{STANDBY} has taken over this run" in exit_.reason
+    assert f"{STANDBY} serves this run now" in exit_.reason
     assert f"ps-server --standby-of {STANDBY} --run-dir FOLDER" in exit_.reason
     assert server.machine.version == 1
     assert server.after(1.0) == []

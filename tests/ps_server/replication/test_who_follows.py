@@ -80,7 +80,7 @@ def test_a_server_of_an_older_copy_of_its_folder_does_not_say_that_another_has_t
     seen = server.run.lineage.resumed(draw=5).resumed(draw=7)
     server.say("a", server.hello_of("a", **later(seen.epoch)))
     assert server.machine.phase is Phase.FENCED
-    assert "taken over" not in server.machine.ending.fenced
+    assert "serves this run now" not in server.machine.ending.fenced
     assert "an earlier life of the run" in server.machine.ending.fenced
     assert "--take-back" in server.machine.ending.fenced
 

@@ -157,7 +157,7 @@ def test_it_takes_over_in_a_later_epoch_saves_at_once_and_says_what_is_settled()
     assert welcome.epoch > EPOCH
     assert (welcome.run_id, welcome.version, welcome.settled_through) == (RUN_ID, 2, 1)
     assert only(SaveCheckpoint, effects).record.lineage.epoch == welcome.epoch
-    assert notes(effects)[0] == f"{PRIMARY} has not served the run for 2.0 s: taking over at version 2"
+    assert notes(effects)[0] == f"{PRIMARY} has not served the run for 2.0 s: promoted at version 2"
 
 
 def test_nothing_is_durable_at_the_new_server_before_its_own_first_checkpoint() -> None:

@@ -108,7 +108,7 @@ SEEN = Schema(
 def test_sums_that_no_rows_have_are_denied() -> None:
     """One negative count would make the sums of all workers 0, and end the run for each."""
     rows = np.array([[3.0, -1000.0], [3.0, -1000.1], [3.0, 1e-25]], dtype=np.float32)
-    for count, total, squares, is_sound in [
+    for count, total, squares, is_of_rows in [
         (3, rows.sum(0).tolist(), (rows * rows).sum(0).tolist(), True),  # a constant: equality, but for rounding
         (0, [0, 0], [0, 0], True),  # nothing was seen
         (1, [1e-25, 1], [0, 1], True),  # a square below the least of float32
@@ -126,7 +126,7 @@ def test_sums_that_no_rows_have_are_denied() -> None:
         with row(*sums):
             for schema, vector in [(SEEN, [1, 1, 0, 0, *sums]), (SEEN.of_shard(2, 2), [1, 0, 0, *sums])]:
                 push = a_push(schema_hash=schema.hash)
-                with nullcontext() if is_sound else pytest.raises(Denied, match=r"seen\.total") as denied:
+                with nullcontext() if is_of_rows else pytest.raises(Denied, match=r"seen\.total") as denied:
                     gradient_of(push, encoded(vector), schema)
                 assert denied is None or denied.value.code == "absurd_statistic"
     seed = Seed(request=1, schema=SEEN.specs)

@@ -11,7 +11,7 @@ import torch
 from ps_common.settings import run_spec
 from ps_common.settings.run_spec import OPTIMIZER_SETTINGS, AdamSettings, MomentumSettings, RmsPropSettings, SgdSettings
 from ps_server.state import optimizers
-from ps_server.state.optimizers import fused_adam, plain_adam, rule_for, sound_step
+from ps_server.state.optimizers import adam_step_here, fused_adam, plain_adam, rule_for
 from tests.ps_server.transcripts import vector
 from tests.rows import row
 
@@ -121,7 +121,7 @@ def test_a_torch_without_the_fused_kernel_computes_the_same(
 
 def test_the_fused_kernel_is_used_where_it_is_what_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = torch._fused_adam_
-    assert sound_step() is optimizers.adam_step is fused_adam
+    assert adam_step_here() is optimizers.adam_step is fused_adam
 
     def renamed(*lists: Any, rate: float) -> None: ...
 
@@ -134,9 +134,9 @@ def test_the_fused_kernel_is_used_where_it_is_what_it_was(monkeypatch: pytest.Mo
     for name, other in {"renamed": renamed, "refuses": refuses, "climbs": climbs}.items():
         monkeypatch.setattr(torch, "_fused_adam_", other)
         with row(name):
-            assert sound_step() is plain_adam
+            assert adam_step_here() is plain_adam
     monkeypatch.delattr(torch, "_fused_adam_")
-    assert sound_step() is plain_adam
+    assert adam_step_here() is plain_adam
 
 
 def test_rmsprop_has_epsilon_inside_the_root_and_starts_from_zero() -> None:

@@ -176,3 +176,28 @@ def test_the_wrapper_on_the_page_of_environments_makes_the_frames_of_a_run(game:
         np.testing.assert_array_equal(page["field"], stepped.observations[0, 0])
     environments.close()
     alone.close()
+
+
+@pytest.mark.parametrize("random", [{"noop_max": 30}, {"noop_max": 0, "sticky_actions": 0.25}], ids=str)
+def test_games_without_a_seed_differ_and_a_rom_is_loaded_again_for_sticky_actions_alone(
+    random: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seeds: list[int | None] = []
+    reset = AtariVectorEnv.reset
+
+    def noted(env: AtariVectorEnv, *, seed: int | None = None) -> Any:
+        seeds.append(seed)
+        return reset(env, seed=seed)
+
+    monkeypatch.setattr(AtariVectorEnv, "reset", noted)
+    seen = []
+    for _ in range(2):
+        environments = make_environments(Environment(id="ALE/Pong-v5", **random), count=4)
+        for _ in range(2):
+            environments.reset(None)
+            taken = np.random.default_rng(0).integers(0, 6, 60)
+            steps = [environments.step(np.full(4, action)).observations for action in taken]
+            seen += [np.array([step[game, -1] for step in steps]).tobytes() for game in range(4)]
+        environments.close()
+    assert len(set(seen)) > 8, "few of 16 games are the same, of which there are 30 with no-ops alone"
+    assert [seed is not None for seed in seeds] == [random["noop_max"] == 0, False] * 2

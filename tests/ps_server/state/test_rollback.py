@@ -1,4 +1,4 @@
-"""Weights with NaN or infinity: the run goes back to its newest sound checkpoint, with a warning, and goes on."""
+"""Weights with NaN or infinity: the run goes back to its newest verified checkpoint, with a warning, and goes on."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ import torch
 from ps_common.protocol import messages
 from ps_server.machine.ending import Phase
 from ps_server.state.effects import LogLine, ReloadCheckpoint, SaveCheckpoint, Send
-from ps_server.state.soundness import MOST_RETURNS
+from ps_server.state.rollback import MOST_RETURNS
 from tests.ps_server.standby_transcripts import WithStandby
 from tests.ps_server.transcripts import (
     EPOCH,
@@ -46,11 +46,11 @@ def test_the_run_goes_on_from_its_newest_sound_checkpoint_and_names_who_pushed()
     only(ReloadCheckpoint, server.after(0.25))
     told = notes(roll_back(server, checkpoint))
     assert told == [
-        "the weights hold NaN or Inf; applied since they were sound: pushes of a (1), b (1). "
+        "the weights hold NaN or Inf; applied since they were finite: pushes of a (1), b (1). "
         "Going on from checkpoint-1, without the updates since"
     ]
     assert server.weights() == [0, 0, 0]
-    assert server.run.weights.is_sound()
+    assert server.run.weights.is_all_finite()
     assert received(server.pull("a", target=True)) == [0, 0, 0]
     assert server.push("a", 2).verdict == "applied"
     assert server.machine.phase is Phase.SERVING
@@ -133,7 +133,7 @@ def test_after_going_back_a_checkpoint_is_written_at_once_so_that_a_restart_appl
     again = Transcript(restored_run(saved.vectors, saved.record, epoch=EPOCH + 1))
     again.hello("a")
     assert again.push("a", 1, RUINOUS).verdict == "duplicate"
-    assert again.run.weights.is_sound()
+    assert again.run.weights.is_all_finite()
 
 
 def test_weights_ruined_again_and_again_end_the_run_with_the_reason() -> None:
@@ -173,7 +173,7 @@ def test_a_standby_asks_for_its_state_again_when_the_run_has_gone_back() -> None
 
 
 def test_a_standby_whose_weights_are_ruined_does_not_take_over() -> None:
-    """The primary has sound checkpoints, and the standby none."""
+    """The primary has verified checkpoints, and the standby none."""
     server = WithStandby.following(**FRAGILE)
     server.push("a", 1, RUINOUS)
     server.silence(2.0)

@@ -1,5 +1,5 @@
 """
-Soundness of the weights: when they hold NaN or infinity, the run goes back to its newest sound checkpoint.
+Rollback of the weights: when they hold NaN or infinity, the run goes back to its newest verified checkpoint.
 
 Gradients that are not finite are refused, but finite ones with too large a step can still ruin the weights. The weights
 are checked some times a second, before each checkpoint, and whenever a gradient is not finite, because ruined weights
@@ -28,7 +28,7 @@ def violations_of(run: TrainingRun) -> Iterator[str]:
     yield from run.store.violations() if run.store is not None else ()
 
 
-class Soundness:
+class Rollback:
     """Watches the weights of one run, and takes the run back to a checkpoint."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class Soundness:
 
     def roll_back(self, run: TrainingRun, checkpoint: str, vectors: dict[str, Tensor], record: Record) -> str:
         """The weights are lost: the run goes on from this checkpoint. Returns what to log. Raises CheckpointError."""
-        lost = f"the weights hold NaN or Inf; applied since they were sound: pushes of {self._suspects()}"
+        lost = f"the weights hold NaN or Inf; applied since they were finite: pushes of {self._suspects()}"
         is_first = record.version == self._first_since  # such a checkpoint holds little but what the run went back to
         origin = (is_first and self._returned_to) or checkpoint
         self._returns = self._returns + 1 if origin == self._returned_to else 1
@@ -73,7 +73,7 @@ class Soundness:
         return f"{lost}. Going on from {checkpoint}, without the updates since"
 
     def _suspects(self) -> str:
-        """The workers whose pushes were applied since the weights were sound, in words."""
+        """The workers whose pushes were applied since the weights were finite, in words."""
         named = [f"{worker} ({count})" for worker, count in self._pushed.most_common(MOST_NAMED)]
         more = len(self._pushed) - len(named)
         self._pushed.clear()
