@@ -51,8 +51,8 @@ class AtariEnvironments:
         self._counts_lives = settings.life_loss_ends_episode
         self._reward_ends_return = settings.reward_ends_episode
         self._lives = np.zeros(count, dtype=np.int64)
-        # ALE loads the ROM again for a seed, which takes a game 66 ms. Without one it draws the no-ops of each game from
-        # the operating system, and sticky actions from the clock: games that begin in one second have the same ones.
+        # For a seed ALE loads the ROM again, which takes 66 ms a game. Without one it draws no-ops from the operating
+        # system, and sticky actions from the clock: those of games that begin in one second would be the same.
         self._needs_seeds = settings.sticky_actions > 0 or self._twin is not None
         self.description = _description(settings, described(scheme, settings.frame_stack), table, arguments)
 
