@@ -22,7 +22,6 @@ from ps_common.settings.run_files import SETTINGS, settings_as_written
 from ps_common.settings.run_settings import NAMED_SECTIONS
 from ps_common.settings.run_spec import RunSpec
 from ps_common.sockets.curve import ClientKeys
-from ps_web.help_texts import help_texts
 from ps_web.history import ending_of
 from ps_web.run import WatchedRun
 from ps_web.viewers import Viewers
@@ -180,14 +179,14 @@ def _changed(settings: dict[str, Any]) -> dict[str, Any]:
 @cache
 def _defaults() -> dict[str, Any]:
     """The defaults by section, as a file has them: a tuple is a list there."""
-    defaults: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(settings_table()["defaults"]))
+    defaults: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(settings_table()))
     return defaults
 
 
 @cache
-def settings_table() -> dict[str, dict[str, Any]]:
-    """`defaults` by section, of algorithms and optimizers by name; `help` by setting, "schedule.learning_rate"."""
+def settings_table() -> dict[str, Any]:
+    """The defaults by section, of algorithms and optimizers by name."""
     defaults = RunSpec().to_dict()
     for section, structs in NAMED_SECTIONS.items():
         defaults[section] = {name: msgspec.to_builtins(struct()) for name, struct in structs.items()}
-    return {"defaults": defaults, "help": help_texts()}
+    return defaults

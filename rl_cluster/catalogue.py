@@ -12,10 +12,9 @@ def print_catalogue() -> None:
     console = Console(highlight=False)
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("--preset", no_wrap=True)
-    table.add_column("--environment", no_wrap=True)
     table.add_column("what it is")
     environments = {preset: load_preset(preset).environment.id for preset in presets()}
     for preset, environment in sorted(environments.items(), key=lambda named: (named[1], named[0])):
-        table.add_row(preset, environment, what_preset_is(preset))
+        table.add_row(preset, f"{environment}: {what_preset_is(preset)}")
     console.print(table)
     console.print("Any other id that Gymnasium knows, and custom ones as module:Name-v0, can be trained too.")

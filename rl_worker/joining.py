@@ -29,7 +29,7 @@ from ps_common.run_folder.endpoint_file import typed_addresses
 from ps_common.settings.overrides import slow_link, wire_of
 from ps_common.settings.run_settings import run_for_peers, run_from_dict
 from ps_common.settings.run_spec import RunSpec
-from ps_common.sockets.zmq_sockets import why_no_address
+from ps_common.sockets.zmq_sockets import look_up
 from rl_agent.agent import build_agent, collector_for, keep_replay
 from rl_agent.environments.imports import check_modules, import_modules
 from rl_agent.environments.interface import Environments
@@ -134,7 +134,7 @@ class Work:
         """The server's run, whose modules are imported, and its WELCOME."""
         settings = self._flags.program
         log.info("joining %s", settings.server)
-        for why in filter(None, map(why_no_address, typed_addresses(settings.server))):
+        for why in filter(None, (look_up(address)[1] for address in typed_addresses(settings.server))):
             log.warning("%s; trying on", why)
         welcome = self.connections.join()
         source = f"the server at {settings.server}"

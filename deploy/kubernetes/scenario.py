@@ -1,6 +1,5 @@
 """The fleet in use on a cluster: scaled, killed, cut off, drained; pushes counted. scenario.sh says what it takes."""
 
-import json
 import os
 import shutil
 import tempfile
@@ -8,10 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import yaml
 
 from deploy.kubernetes.cluster import NAMESPACE, Cluster
-from deploy.kubernetes.jobs import jobs_of
 from deploy.kubernetes.overlays import COUNTED, COUNTING, FLAGS, FLEET, SHARDED, VOLUME
 from deploy.kubernetes.server_pair import PATIENCE_SECONDS, SERVERS, Fleet
 from deploy.steps import FIRST_PUSH_SECONDS, alive_in, step
@@ -172,21 +169,6 @@ def sharded(cluster: Cluster, fleet: Fleet, folder: Path) -> None:
     cluster.kubectl("delete", "--filename", "-", "--wait", stdin=manifest)
 
 
-def ends_by_itself(cluster: Cluster) -> None:
-    """The jobs of the JobSet, with a small budget."""
-    with step("the jobs of the JobSet: a run to its end, and nothing of it goes on"):
-        jobset, claim = yaml.safe_load_all((HERE / "jobset" / "jobset.yaml").read_text())
-        made = [claim, *jobs_of(jobset)]
-        for document in made:
-            for container in document["spec"].get("template", {}).get("spec", {}).get("containers", ()):
-                container["image"] = os.environ["IMAGE"]
-                container["resources"]["requests"]["cpu"] = "20m"
-        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": made})
-        cluster.apply(text.replace("--max-steps 300000", "--max-steps 5000"))
-        jobs = [document["metadata"]["name"] for document in made if document["kind"] == "Job"]
-        cluster.kubectl("wait", "--for=condition=complete", "--timeout=240s", *(f"job/{name}" for name in jobs))
-
-
 def count(cluster: Cluster, fleet: Fleet) -> str:
     """The workers stop; the weights against what they have noted. Raises AssertionError."""
     pods = ("counting-0", "counting-1")
@@ -255,23 +237,19 @@ def main() -> None:
             in_use(cluster, fleet, Path(folder))
             counted(cluster, fleet, Path(folder))
             sharded(cluster, fleet, Path(folder))
-            ends_by_itself(cluster)
         except BaseException:
             tell(cluster)
             raise
         finally:
             fleet.end()
             cluster.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--wait", check=False)
-            cluster.kubectl(
-                "delete", "apiservice", "v1beta1.external.metrics.k8s.io", "--ignore-not-found", check=False
-            )
 
 
 def tell(cluster: Cluster) -> None:
     """The cluster's events and logs, to find out what went wrong."""
     look: Callable[..., str] = lambda *arguments: cluster.kubectl(*arguments, check=False)  # noqa: E731
-    print(look("get", "all,hpa,pdb,pvc", "--output", "wide"), look("get", "events")[-4000:])
-    for pod in (*SERVERS, *cluster.pods(WORKER), *cluster.pods("ps-rl-metrics")):
+    print(look("get", "all,pdb,pvc", "--output", "wide"), look("get", "events")[-4000:])
+    for pod in (*SERVERS, *cluster.pods(WORKER)):
         print(f"--- {pod}", look("logs", pod, "--all-containers", "--prefix", "--tail=30"), flush=True)
 
 

@@ -93,7 +93,7 @@ def in_words(kind: Any) -> str:
         return f"list: {in_words(arguments[0])}"
     if origin is dict:
         return f"map: {in_words(arguments[0])} → {in_words(arguments[1])}"
-    names = {bool: "true, false", int: "integer", float: "number", str: "text", bytes: "bytes", Any: "any"}
+    names = {bool: "true/false", int: "integer", float: "number", str: "text", bytes: "bytes", Any: "any"}
     return names.get(kind) or f"`{getattr(kind, '__name__', kind)}`".replace("`Path`", "path")
 
 

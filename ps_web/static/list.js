@@ -88,7 +88,7 @@ function settingOf(line, name) { // by its whole name or the last part of it; al
   const isIt = (key) => [key, lastPart(key)].includes(name);
   const changed = Object.keys(line.settings).find(isIt);
   if (changed) return line.settings[changed];
-  for (const [section, inner] of Object.entries((table || {}).defaults || {})) {
+  for (const [section, inner] of Object.entries(table || {})) {
     if (section === name) return inner;
     const chosen = line.settings[`${section}.name`], values = (chosen && inner ? inner[chosen] : inner) || {};
     for (const key of Object.keys(Object(values))) if (isIt(`${section}.${key}`)) return values[key];

@@ -89,7 +89,7 @@ function protocolOf(settings) { // under which the scores are made
 
 // -- settings ---------------------------------------------------------------------------------------------------------
 
-let table = null; // {defaults, help}, once the settings are open
+let table = null; // the defaults, once the settings are open
 
 async function openSettings() {
   if (!by("settings").open || table) return draw();
@@ -110,17 +110,17 @@ function drawTable(run) {
   if (!table || !by("settings").open || by("settings").dataset.shown === text) return;
   by("settings").dataset.shown = text;
   const rows = flat(run.settings).map(([section, name, value]) => {
-    const place = section ? table.defaults[section] : table.defaults, named = (place || {})[(run.settings[section] || {}).name];
+    const place = section ? table[section] : table, named = (place || {})[(run.settings[section] || {}).name];
     const before = (named && typeof named === "object" && !Array.isArray(named) ? named : place || {})[name];
     const key = section ? `${section}.${name}` : name;
-    return { key, value, before, help: table.help[key] || "", differs: JSON.stringify(value) !== JSON.stringify(before) };
+    return { key, value, before, differs: JSON.stringify(value) !== JSON.stringify(before) };
   });
   const written = (value) => (value === undefined || value === null ? "none" : typeof value === "object" ? JSON.stringify(value) : String(value));
   by("settings-count").textContent = `${rows.filter((row) => row.differs).length} of ${rows.length} differ from the defaults`;
   by("settings-table").tBodies[0].replaceChildren(...[...rows.filter((row) => row.differs), ...rows.filter((row) => !row.differs)].map((row) => {
     const line = document.createElement("tr");
     line.className = row.differs ? "differs" : "";
-    [row.key, written(row.value), written(row.before), row.help].forEach((content, k) => {
+    [row.key, written(row.value), written(row.before)].forEach((content, k) => {
       const place = document.createElement(k ? "td" : "th");
       if (!k) place.scope = "row";
       place.textContent = content;

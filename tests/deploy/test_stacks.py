@@ -94,6 +94,5 @@ def test_every_engine_waits_for_the_last_checkpoint_of_a_server_as_long_as_our_p
     for file in ("docker/compose.yaml", "deploy/swarm/stack.yaml"):
         services = yaml.safe_load((ROOT / file).read_text())["services"]
         assert {services[name]["stop_grace_period"].removesuffix("s") for name in ("server", "standby")} == waits
-    for file in ("base/server.yaml", "jobset/jobset.yaml"):
-        text = (ROOT / "deploy" / "kubernetes" / file).read_text()
-        assert re.findall(r"terminationGracePeriodSeconds: (\d+)", text)[0] in waits
+    text = (ROOT / "deploy" / "kubernetes" / "base" / "server.yaml").read_text()
+    assert re.findall(r"terminationGracePeriodSeconds: (\d+)", text)[0] in waits

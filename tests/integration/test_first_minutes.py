@@ -51,7 +51,7 @@ def test_every_program_tells_its_version(programs: Programs) -> None:
 def test_a_list_names_every_preset_with_its_environment(programs: Programs) -> None:
     listed = [line.split()[:2] for line in printed(programs, "rl-cluster", "--list").splitlines()]
     for preset in presets():
-        assert [preset, load_preset(preset).environment.id] in listed
+        assert [preset, f"{load_preset(preset).environment.id}:"] in listed
 
 
 @pytest.fixture(scope="module")

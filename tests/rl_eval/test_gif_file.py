@@ -1,4 +1,4 @@
-"""A GIF of any game has the right colours and duration, and is never too large."""
+"""A GIF of any game has the right colours and duration."""
 
 import io
 from collections.abc import Iterator
@@ -53,13 +53,3 @@ def test_a_gif_lasts_as_long_as_the_game(steps_per_second: float) -> None:
     assert sum(lasts) == pytest.approx(100 * step, abs=1000 / recording.MOST_FRAMES_PER_SECOND + 10)
     assert min(lasts) >= 40, "frames that come faster than viewers show them are left out"
     assert len(pictures) <= 100
-
-
-@pytest.mark.parametrize("shape", [(210, 160), (240, 320), (120, 120)])
-def test_a_gif_is_never_too_large_and_plays_no_slower(shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recording, "MOST_BYTES", 500_000)
-    file = encoded(*noise(*shape, 60))
-    assert 50_000 < len(file) <= 500_000
-    pictures, lasts = decoded(file)
-    assert sum(lasts) == 6000
-    assert min(pictures[0].shape[:2]) >= recording.SMALLEST_SIDE

@@ -13,8 +13,7 @@ run before it has tried the others.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from ps_common.protocol import messages
 from ps_common.protocol.codecs import CODEC_NAMES
@@ -38,15 +37,6 @@ REFUSALS_APART_SECONDS = 30.0
 BRIEF = {"standby", "lacking", "fenced"}  # refusals of moments: a standby is being promoted
 OF_A_RUN = {"lacking", "name_taken", "drained"}  # refusals by a server that has a run: the worker begins no other
 TEMPORARY = {*BRIEF, "other_run", "name_taken", "drained"}
-
-
-@dataclass(frozen=True)
-class Consequence:
-    """The effects of a temporary refusal, besides another HELLO."""
-
-    is_final: bool  # the worker gives up
-    is_news: bool  # the reason is worth a line of the log
-    is_next_address: bool  # the worker tries the next one
 
 
 class Handshake:
@@ -98,24 +88,23 @@ class Handshake:
         """The worker has joined."""
         self._refused_since = self._name_taken_since = self._untried = None
 
-    def refused(self, code: str, why: str, *, now: float) -> Consequence:
-        """HELLO was refused with a temporary code."""
-        is_final = False
+    def refused(self, code: str, why: str, *, now: float) -> Literal["again", "next address", "give up"]:
+        """HELLO was refused with a temporary code. Where it is sent next."""
+        self.refusal = why
         if code in OF_A_RUN:
             self._untried = None
+        if code in BRIEF:
+            self._send_often_from(now + REFUSED_HELLO_SECONDS)
         if code == "name_taken":
             if self._name_taken_since is None or now - self._name_taken_at > REFUSALS_APART_SECONDS:
                 self._name_taken_since = now
             self._name_taken_at = now
-            is_final = now - self._name_taken_since > NAME_TAKEN_SECONDS
-        if code in BRIEF:
-            self._send_often_from(now + REFUSED_HELLO_SECONDS)
+            if now - self._name_taken_since > NAME_TAKEN_SECONDS:
+                return "give up"
         if self._refused_since is None:
             self._refused_since = now
-        is_news = code not in BRIEF and why != self.refusal
-        self.refusal = why
         is_enough = code == "fenced" or now - self._refused_since > REFUSED_SECONDS
-        return Consequence(is_final, is_news, is_next_address=is_enough and self._addresses > 1)
+        return "next address" if is_enough and self._addresses > 1 else "again"
 
     def _send_often_from(self, due: float) -> None:
         self._interval, self.due = FIRST_HELLO_SECONDS, due

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from math import inf
 
 from ps_client.machine.effects import Effect, Fail, Joined, LogLine, Phase, Reconnect, Resolve, Transmit
-from ps_client.machine.handshake import TEMPORARY, Handshake, Identity
+from ps_client.machine.handshake import BRIEF, TEMPORARY, Handshake, Identity
 from ps_client.machine.patience import Heartbeats, LinkTimeout, Patience
 from ps_client.machine.requests import Requests
 from ps_common.errors import PsRlError, RequestRefused, RunEnded, SchemaMismatch
@@ -231,11 +231,12 @@ class ParameterClient:
         if self.phase in ENDED:
             return []
         self._join_again(now=now)
-        consequence = self._handshake.refused(code, why, now=now)
-        if consequence.is_final:
+        is_news = code not in BRIEF and why != self._handshake.refusal
+        next_hello = self._handshake.refused(code, why, now=now)
+        if next_hello == "give up":
             return self._end(RequestRefused(code, why))
-        effects: list[Effect] = [LogLine(f"{why}; trying again")] if consequence.is_news else []
-        return effects + (self.reconnect(now=now) if consequence.is_next_address else [])
+        effects: list[Effect] = [LogLine(f"{why}; trying again")] if is_news else []
+        return effects + (self.reconnect(now=now) if next_hello == "next address" else [])
 
     # -- requests and replies -----------------------------------------------------------------------------------------
 

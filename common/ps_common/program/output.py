@@ -186,7 +186,7 @@ class BackgroundLog(logging.Handler):
 
     def __init__(self, descriptor: int = STDERR) -> None:
         super().__init__()
-        self._descriptor = descriptor
+        self._descriptor, self._pid = descriptor, os.getpid()
         self._is_stuck = False
 
     @cached_property
@@ -199,13 +199,16 @@ class BackgroundLog(logging.Handler):
             line = f"{self.format(record)}\n".encode(errors="backslashreplace")
         except Exception:  # the values do not fit the text
             self.handleError(record)
-        else:
+            return
+        if os.getpid() == self._pid:
             self._writer.do(partial(self._write, line), size=len(line))
+        else:  # a forked process has no such thread
+            self._write(line)
 
     def flush(self) -> None:
         """Wait for the lines so far, but not again after that was in vain."""
         written = threading.Event()
-        if not self._is_stuck and self._writer.do(written.set, size=0):
+        if os.getpid() == self._pid and not self._is_stuck and self._writer.do(written.set, size=0):
             self._is_stuck = not written.wait(END_SECONDS)
 
     def _write(self, line: bytes) -> None:

@@ -81,7 +81,7 @@ def connected(
     context: zmq.Context[Any], address: str, keys: ClientKeys | None, *, waits: bool = False
 ) -> zmq.Socket[bytes]:
     """
-    A DEALER that is connected to HOST:PORT. Raises ServerUnreachable for what is no address, or has none now.
+    A DEALER that is connected to HOST:PORT. Raises ServerUnreachable for another text, or a name without an address.
 
     `waits`: what is sent before there is a connection waits for one.
     """
@@ -101,11 +101,6 @@ def connected(
 def read_message(sock: zmq.Socket[Any]) -> tuple[ToWorker, Sequence[Buffer]]:
     """The message of a server that has arrived, and its vector. Raises zmq.Again without one, WireError."""
     return read_to_worker([frame.buffer for frame in receive_frames(sock)])
-
-
-def why_no_address(address: str) -> str:
-    """Why the host of HOST:PORT cannot be resolved now, in words; "" when it can. May query a name server."""
-    return look_up(address)[1]
 
 
 def bind(sock: zmq.Socket[Any], host: str, port: int) -> tuple[str, int]:

@@ -128,8 +128,8 @@ def _check_rows(agent: Algorithm, seen: Tensor, state: State, among: Tensor, fla
             what = "depends on the other observations of the batch" if finite else "is no finite number"
             raise SettingsError(
                 f"{flag}: its value for one observation {what} (by itself {float(alone[0]):g}, among {len(seen)} "
-                f"{float(among[row]):g}). A policy acts on one observation at a time: take no mean, standard deviation or "
-                "softmax over the batch (dim 0); nn.LayerNorm and nn.GroupNorm take them over each observation"
+                f"{float(among[row]):g}). A policy acts on one observation at a time: take no mean, standard deviation "
+                "or softmax over the batch (dim 0); nn.LayerNorm and nn.GroupNorm take them over each observation"
             )
 
 

@@ -8,7 +8,7 @@ from ps_client.machine.handshake import NAME_TAKEN_SECONDS, Handshake
 def refusals(*times: float) -> list[bool]:
     """Whether the worker gives up at each of these refusals."""
     handshake = Handshake(addresses=1, now=0.0)
-    return [handshake.refused("name_taken", "another process has it", now=now).is_final for now in times]
+    return [handshake.refused("name_taken", "another process has it", now=now) == "give up" for now in times]
 
 
 @pytest.mark.parametrize("every", [0.1, 2.0, 17.0])

@@ -112,3 +112,22 @@ def test_a_program_goes_on_without_its_output(where: str) -> None:
     os.close(output)
     told = b"oven: some of the output is lost: No space left on device\n" if where == "/dev/full" else b""
     assert (program.returncode, program.stderr) == (3, told)
+
+
+FORKS = """
+import logging, os
+from ps_common.program.output import lenient_output, log_as
+
+with lenient_output("oven"):
+    log_as("oven")
+    logging.info("the parent")
+    if child := os.fork():
+        os.waitpid(child, 0)
+    else:
+        logging.info("the child")
+"""
+
+
+def test_a_forked_process_logs_too() -> None:
+    ended = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, check=True, encoding="utf-8", timeout=30)
+    assert sorted(line.partition("oven: ")[2] for line in ended.stderr.splitlines()) == ["the child", "the parent"]

@@ -11,7 +11,7 @@ from ps_common.errors import ServerUnreachable
 from ps_common.protocol.messages import StatusRequest
 from ps_common.protocol.names import join_address
 from ps_common.sockets.request import ask
-from ps_common.sockets.zmq_sockets import bind, connect, why_no_address
+from ps_common.sockets.zmq_sockets import bind, connect, look_up
 
 PATIENCE_MILLISECONDS = 10_000
 
@@ -93,7 +93,7 @@ def test_a_name_with_both_kinds_of_addresses_is_taken_for_ipv4(
 def test_the_error_names_a_host_without_an_address_and_the_client_keeps_trying(
     context: zmq.Context[Any], name: str
 ) -> None:
-    why = why_no_address(f"{name}:5555")
+    _, why = look_up(f"{name}:5555")
     assert why.startswith(f"the name {name} has no address here: ")
     with context.socket(zmq.PUSH) as sender:
         connect(sender, f"{name}:5555")
