@@ -114,7 +114,7 @@ class Judge:
             failed = self._run(self._items[number], None if following is None else self._items[following])
             sys.setprofile(None)
             names = {f"{one.co_filename}:{one.co_qualname}" for one in tuple(called)}
-            ours = [name for name in names if name.startswith(str(ROOT)) and "/tests/" not in name]
+            ours = [name for name in names if name.startswith(f"{ROOT}/") and not name.startswith(f"{ROOT}/tests/")]
             print(json.dumps([number, time.process_time() - begun, ours, failed]), file=lines)
 
     def _judge(self, process: int, lines: Any) -> None:

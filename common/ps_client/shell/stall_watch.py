@@ -2,7 +2,7 @@
 A stalled trainer: one whose step takes much longer than any of its steps before.
 
 A step is whatever the trainer does between two calls of `progressed`: one step of its environments, one gradient, one
-poll while it waits for a reply. So slow environments, long checkpoints and recorded games are no stall, but an
+poll while it waits for a reply. So slow environments, long checkpoints and recorded games are not a stall, but an
 environment that hangs is.
 """
 

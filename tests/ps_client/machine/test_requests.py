@@ -142,3 +142,11 @@ def test_a_push_names_whenever_it_is_sent_the_oldest_that_may_still_come() -> No
     requests.resend_buffer.durable_through(1)
     join(requests)
     assert send(requests) == [push(2, oldest=2)]
+
+
+def test_after_the_end_there_are_none() -> None:
+    requests = requests_of(pull(1), push(1), pull(11))
+    send(requests)
+    requests.add(pull(12), ())
+    requests.clear()
+    assert (len(requests), send(requests), replied(requests, not_modified(1))) == (0, [], ([], []))

@@ -166,3 +166,14 @@ def test_a_push_costs_the_same_however_many_workers_wait_for_credit() -> None:
     membership.looks = 0
     assert budget.next_grants(now=0.1) == []
     assert membership.looks < 5
+
+
+def test_a_push_that_arrives_grants_credit_to_the_next_in_the_queue() -> None:
+    server = Transcript.seeded(workers=("a", "b"), receive_bytes=VECTOR_BYTES)
+    assert (
+        server.answer(messages.CreditGrant, "a", messages.CreditRequest(request=50, bytes=VECTOR_BYTES)).request == 50
+    )
+    assert server.say("b", messages.CreditRequest(request=60, bytes=VECTOR_BYTES)) == []
+    assert not server.heartbeat("b").waiting, "a push of b that is lost must be sent again"
+    server.push("a", 1)
+    assert [(send.to, send.message) for send in sends(server.effects)][1:] == [(b"b", messages.CreditGrant(request=60))]
