@@ -83,10 +83,10 @@ class Replication:
         self._drops = 0
 
     @property
-    def followed(self) -> int | None:
-        """The position up to which the standby has everything; None when changes are durable without one."""
+    def followed(self) -> float:
+        """The position up to which the standby has everything; infinite when changes are durable without one."""
         standby = self._living
-        return standby.backlog.acknowledged if standby is not None and standby.bound_at else None
+        return standby.backlog.acknowledged if standby is not None and standby.bound_at else inf
 
     @property
     def address(self) -> str:

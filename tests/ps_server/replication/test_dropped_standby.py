@@ -1,5 +1,6 @@
 """The standby's side of being dropped: it relies on `durable_through` no more, and sends FOLLOW under a new number."""
 
+import math
 from typing import Any
 
 from ps_common.protocol import messages
@@ -38,7 +39,7 @@ def test_a_standby_that_is_dropped_during_its_state_transfer_comes_back_in_sync(
     server.to_standby(server.machine.replication.rolled_back())
     server.pass_time(1.0)
     replication = server.machine.replication
-    assert replication.followed is not None
+    assert replication.followed < math.inf
     server.is_cut = True
     server.push("a", 1)
     server.save_and_complete()
