@@ -88,7 +88,7 @@ class WebSettings(CurveFlags):
         try:
             token = content_of(self.token_file, most_bytes=MOST_TOKEN_BYTES).decode().strip()
         except (OSError, UnicodeDecodeError) as error:
-            why = error.strerror if isinstance(error, OSError) else "is no text"
+            why = error.strerror if isinstance(error, OSError) else "is not a text"
             raise SettingsError(f"--token-file {self.token_file}: cannot be read: {why}") from error
         _check_token(token, f"--token-file {self.token_file}")
         return token
@@ -161,7 +161,7 @@ async def _serve(settings: WebSettings, index: RunIndex, viewers: Viewers, token
 
 
 def _write_address(file: Path, address: str) -> None:
-    """The file has the token, and is for the owner alone. Raises SettingsError."""
+    """The file has the token, and only its owner may read it. Raises SettingsError."""
     try:
         write_whole(file, address, mode=0o600)
     except OSError as error:

@@ -35,7 +35,7 @@ def test_a_page_takes_over_a_whole_address_alone(written: str, port: int, token:
         (["--token", "a"], "--token: a token has 16 characters or more"),
         (["--token-file", "{folder}/short"], r"--token-file .*short: a token has 16 characters or more"),
         (["--token-file", "{folder}/none"], r"--token-file .*none: cannot be read: No such file"),
-        (["--token-file", "{folder}/bytes"], r"--token-file .*bytes: cannot be read: is no text"),
+        (["--token-file", "{folder}/bytes"], r"--token-file .*bytes: cannot be read: is not a text"),
         (["--token", "x" * 16, "--token-file", "{folder}/good"], "--token and --token-file: both are the token"),
     ],
 )
