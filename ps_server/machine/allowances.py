@@ -36,7 +36,7 @@ class Allowances:
 
 
 class RateLimits:
-    """A RateLimit for each of the latest so many: peers come without end. Those that are full again are forgotten."""
+    """A RateLimit for each of the latest peers, which come without end. A limit that is full again is forgotten."""
 
     def __init__(self, most: int) -> None:
         self._most = most
