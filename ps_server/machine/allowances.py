@@ -50,10 +50,6 @@ class RateLimits:
         limit = self._limits.pop(who, None) or RateLimit(at_once=at_once, per_second=per_second)
         self._limits[who] = limit
         allows = limit.allows(now=now)
-        while len(self._limits) > self._most or self._earliest.is_full(now=now):
+        while len(self._limits) > self._most or next(iter(self._limits.values())).is_full(now=now):
             self._limits.popitem(last=False)
         return allows
-
-    @property
-    def _earliest(self) -> RateLimit:
-        return next(iter(self._limits.values()))
