@@ -20,7 +20,7 @@ from ps_common.errors import CheckpointError
 from ps_common.protocol.tensors import Schema
 from ps_common.release import release
 from ps_common.run_folder.policy_file import FORMAT, KIND, MODEL, NATIVE, PolicyRecord, read_policy
-from ps_common.settings.regular_file import made_anew
+from ps_common.settings.regular_file import made_empty
 from ps_common.settings.run_settings import run_for_peers, with_settings
 from ps_common.settings.run_spec import RunSpec
 from rl_agent.environments.spaces import Spaces
@@ -73,7 +73,7 @@ def write_model(
     metadata = {"format": f"ps-rl {KIND} {FORMAT}", "release": release(), "record": text}
     if (native := native_to_record(spaces.observations)) is not None:
         metadata[NATIVE] = msgspec.json.encode(native).decode()
-    mode = made_anew(path)
+    mode = made_empty(path)
     safetensors.torch.save_file(tensors, path, metadata)
     path.chmod(mode)
 

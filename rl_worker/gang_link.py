@@ -1,5 +1,5 @@
 """
-What the speaker of a gang and a member say to each other, over a pipe, the memory that they share, and a member as the
+What the speaker of a gang and a member send each other, over a pipe, the memory that they share, and a member as the
 speaker sees it.
 """
 
@@ -72,7 +72,7 @@ class Pull(msgspec.Struct, tag=True):
 
 
 class Push(msgspec.Struct, tag=True):
-    """A member has made so many steps, has written its gradient into the shared memory, and asks for newer weights."""
+    """A member has made `steps`, has written its gradient into the shared memory, and asks for newer weights."""
 
     steps: int
     has_gradient: bool = True
@@ -89,14 +89,14 @@ class Report(msgspec.Struct, tag=True):
 class Link:
     """One end of the pipe."""
 
-    def __init__(self, connection: Connection, heard: Any) -> None:
-        """`heard`: the messages that may come."""
+    def __init__(self, connection: Connection, expected: Any) -> None:
+        """`expected`: the messages that may come."""
         self.connection = connection
-        self._decoder = msgspec.msgpack.Decoder(heard)
+        self._decoder = msgspec.msgpack.Decoder(expected)
         self._poll = select.poll()  # Connection.poll makes one at each call, which takes longer than all else here
         self._poll.register(connection, select.POLLIN)
 
-    def say(self, message: msgspec.Struct) -> None:
+    def send(self, message: msgspec.Struct) -> None:
         """Raises OSError when the other end is gone."""
         self.connection.send_bytes(msgspec.msgpack.encode(message))
 
@@ -104,7 +104,7 @@ class Link:
         """Whether a message waits, or the other end is gone, within this time."""
         return bool(self._poll.poll(1000 * seconds))
 
-    def hear(self) -> Any:
+    def receive(self) -> Any:
         """The next message. Raises EOFError or OSError when the other end is gone."""
         return self._decoder.decode(self.connection.recv_bytes())
 
@@ -167,10 +167,10 @@ class Member:
         log.warning("%s", self.process.replace(why))
 
     def read(self) -> None:
-        """Hear what it has said, without waiting."""
+        """Read what it has sent, without waiting."""
         try:
             while self.link is not None and self.link.waits():
-                said = self.link.hear()
+                said = self.link.receive()
                 if isinstance(said, Report):
                     self._episodes += said.episodes
                     self.meters = said.meters or self.meters
@@ -183,7 +183,7 @@ class Member:
         self.asked = None
         try:
             if self.link is not None:
-                self.link.say(message)
+                self.link.send(message)
         except OSError:
             self._lost()
 

@@ -62,7 +62,7 @@ class OfSpeaker:
 
     def report(self, episodes: Sequence[Episode], meters: dict[str, float]) -> None:
         with suppress(OSError):  # the next question finds the speaker gone
-            self._link.say(Report(list(episodes), meters))
+            self._link.send(Report(list(episodes), meters))
 
     def finish(self) -> None:
         """Every push has its answer."""
@@ -77,8 +77,8 @@ class OfSpeaker:
 
     def _asked(self, question: Pull | Push, weights: Tensor) -> Newest:
         try:
-            self._link.say(question)
-            answer = self._link.hear()
+            self._link.send(question)
+            answer = self._link.receive()
         except (EOFError, OSError) as error:
             raise RunEnded("the speaker of the gang has left") from error
         if isinstance(answer, Leave):
@@ -101,7 +101,7 @@ def act_and_learn() -> int:
     """Run the program. Raises PsRlError for what the user can mend."""
     StopSignal(raises=True)
     link = link_of_input()
-    begin: Begin = link.hear()
+    begin: Begin = link.receive()
     log_as(begin.name)
     flush_denormals()
     torch.set_num_threads(begin.threads)

@@ -74,7 +74,7 @@ class Gang:
         start: Callable[[], LinkedChild] = lambda: LinkedChild(MODULE),
     ) -> None:
         """
-        Start the members; the speaker is one of so many. `begin` makes what one is told, of its number, the name of the
+        Start the members; `members` counts the speaker. `begin` makes what one is told, of its number, the name of the
         shared memory and the size of a vector. `progressed` is called while members are waited for, and raises when
         the run is over.
 
@@ -137,7 +137,7 @@ class Gang:
                     steps_alone += member.asked.steps
                 member.pushes += 1
                 member.process.note_work(member.pushes)
-        accepted = self._sound(pushed)
+        accepted = self._finite(pushed)
         steps = steps_alone + sum(one.steps for one in accepted)
         moved = all_moved([one.blocks for one in accepted])
         total = self._mean(gradient, accepted)
@@ -162,14 +162,14 @@ class Gang:
             total[place].div_(max(1, sum(not one.blocks or block.name in one.blocks for one in pushed)))
         return total
 
-    def _sound(self, pushed: list["Pushed"]) -> list["Pushed"]:
+    def _finite(self, pushed: list["Pushed"]) -> list["Pushed"]:
         """Those with finite gradients; all if there is none, which the server refuses with its reason."""
-        sound = [one for one in pushed if math.isfinite(float(one.gradient.sum()))] or pushed
-        for number in {one.number for one in pushed} - {one.number for one in sound}:
+        finite = [one for one in pushed if math.isfinite(float(one.gradient.sum()))] or pushed
+        for number in {one.number for one in pushed} - {one.number for one in finite}:
             self._left_out[number] += 1
             if self._left_out[number] == 1:
                 log.warning("gang/%d: a value of its gradient is not finite: such gradients are left out", number)
-        return sound
+        return finite
 
     def report(self, episodes: Sequence[Episode], meters: dict[str, float]) -> None:
         """Report the games and meters of all members."""

@@ -53,7 +53,7 @@ class WorkerSettings(CurveFlags):
     """threads of the network, and of the emulator of Atari and EnvPool games; 1 is best with one worker a core"""
     hook: tuple[str, ...] = ()
     """MODULE:NAME of hooks of yours, whose on_episode and on_unroll are called in this worker; python -m
-    rl_cluster.hooks calls on_checkpoint beside the server"""
+    rl_cluster.hooks calls on_checkpoint on the host of the server"""
     imports: Annotated[tuple[str, ...], arg(name="import")] = ()
     """modules to import first: they register environments, or have parts of the run; a run that needs another module
     is refused, unless the flag of a part names it or the server is authenticated by --curve-server-key"""
@@ -65,7 +65,7 @@ class WorkerSettings(CurveFlags):
     times their longest step so far; raise it where a step may take minutes"""
     replay_folder: Path | None = None
     """folder of the file with this worker's replay memory (dqn, sac), which a later process of the same name continues
-    with; rl-cluster gives the run folder's `replay`; in memory alone when not given"""
+    with; rl-cluster gives the run folder's `replay`; only in memory when not given"""
     check: bool = False
     """check the flags, and what they name, on this machine, and end"""
     patience_minutes: Annotated[float, Meta(ge=LEAST_SECONDS / 60, le=MOST_MINUTES)] = 30.0

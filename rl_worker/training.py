@@ -148,7 +148,7 @@ class Learner:
         return newest
 
     def learn(self, trajectory: Trajectory, newest: Newest) -> Iterator[Pushed]:
-        """Push a gradient of each batch of an unroll; without a batch its steps alone."""
+        """Push a gradient of each batch of an unroll; without a batch only its steps."""
         steps, algorithm = trajectory.steps, self._algorithm
         for batch in algorithm.batches(trajectory):
             with self._reporter.time("learn"), self._network.learning():

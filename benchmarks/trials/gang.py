@@ -95,7 +95,7 @@ def _begin(first: int, member: int, memory: str, size: int) -> Begin:
 def be_a_member() -> int:
     first, weights, counters = sys.argv[2:]
     link = link_of_input()
-    begin: Begin = link.hear()
+    begin: Begin = link.receive()
     parameters = OfSpeaker(link, Vectors(Segment.open(begin.memory), begin.size), begin.member)
     counting = Counting(int(first), begin.member, int(weights), Path(counters))
     with suppress(RunEnded):

@@ -66,7 +66,7 @@ def explained(reason: str) -> str:
 
 
 def _order(text: str) -> tuple[int, ...]:
-    """A version's three numbers, and whether it is final; () for what is no version."""
+    """A version's three numbers, and whether it is final; () for another text."""
     match = re.match(r"([0-9]{1,6})\.([0-9]{1,6})\.([0-9]{1,6})((?:\.?[a-z]+[0-9]*)*)(?:\+|\Z)", text)
     return (*map(int, match.groups()[:3]), int(not match[4])) if match else ()
 

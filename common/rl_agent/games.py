@@ -2,7 +2,7 @@
 The games of B environments: scores, and the numbers that an environment gives with the last step of a game in
 `info["metrics"]` and `info["is_success"]`.
 
-`info` may hold anything: what is no finite number under a plain name is left out, which the log says once.
+`info` may hold anything: everything but finite numbers under plain names is ignored, and the log names the first.
 """
 
 import logging
@@ -96,7 +96,7 @@ def _given(info: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def info_of_row(stacked: Mapping[str, Any], row: int) -> dict[str, Any]:
-    """The info of one environment. Beside each array NAME stands _NAME, the mask of the environments that have it."""
+    """The info of one environment. Each array NAME comes with _NAME, the mask of the environments that have it."""
     return {
         name: info_of_row(values, row) if isinstance(values, Mapping) else values[row]
         for name, values in islice(stacked.items(), 4 * MOST_METRICS)

@@ -1,6 +1,6 @@
 """
-What an environment shows, and how each leaf of it becomes numbers or an image: with numpy alone, so that a policy reads
-what its environment showed without the environment.
+What an environment shows, and how each leaf of it becomes numbers or an image: with nothing but numpy, so that a policy
+reads what its environment showed without the environment.
 
 A leaf is a part of an observation that is no Dict or Tuple. Its numbers are taken as they are, or its choices one-hot;
 images get their channels first. environments/gymnasium_spaces.py says which leaves a space has.
@@ -99,7 +99,7 @@ class Leaf:
         return array.reshape(self.array_shape)
 
     def count_in(self, value: Any) -> int | None:
-        """0 of a value that is one leaf, N of one that is so many; -1: axes of length 1 differ; None: neither."""
+        """0 of a value that is one leaf, N of a batch of N; -1: axes of length 1 differ; None: neither."""
         array = np.asarray(value)
         if array.dtype.kind not in (INTEGERS if self.counts else "buif"):
             return None
@@ -157,7 +157,7 @@ class NativeObservations:
         return sum(leaf.channels is None for leaf in self.leaves)
 
     def count_in(self, observation: Any) -> int | None:
-        """0 of one observation, N of a batch of so many in one structure; None: it is no such observation."""
+        """0 of one observation, N of a batch of N in one structure; None: it is neither."""
         try:
             counts = {leaf.count_in(leaf.within(observation)) for leaf in self.leaves}
         except (ValueError, TypeError, LookupError):
@@ -215,5 +215,5 @@ def is_batch_of_mappings(observation: Any) -> bool:
 
 
 def _alike(shape: tuple[int, ...], other: tuple[int, ...]) -> bool:
-    """Whether they differ in axes of length 1 alone."""
+    """Whether they differ in nothing but axes of length 1."""
     return [size for size in shape if size != 1] == [size for size in other if size != 1]

@@ -81,7 +81,7 @@ class Checkpoints:
         self._begun = now  # when the checkpoint in progress was begun
         self._age_seconds = 0.0  # how long the checkpoint in progress had taken at the last tick
         self._longest_seconds = 0.0  # the same of the slowest checkpoint so far
-        self._unreleased: list[Content] = []  # on disk, and not yet at the standby in sync
+        self._undurable: list[Content] = []  # on disk in order, and not all of it at the standby that counts
         # The mean return of the best checkpoint, and the candidate with its T, before the newest was begun.
         self._before: tuple[float | None, int, int] = (None, 0, 0)
         self._not_finite = 0  # the newest version that could not be saved
@@ -94,7 +94,7 @@ class Checkpoints:
     @property
     def waits_for_standby(self) -> bool:
         """Whether a checkpoint is complete, and the standby lacks some of its pushes."""
-        return bool(self._unreleased)
+        return bool(self._undurable)
 
     def lacks(self, run: TrainingRun) -> bool:
         """Whether the run has a change that the newest checkpoint lacks."""
@@ -202,12 +202,12 @@ class Checkpoints:
         self._best_due = now + self.every_seconds * BEST_SHARE
 
     def completed(self, run: TrainingRun, path: str) -> list[Effect]:
-        """It is on disk; its pushes are durable once it is released."""
+        """It is on disk."""
         saved, waiting = self._finished()
         again = "checkpoints can be written again: " if self.failing else ""
         self.saved, self.saved_at = saved, self._begun
-        self._unreleased.append(saved)
-        self.release(run.ledger)
+        self._undurable.append(saved)
+        self.mark_durable(run.ledger)
         self.failing, self.error = False, ""
         self._longest_seconds = max(self._longest_seconds, self._age_seconds)
         version, where = saved.version, as_text(path, LONGEST_SENTENCE)
@@ -224,15 +224,12 @@ class Checkpoints:
         self._due = min(self._due, self._begun + self._age_seconds + RETRY_SECONDS)
         return self._has_failed(reason, self._finished()[1])
 
-    def release(self, ledger: Ledger) -> None:
-        """The pushes of complete checkpoints are durable, as far as the standby in sync has them."""
-        waiting, self._unreleased = self._unreleased, []
-        followed = self._replication.followed
-        for content in waiting:
-            if followed is None or content.position <= followed:
-                ledger.mark_durable(content.accounts)
-            else:
-                self._unreleased.append(content)
+    def mark_durable(self, ledger: Ledger) -> None:
+        """Changes are durable up to the newest position that is on disk, and at the standby that counts."""
+        has_all = [one for one in self._undurable if one.position <= self._replication.followed]
+        if has_all:
+            ledger.mark_durable(has_all[-1].accounts)
+            del self._undurable[: len(has_all)]
 
     def roll_back(self, run: TrainingRun, checkpoint: str, vectors: dict[str, Tensor], record: Record) -> list[Effect]:
         """The weights are lost: the run goes on from this checkpoint. Raises CheckpointError if it cannot."""
@@ -244,7 +241,7 @@ class Checkpoints:
 
     def violations(self, run: TrainingRun | None) -> Iterator[str]:
         position = run.log.position if run is not None else 0
-        if max(one.position for one in (self.saved, *self._unreleased, self._writing or NOTHING)) > position:
+        if max(one.position for one in (self.saved, *self._undurable, self._writing or NOTHING)) > position:
             yield f"a checkpoint is of a later position than the run, {position}"
 
     def _not_begun(self, version: int) -> list[Effect]:

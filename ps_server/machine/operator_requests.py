@@ -117,7 +117,7 @@ def followed(parts: Parts, request: Request[messages.Followed]) -> list[Effect]:
     """The standby has everything up to a number: more may be durable."""
     run = parts.decided
     effects = parts.replication.acknowledge(request.peer, request.message, run, now=request.now)
-    parts.checkpoints.release(run.ledger)
+    parts.checkpoints.mark_durable(run.ledger)
     return effects
 
 

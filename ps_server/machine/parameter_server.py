@@ -64,7 +64,7 @@ class ParameterServer(Parts):
         effects += [*self._keep_time(now=now), *self.replication.tick(now=now)]
         if self.run is not None:
             self.run.progress.tick(now=now)
-            self.checkpoints.release(self.run.ledger)
+            self.checkpoints.mark_durable(self.run.ledger)
             effects += self.pushes.settle_ready(now=now)
         effects += [*self.pushes.grant_credit(now=now), *self._replicate(now=now), *self._end_if_over(now=now)]
         if self.run is not None and self.phase not in (Phase.HANDING_OVER, Phase.FENCED):

@@ -10,16 +10,8 @@ from typing import Any
 
 import msgspec
 
-from ps_common.protocol.messages import (
-    CreditGrant,
-    CreditRequest,
-    NotModified,
-    Pull,
-    Push,
-    Settled,
-    Settlement,
-    Weights,
-)  # fmt: skip
+from ps_common.protocol import messages
+from ps_common.protocol.messages import CreditRequest, Pull, Push, Settlement
 from ps_common.protocol.tensors import ELEMENT_BYTES, MAX_ELEMENTS, vector_bytes
 from ps_common.protocol.wire import Buffer
 from ps_common.settings.run_spec import Consistency
@@ -143,7 +135,7 @@ class PushPipeline:
     def grant_credit(self, *, now: float) -> list[Effect]:
         gate = self.gate
         grants = self.budget.next_grants(waiting_bytes=gate.waiting_bytes, has_waiting=gate.has_waiting, now=now)
-        return [Send(peer, CreditGrant(request=request)) for peer, request in grants]
+        return [Send(peer, messages.CreditGrant(request=request)) for peer, request in grants]
 
     def violations(self) -> Iterator[str]:
         yield from self.budget.violations()
@@ -182,7 +174,8 @@ class PushPipeline:
             return self._newest(push.peer, message, codec=message.weight_codec, settled=settled, epoch=run.epoch)
         steps = run.progress.global_steps
         return Send(
-            push.peer, Settled(request=message.request, epoch=run.epoch, settlement=settled, global_steps=steps)
+            push.peer,
+            messages.Settled(request=message.request, epoch=run.epoch, settlement=settled, global_steps=steps),
         )
 
     def _newest(
@@ -204,15 +197,15 @@ class PushPipeline:
         }
         if store is None or (message.have_epoch, message.have_version) == (epoch, version):
             self.not_modified += 1
-            return Send(peer, NotModified(**fields))
+            return Send(peer, messages.NotModified(**fields))
         base = message.have_version if message.have_epoch == epoch else 0
         snapshot = store.snapshot_for(codec, target=is_target, base=base)
-        return Send(peer, Weights(**fields, codec=snapshot.codec, base=snapshot.base), snapshot)
+        return Send(peer, messages.Weights(**fields, codec=snapshot.codec, base=snapshot.base), snapshot)
 
     def renewed(self, send: Send, *, target: bool) -> Send:
         """A reply with weights (or target weights) that waited to be sent, with the newest ones instead."""
         run, message = self._decided(), send.message
-        assert isinstance(message, Weights), "nothing else carries weights"
+        assert isinstance(message, messages.Weights), "nothing else carries weights"
         store = run.weights
         snapshot = store.snapshot_for(message.codec, target=target, base=message.base)
         renewed = msgspec.structs.replace(

@@ -10,15 +10,7 @@ A watcher has a lease, too: it is sent the frames of one worker's game. Replies 
 from collections import deque
 from collections.abc import Callable
 
-from ps_common.protocol.messages import (
-    Event,
-    EventKind,
-    StatusUpdate,
-    Subscribe,
-    Subscribed,
-    Watch,
-    Watching,
-)
+from ps_common.protocol import messages
 from ps_common.protocol.names import as_text
 from ps_common.protocol.status import Status
 from ps_server.machine.membership import Member
@@ -38,18 +30,18 @@ class Subscriptions:
 
     def __init__(self) -> None:
         self._number = 0  # the number of the newest event
-        self._events: deque[Event] = deque(maxlen=MOST_EVENTS)
+        self._events: deque[messages.Event] = deque(maxlen=MOST_EVENTS)
         self._until: dict[PeerId, float] = {}  # the end of each lease
         self._status_due = 0.0
 
-    def subscribe(self, peer: PeerId, subscribe: Subscribe, *, epoch: int, now: float) -> list[Effect]:
+    def subscribe(self, peer: PeerId, subscribe: messages.Subscribe, *, epoch: int, now: float) -> list[Effect]:
         """Begin or renew a lease; a new subscriber is sent the events that it lacks. Raises Denied."""
         self._end_leases(now=now)
         is_new = peer not in self._until
         if is_new and len(self._until) >= MOST_SUBSCRIBERS:
             raise Denied("too_many_subscribers", f"this server has {MOST_SUBSCRIBERS} subscribers, the most it takes")
         self._until[peer] = now + SUBSCRIPTION_SECONDS
-        subscribed = Subscribed(
+        subscribed = messages.Subscribed(
             request=subscribe.request, lease_seconds=SUBSCRIPTION_SECONDS, event=self._number, epoch=epoch
         )
         after = subscribe.events_after if subscribe.epoch in (0, epoch) else 0
@@ -58,9 +50,9 @@ class Subscriptions:
 
     def add(self, line: LogLine, run: TrainingRun | None, *, now: float) -> list[Effect]:
         """A line of the log becomes an event, for the run's records and every subscriber."""
-        kind: EventKind = line.kind or ("warning" if line.warning else "note")
+        kind: messages.EventKind = line.kind or ("warning" if line.warning else "note")
         self._number += 1
-        event = Event(
+        event = messages.Event(
             number=self._number,
             kind=kind,
             text=as_text(line.text, LONGEST_EVENT),
@@ -80,7 +72,7 @@ class Subscriptions:
         self._status_due += STATUS_SECONDS
         if self._status_due <= now:
             self._status_due = now + STATUS_SECONDS
-        update = StatusUpdate(status=status(now=now))
+        update = messages.StatusUpdate(status=status(now=now))
         return [Send(peer, update) for peer in self._until]
 
     def _end_leases(self, *, now: float) -> None:
@@ -94,7 +86,7 @@ class Watchers:
     def __init__(self) -> None:
         self._watching: dict[PeerId, Member] = {}
 
-    def watch(self, peer: PeerId, watch: Watch, member: Member | None, *, now: float) -> list[Effect]:
+    def watch(self, peer: PeerId, watch: messages.Watch, member: Member | None, *, now: float) -> list[Effect]:
         """Begin or renew a lease; `member` is the worker, if it is alive. Raises Denied."""
         self._end_leases(now=now)
         if member is None:
@@ -105,7 +97,7 @@ class Watchers:
             self._watching[peer].watchers.pop(peer, None)
         self._watching[peer] = member
         member.watchers[peer] = now + SUBSCRIPTION_SECONDS
-        return [Send(peer, Watching(request=watch.request, lease_seconds=SUBSCRIPTION_SECONDS))]
+        return [Send(peer, messages.Watching(request=watch.request, lease_seconds=SUBSCRIPTION_SECONDS))]
 
     def _end_leases(self, *, now: float) -> None:
         for peer, member in list(self._watching.items()):

@@ -92,7 +92,7 @@ class BoundedLinesFile:
         """Replace the file by a thinned one, atomically: a reader sees the one or the other."""
         beside = replacement_of(self._path)
         try:
-            with opened(self._path) as old, opened_to_write(beside, anew=True) as new:
+            with opened(self._path) as old, opened_to_write(beside, replaces=True) as new:
                 new.writelines(evenly_in_time(_lines_until(old, self._bytes // 2)))
                 shutil.copyfileobj(old, new)
             file = opened_to_write(beside)  # before the larger one goes: where this fails, rows go on to that

@@ -1,5 +1,6 @@
 """A server machine and its standby in one thread; the bytes of the wire pass between them."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -49,7 +50,7 @@ class WithStandby(Transcript):
         server = cls.seeded(workers=workers, **sections)
         assert isinstance(server, WithStandby)
         server.pass_time(1.0)
-        assert server.machine.replication.followed is not None
+        assert server.machine.replication.followed < math.inf
         assert server.machine.checkpoints.is_writing, "the address of the standby is to be on disk"
         server.machine.checkpoint_saved("with the standby's address")
         return server

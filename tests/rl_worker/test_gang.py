@@ -111,7 +111,7 @@ class Thread:
     def _run(self) -> None:
         with self._theirs:
             link = Link(self._theirs, Answer | Leave | Begin)
-            begin = link.hear()
+            begin = link.receive()
             self._heard.append(begin)
             with suppress(RunEnded):
                 self._work(OfSpeaker(link, Vectors(Segment.open(begin.memory), begin.size), begin.member))
@@ -348,9 +348,9 @@ def test_the_pipe_of_a_member_is_out_of_reach_of_what_its_environments_read_and_
         os.dup2(theirs.fileno(), 0)
         theirs.close()
         link = link_of_input()
-        Link(ours, Pull).say(Leave())
+        Link(ours, Pull).send(Leave())
         assert os.read(0, 100) == b""
-        assert link.hear() == Leave()
+        assert link.receive() == Leave()
         assert not os.get_inheritable(link.connection.fileno())
         link.connection.close()
         with closing(ours), pytest.raises(EOFError):

@@ -94,13 +94,13 @@ def _counts_twice(waits: Any, gate: ConsistencyGate, worker_id: str) -> bool:
 
 def _durable_at_once(started: Any, checkpoints: Checkpoints, content: Any, *, now: float) -> None:
     started(checkpoints, content, now=now)
-    checkpoints._unreleased.append(content)
+    checkpoints._undurable.append(content)
 
 
-def _without_standby(_release: Any, checkpoints: Checkpoints, ledger: Ledger) -> None:
-    for content in checkpoints._unreleased:
+def _without_standby(_mark_durable: Any, checkpoints: Checkpoints, ledger: Ledger) -> None:
+    for content in checkpoints._undurable:
         ledger.mark_durable(content.accounts)
-    checkpoints._unreleased.clear()
+    checkpoints._undurable.clear()
 
 
 def _any_process(open_account: Any, ledger: Ledger, worker_id: str, opened: Any) -> Any:
@@ -152,7 +152,7 @@ MUTANTS = {
     "a round counts a member twice": Mutant(_instead(ConsistencyGate, "waits", _counts_twice), 40),
     "ssp has no slack": Mutant(_instead(ConsistencyGate, "_next_of_ssp", _no_slack), 60),
     "a push is durable before it is written": Mutant(_instead(Checkpoints, "started", _durable_at_once), 40),
-    "a push is durable that the standby lacks": Mutant(_instead(Checkpoints, "release", _without_standby), 60),
+    "a push is durable that the standby lacks": Mutant(_instead(Checkpoints, "mark_durable", _without_standby), 60),
     "a process gets the account of the one before": Mutant(_instead(Ledger, "open", _any_process), 40),
     "a promise never ends": Mutant(_instead(Promise, "holds", lambda *_, at: True), 100),
     "a newcomer promotes a standby": Mutant(_instead(Standby, "_unconvinced", _at_the_word_of_anybody), 50),

@@ -5,6 +5,7 @@ Each worker process pushes integers into a weight of its own. So the sum is exac
 """
 
 import itertools
+import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -282,7 +283,7 @@ class WorldPair(Watched, SimulatedPair):
     def step(self) -> None:
         before = self.has_taken_over
         super().step()
-        is_alone = self.server.replication.followed is None
+        is_alone = self.server.replication.followed == math.inf
         if self.has_taken_over and self.server is not self.successor:
             self.waits_for_fence = self.waits_for_fence or not (before or is_alone or self.link_is_cut)
             self.is_split = self.is_split or (self.waits_for_fence and is_alone and self.server.phase is Phase.SERVING)

@@ -254,7 +254,7 @@ class ParameterClient:
             self.adjusted_run = self._identity.run = message.run
             self.is_drained = message.drained
         try:
-            effects = self._requests.received(message, vector, is_joined=self.phase is Phase.JOINED, now=now)
+            effects = self._requests.received(message, vector, is_joined=self.phase is Phase.JOINED)
         except PsRlError as error:
             return self._end(error)
         self.is_watched = self._requests.is_watched

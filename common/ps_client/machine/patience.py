@@ -159,7 +159,7 @@ class RefusalLoop:
         self._refusals = 0
 
     def refused(self, code: str, reason: str, *, now: float) -> None:
-        """A request was refused, or its reply cannot be read: it is sent again. Raises RequestRefused when to end."""
+        """A request was refused, and is sent again. Raises RequestRefused when the worker should end."""
         if self._refusals == 0:
             self._refused_since = now
         self._refusals += 1

@@ -190,7 +190,7 @@ class ZmqClient:
         """Poll until this reply is there, or time is up."""
         end = time.monotonic() + (math.inf if timeout is None else timeout)
         while not reply.done() and (left := end - time.monotonic()) > 0:
-            self._watch.progressed(now=time.monotonic())  # waiting is no stall
+            self._watch.progressed()  # waiting is not a stall
             with self._postponing_signals(), self._lock:
                 if not reply.done():
                     self._guarded(self._poll, left)

@@ -124,7 +124,7 @@ def bounded(what: str, prog: str, *, seconds: float) -> Iterator[None]:
 def end_in_time(end: ProgramEnd) -> None:
     """
     The process ends soon after the main thread, whatever a user's code has left running. Python waits for threads that
-    are no daemons and for child processes of `multiprocessing`, and calls what was registered with atexit.
+    are not daemons and for child processes of `multiprocessing`, and calls what was registered with atexit.
     """
     status = int(end.code or 0)
     threading.Thread(target=_end_after_main, args=(status, end.prog), name="end", daemon=True).start()

@@ -54,7 +54,7 @@ def start(
 
 
 def _forget_the_screen() -> None:
-    """A notebook's backend of matplotlib is no program's, and SDL, which draws games, complains of a missing folder."""
+    """A notebook's backend of matplotlib is not for programs, and SDL, which draws games, warns of a missing folder."""
     import tempfile  # which imports random, and the working folder may have another
 
     os.environ.pop("MPLBACKEND", None)

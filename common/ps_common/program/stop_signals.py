@@ -23,7 +23,7 @@ IGNORABLE = (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 # In which a server leaves. It writes a last checkpoint: less than a second, or a minute on a bad disk. Whoever ends a
 # server waits as long before a SIGKILL, and so do the engines of docker/ and deploy/.
 LAST_CHECKPOINT_SECONDS = 90.0
-SAME_SECONDS = 0.5  # signals so close to the first are no second request: a closed terminal sends SIGHUP twice
+SAME_SECONDS = 0.5  # signals so close to the first are not a second request: a closed terminal sends SIGHUP twice
 
 
 class Interrupted(BaseException):

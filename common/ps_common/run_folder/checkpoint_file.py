@@ -30,7 +30,7 @@ from ps_common.protocol.record import (
 from ps_common.protocol.tensors import Schema
 from ps_common.run_folder.paths import WRITING
 from ps_common.run_folder.policy_file import reading
-from ps_common.settings.regular_file import flush, made_anew, made_folder
+from ps_common.settings.regular_file import flush, made_empty, made_folder
 from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import RunSpec
 
@@ -54,7 +54,7 @@ def write_checkpoint(
     beside = path.parent / WRITING / path.name
     try:
         made_folder(beside.parent)
-        mode = made_anew(beside)
+        mode = made_empty(beside)
         safetensors.torch.save_file(vectors, beside, metadata)
         beside.chmod(mode)
         flush(beside)
@@ -75,13 +75,13 @@ def read_checkpoint(path: Path) -> Checkpoint:
     """
     The vectors and the record, each checked.
 
-    Raises DamagedCheckpoint, OtherFormat, or another CheckpointError when the file cannot be read or is no checkpoint.
+    Raises DamagedCheckpoint, OtherFormat, or another CheckpointError when the file cannot be read.
     """
     with reading(path), safe_open(path, framework="pt") as file:
         metadata = file.metadata() or {}
         text = metadata.get("record", "").encode()
         check_format(metadata.get("format", ""), KIND, release=release_in(text))
-        vectors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
+        vectors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (the file is not a mapping)
         if metadata.get("xxh3_128") != _digest(vectors, text):
             raise DamagedCheckpoint("is damaged, because its content does not match its checksum")
         record = record_from_json(text)

@@ -1,7 +1,7 @@
 """
 A folder of checkpoints: which is newer, and which can be read. It changes nothing.
 
-Only names that paths.py makes count: a copy under another name is no checkpoint.
+Only names that paths.py makes count: a copy under another name is not a checkpoint.
 """
 
 import errno

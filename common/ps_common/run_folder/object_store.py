@@ -107,7 +107,7 @@ class ObjectStore:
             self._files.cp_file(self._path(name), self._path(to))
 
     def remove(self, name: str) -> None:
-        """Remove an object; one that is gone already is no error. Raises StoreError."""
+        """Remove an object; one that is gone already is not an error. Raises StoreError."""
         with self._errors_of(name), suppress(FileNotFoundError):
             self._files.rm_file(self._path(name))
 

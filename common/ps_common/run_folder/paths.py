@@ -38,7 +38,7 @@ CHECKPOINTS = "checkpoints"
 BEST = "best.safetensors"
 CANDIDATE = "candidate.safetensors"  # that is to be evaluated
 NEWEST, MILESTONES = "checkpoint-*.safetensors", "episodes-*.safetensors"  # patterns of the names that are made below
-# The names in full: 12 and 9 digits, or more without a leading zero. A copy under another name is no checkpoint.
+# The names in full: 12 and 9 digits, or more without a leading zero. A copy under another name is not one.
 _TWELVE, _NINE = "([0-9]{12}|[1-9][0-9]{12,})", "([0-9]{9}|[1-9][0-9]{9,})"
 _NUMBERED = re.compile(rf"(?:checkpoint-{_TWELVE}(?:-{_TWELVE})?|episodes-{_NINE})\.safetensors")
 WRITING = ".writing"  # the folder, in that of the checkpoints, of files that are not whole yet
@@ -98,7 +98,7 @@ def write_whole(path: Path, content: str | bytes, *, mode: int = 0o666) -> None:
     """
     beside = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
     try:
-        with opened_to_write(beside, anew=True, mode=mode) as file:
+        with opened_to_write(beside, replaces=True, mode=mode) as file:
             file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())

@@ -59,7 +59,7 @@ def read_policy(path: Path) -> tuple[PolicyRecord, RunSpec, Schema, Tensor]:
 def reading(path: Path) -> Iterator[None]:
     """
     For a library that reads a file of tensors in this block. Raises CheckpointError that names the file;
-    DamagedCheckpoint where the content is not what was written, or the path is no regular file.
+    DamagedCheckpoint where the content is not what was written, or the path is not a regular file.
     """
     try:
         check_regular(path, most_bytes=MOST_FILE_BYTES)

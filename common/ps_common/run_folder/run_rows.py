@@ -5,7 +5,7 @@ long the file is. Damaged lines, as a killed writer leaves them, are skipped.
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import IO, Annotated, Generic, Protocol, TypeVar
@@ -20,6 +20,7 @@ from ps_common.settings.regular_file import opened
 
 R = TypeVar("R", bound=msgspec.Struct)
 S = TypeVar("S", bound="Scored")
+T = TypeVar("T")
 
 # A row of a run of which its server has written none.
 NOTHING = {"phase": "empty", "refused": {}} | dict.fromkeys(
@@ -62,15 +63,23 @@ class Scored(Protocol):
 
 
 def scored_rows(rows: Iterable[S]) -> list[S]:
-    """The rows with a score, without those that a resumed run lost when it went back to its checkpoint."""
-    scored: list[S] = []
+    """The rows with a score, without lost ones."""
+    scored = (row for row in rows if row.mean_return_100 is not None)
+    return without_lost(scored, lambda old, new: old.global_steps > new.global_steps or old.minutes > new.minutes)
+
+
+def without_lost(rows: Iterable[T], is_lost: Callable[[T, T], bool]) -> list[T]:
+    """
+    The rows of a run, without those that it lost when it was resumed from its checkpoint.
+
+    `is_lost(old, new)`: whether an old row is of a moment that a new one has displaced.
+    """
+    kept: list[T] = []
     for row in rows:
-        if row.mean_return_100 is None:
-            continue
-        while scored and (scored[-1].global_steps > row.global_steps or scored[-1].minutes > row.minutes):
-            scored.pop()
-        scored.append(row)
-    return scored
+        while kept and is_lost(kept[-1], row):
+            kept.pop()
+        kept.append(row)
+    return kept
 
 
 class EventRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -137,13 +146,10 @@ class EvaluationRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_evaluations(run_folder: Path) -> list[EvaluationRow]:
-    """The evaluations of a run, in order, without those of weights that a resumed run lost. Raises OSError."""
-    rows: list[EvaluationRow] = []
-    for row in rows_in(run_folder / EVALUATIONS, EvaluationRow) if (run_folder / EVALUATIONS).is_file() else ():
-        while rows and rows[-1].version >= row.version:
-            rows.pop()
-        rows.append(row)
-    return rows
+    """The evaluations of a run, in order, without lost ones. Raises OSError."""
+    path = run_folder / EVALUATIONS
+    rows = rows_in(path, EvaluationRow) if path.is_file() else ()
+    return without_lost(rows, lambda old, new: old.version >= new.version)
 
 
 class LoggedRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,17 +169,8 @@ class LoggedRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def played_once(rows: Iterable[EpisodeRow]) -> list[EpisodeRow]:
-    """
-    The games of a run, in order, each number once.
-
-    A resumed run goes back to its checkpoint and plays later games again: the newer rows replace the older ones.
-    """
-    episodes: list[EpisodeRow] = []
-    for row in rows:
-        while episodes and episodes[-1].episode >= row.episode:
-            episodes.pop()
-        episodes.append(row)
-    return episodes
+    """The games of a run, in order, each number once: a resumed run plays later games again."""
+    return without_lost(rows, lambda old, new: old.episode >= new.episode)
 
 
 def read_episodes(run_folder: Path) -> list[EpisodeRow]:

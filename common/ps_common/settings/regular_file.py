@@ -33,11 +33,11 @@ def opened(path: Path, *, most_bytes: int | None = None) -> BufferedReader:
         raise
 
 
-def opened_to_write(path: Path, *, anew: bool = False, mode: int = 0o666) -> BufferedRandom:
-    """The file, made with this mode if it is missing, to be appended to; `anew`: in place of one that is there."""
-    if anew:
+def opened_to_write(path: Path, *, replaces: bool = False, mode: int = 0o666) -> BufferedRandom:
+    """The file, made with this mode if it is missing, to be appended to; `replaces`: in place of one that is there."""
+    if replaces:
         path.unlink(missing_ok=True)
-    flags = os.O_EXCL if anew else os.O_APPEND
+    flags = os.O_EXCL if replaces else os.O_APPEND
     try:
         descriptor = os.open(path, flags | os.O_RDWR | os.O_CREAT | UNHURT, mode)
     except OSError as error:
@@ -46,7 +46,7 @@ def opened_to_write(path: Path, *, anew: bool = False, mode: int = 0o666) -> Buf
         raise
     try:
         _check(os.fstat(descriptor), path, None)
-        return os.fdopen(descriptor, "w+b" if anew else "a+b")
+        return os.fdopen(descriptor, "w+b" if replaces else "a+b")
     except BaseException:
         os.close(descriptor)
         raise
@@ -72,12 +72,12 @@ def made_folder(path: Path) -> Path:
     return path
 
 
-def made_anew(path: Path) -> int:
+def made_empty(path: Path) -> int:
     """
     Put an empty file in place of one that is there, for a library that writes it. Returns the mode that the user's
     umask gives to it: the library may give another one. Raises OSError.
     """
-    with opened_to_write(path, anew=True) as file:
+    with opened_to_write(path, replaces=True) as file:
         return stat.S_IMODE(os.fstat(file.fileno()).st_mode)
 
 
@@ -88,7 +88,7 @@ def content_of(path: Path, *, most_bytes: int = MOST_BYTES) -> bytes:
 
 
 def toml_in(path: Path) -> dict[str, Any]:
-    """The content of a TOML file. Raises OSError, or ValueError when it is no TOML."""
+    """The content of a TOML file. Raises OSError, or ValueError when it is not TOML."""
     try:
         return tomllib.loads(content_of(path, most_bytes=MOST_TOML_BYTES).decode("utf-8-sig"))
     except RecursionError as error:
@@ -108,6 +108,6 @@ def _check(status: os.stat_result, path: Path, most_bytes: int | None) -> None:
     if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if not stat.S_ISREG(status.st_mode):
-        raise OSError(errno.EINVAL, "is no regular file", str(path))
+        raise OSError(errno.EINVAL, "is not a regular file", str(path))
     if most_bytes is not None and status.st_size > most_bytes:
         raise OSError(errno.EFBIG, f"has more than {most_bytes} bytes", str(path))

@@ -68,7 +68,7 @@ class Segment:
             raise OSError("that is not the name of a segment")
         path = f"{FOLDER}/{match[1]}/fd/{match[2]}"
         if not os.readlink(path).startswith(f"/memfd:{LABEL}"):  # opening another kind of file may have effects
-            raise OSError(f"{path} is no segment")
+            raise OSError(f"{path} is not a segment")
         descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             head = _checked_head(descriptor)

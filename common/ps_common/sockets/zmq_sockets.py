@@ -81,7 +81,7 @@ def connected(
     context: zmq.Context[Any], address: str, keys: ClientKeys | None, *, waits: bool = False
 ) -> zmq.Socket[bytes]:
     """
-    A DEALER that is connected to HOST:PORT. Raises ServerUnreachable for what is no address, or has none now.
+    A DEALER that is connected to HOST:PORT. Raises ServerUnreachable for another text, or a name without an address.
 
     `waits`: what is sent before there is a connection waits for one.
     """

@@ -33,7 +33,7 @@ from rl_agent.networks.policies import ActionDistribution, policy_for
 from rl_agent.networks.running_statistics import reward_unit
 from rl_agent.rollouts import Decision, State, Trajectory, learner_rewards
 
-JUDGED_TOGETHER = 128  # observations, which fit into the cache; in batches of a thousand each takes 2.5 times as long
+EVALUATED_TOGETHER = 128  # observations, which fit into the cache; of a thousand each takes 2.5 times as long
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class A3C(FollowsNothing):
             self._imitation.remember(trajectory, self._rewards(trajectory), unit=reward_unit(self.network.returns))
         for epoch in range(settings.epochs):
             if epoch == 0 or settings.off_policy == "vtrace":  # V-trace's weights depend on the current policy
-                whole = self._judged(trajectory)
+                whole = self._prepared(trajectory)
             if settings.minibatches == 1:
                 yield self._mirrored(whole)
                 continue
@@ -196,10 +196,10 @@ class A3C(FollowsNothing):
         return rows, steps
 
     def _imitation_loss(self, rows: Tensor, steps: Remembered, parameters: Tensor, values: Tensor) -> Tensor:
-        """The mean loss of remembered steps (Oh et al. 2018, equations 1 to 3), whose priorities are set anew."""
+        """The mean loss of remembered steps (Oh et al. 2018, equations 1 to 3), whose priorities it sets."""
         assert self._imitation is not None, "the steps are from its memory"
         advantages = (steps.returns - values).clamp(min=0)
-        self._imitation.judge(rows, advantages.detach().cpu())
+        self._imitation.set_priorities(rows, advantages.detach().cpu())
         log_probabilities = self._policy.log_probability(parameters, steps.actions)
         each = -log_probabilities * advantages.detach() + VALUE_WEIGHT * 0.5 * advantages.square()
         return each.mean()
@@ -209,7 +209,7 @@ class A3C(FollowsNothing):
         return learner_rewards(trajectory.rewards, clip=clip, scale=scale, normalized=self.network.returns)
 
     @torch.no_grad()
-    def _judged(self, trajectory: Trajectory) -> PolicyBatch:
+    def _prepared(self, trajectory: Trajectory) -> PolicyBatch:
         """The unroll with its advantages and value targets: as sequences, or without an LSTM as single steps."""
         settings = self._settings
         steps = Steps(self._rewards(trajectory), trajectory.discounts, trajectory.continues)
@@ -241,7 +241,7 @@ class A3C(FollowsNothing):
         self, observations: Tensor, state: State, starts: Tensor, actions: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Values and log π(a|s) [T, B] under the network's current weights."""
-        parts = min(max(1, starts.numel() // JUDGED_TOGETHER), len(starts))
+        parts = min(max(1, starts.numel() // EVALUATED_TOGETHER), len(starts))
         split = (tensor.tensor_split(parts) for tensor in (observations, starts, actions))
         values, log_probabilities = [], []
         for seen, started, taken in zip(*split, strict=True):
@@ -253,7 +253,7 @@ class A3C(FollowsNothing):
     def _estimates(
         self, steps: Steps, values: Tensor, next_values: Tensor, log_ratios: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Advantages and value targets, [T, B]. V-trace alone uses `log_ratios`."""
+        """Advantages and value targets, [T, B]. Only V-trace uses `log_ratios`."""
         settings = self._settings
         returns, advantages = self._returns(steps, values, next_values, log_ratios, settings.gae_lambda)
         if settings.value_target == "n_step" and settings.gae_lambda != 1:

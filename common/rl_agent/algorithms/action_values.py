@@ -240,7 +240,7 @@ def another(network: ActionValueNetwork) -> ActionValueNetwork:
     make: Callable[[], ActionValueNetwork] | None = getattr(network, "another", None)
     if make is None:
         return deepcopy(network)
-    with torch.random.fork_rng(devices=[]):  # what is drawn later depends on the seed alone, not on this network
+    with torch.random.fork_rng(devices=[]):  # what is drawn later depends on the seed, not on this network
         made = make()
     made.load_state_dict(network.state_dict())
     return made

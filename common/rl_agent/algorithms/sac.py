@@ -87,7 +87,7 @@ class Sac:
         actions = spaces.actions
         assert isinstance(actions, BoxActions), "check_algorithm refuses others"
         network = cls.make_network(settings, run.network, spaces)
-        # Built anew, and not copied: a torso of the user may hold what cannot be copied.
+        # Built, and not copied: a torso of the user may hold what cannot be copied.
         others = cls.make_network(settings, run.network, spaces).to(device).eval()
         built = cls(
             network.to(device), others.policy, others.critics, actions, settings, run.replay,
@@ -157,7 +157,7 @@ class Sac:
         return self.replay.batches(trajectory, self._settings, self.network.returns)
 
     def loss(self, drawn: Drawn) -> Loss:
-        """The sum of the three losses of a batch; that of the critics alone where the policy's turn has not come."""
+        """The sum of the three losses of a batch; only that of the critics where the policy's turn has not come."""
         network = self.network
         seen, rewards = drawn.observations.to(self._device), drawn.rewards.to(self._device)
         taken = self._unit(drawn.actions.to(self._device))

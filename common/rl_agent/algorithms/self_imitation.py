@@ -1,15 +1,15 @@
 """
 Self-imitation (Oh et al. 2018): steps whose return was better than expected are remembered, and learned again.
 
-Beside the loss of an unroll each batch has that of some remembered steps, −log π(a|s) (R − V(s))₊ + c ½ (R − V(s))₊²:
+Each batch adds the loss of some remembered steps to that of the unroll, −log π(a|s) (R − V(s))₊ + c ½ (R − V(s))₊²:
 a rare success is taken up from a few games, not from the hundreds that make it frequent. A step is remembered when its
 return R, the discounted sum of its real rewards, has ended above its value; it is drawn the more often, the more R
 exceeds the value. A return of 0 or less is never imitated: to lose later than expected is no success. A memory belongs
 to one worker, and is lost with it.
 
-The unit of a return is that of the learner's rewards, in which values are: clipped, divided by a running deviation, and
-scaled. The deviation changes as training goes on. So returns are remembered in the unit before the division, and drawn
-in the newest one: otherwise early mediocre games would count as successes for ever.
+The unit of a return is that of the learner's rewards, in which values are: clipped, divided by a running standard
+deviation, and scaled. The divisor changes in training. So returns are remembered in the unit before the division, and
+drawn in the newest one: otherwise early mediocre games would count as successes for ever.
 """
 
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ class Remembered:
 
     observations: Tensor  # [N, ...]
     actions: Tensor  # [N, ...]
-    returns: Tensor  # [N] R, before the division by the deviation of rewards while it is remembered
+    returns: Tensor  # [N] R, in the unit of rewards before their division, while it is remembered
     values: Tensor  # [N] V(s) when the step was taken
 
     def __getitem__(self, rows: Tensor | slice) -> "Remembered":
@@ -90,7 +90,7 @@ class SelfImitation:
         steps = self._kept[rows]
         return rows, replace(steps, returns=steps.returns / unit)
 
-    def judge(self, rows: Tensor, advantages: Tensor) -> None:
+    def set_priorities(self, rows: Tensor, advantages: Tensor) -> None:
         """Set how often these rows are drawn, by their (R − V(s))₊ [N] now."""
         self._priorities[rows] = (advantages.float() + SMALLEST_PRIORITY) ** PRIORITY_EXPONENT
 
@@ -102,7 +102,7 @@ class SelfImitation:
         rows = (self._next + torch.arange(len(steps))) % self._capacity
         for kept, new in zip(vars(self._kept).values(), vars(steps).values(), strict=True):
             kept[rows] = new
-        self.judge(rows, steps.returns / unit - steps.values)
+        self.set_priorities(rows, steps.returns / unit - steps.values)
         self._next = (self._next + len(steps)) % self._capacity
         self._count = min(self._capacity, self._count + len(steps))
 

@@ -48,7 +48,7 @@ class GymnasiumEnvironments:
     def __init__(self, settings: Environment, count: int, with_screen: bool, failures: FailureCount | None) -> None:
         """`failures` counts failed games, after which another environment is made; None: a failure is an error."""
         if settings.preprocessing not in ("auto", "none"):
-            raise SettingsError(f"--preprocessing {settings.preprocessing}: not for {settings.id}; leave it out")
+            raise SettingsError(f"--preprocessing {settings.preprocessing}: not for {settings.id}; remove it")
         games = _games(settings, count, with_screen, forgives=failures is not None)
         self._first, self._codec, reader = games[0]
         self.count = count

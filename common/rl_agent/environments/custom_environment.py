@@ -60,7 +60,7 @@ def custom_spec(path: str) -> EnvSpec:
 
 
 def made_vectors(settings: Environment, count: int, **screen: str) -> Any:
-    """The vector environment, of so many, that is made at the settings' import path. Raises SettingsError."""
+    """The vector environment of `count` that is made at the settings' import path. Raises SettingsError."""
     guard_children()
     flag, make = f"--environment {settings.id}", _maker(settings.id)
     with taking(settings.kwargs, flag="--environment-kwargs"):
@@ -112,7 +112,7 @@ class VectorEnvironments:
         """`failures` counts failed games; None: a failure is an error."""
         flag = f"--environment {settings.id}"
         if settings.preprocessing not in ("auto", "none"):
-            raise SettingsError(f"--preprocessing {settings.preprocessing}: not for {settings.id}; leave it out")
+            raise SettingsError(f"--preprocessing {settings.preprocessing}: not for {settings.id}; remove it")
         if made is None and settings.max_episode_steps:
             raise SettingsError(f"--max-episode-steps: {settings.id}, a vector environment, ends its games itself")
         screen = {"render_mode": "rgb_array"} if with_screen else {}
@@ -140,7 +140,7 @@ class VectorEnvironments:
         if MASK in info and self.observations.mask is None and not self._ignores_masks:
             raise SettingsError(
                 f"--environment {self.description['environment']}: this vector environment gives masks in `info`, and "
-                f"there they are read of single environments alone; put {MASK} into its Dict observation, or ignore it "
+                f"there they are read only of single environments; put {MASK} into its Dict observation, or ignore it "
                 "with --action-mask none"
             )
         return self._numbers.first(self._reader.arrays(self._env.observation_space, seen))
@@ -207,5 +207,5 @@ def _maker(path: str) -> Any:
 
 def _checked(made: Any, kind: type, *, flag: str, needed: str) -> Any:
     if not isinstance(made, kind):
-        raise SettingsError(f"{flag}: returned {type(made).__name__}, which is no {kind.__name__}; {needed}")
+        raise SettingsError(f"{flag}: returned {type(made).__name__}, not {kind.__name__}; {needed}")
     return made

@@ -105,7 +105,7 @@ def make(
 
 
 def _games(settings: Environment, count: int, resolution: str, screen_format: str) -> StepLoop:
-    """Games whose observation is the screen alone."""
+    """Games whose observation is the screen."""
     made = [_game(settings, resolution, screen_format) for _ in range(count)]
     game = made[0].get_wrapper_attr("game")
     shape = (game.get_screen_height(), game.get_screen_width(), *((3,) if screen_format == "RGB24" else ()))

@@ -41,7 +41,7 @@ class EnvPoolGames(VectorEnv[Any, Any, Any]):
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         seen, rewards, terminated, truncated, _ = self._pool.step(actions)
-        # A simulation may show what is no number until it is reset: such a game is cut off.
+        # A simulation may show NaN until it is reset: such a game is cut off.
         is_finite = np.isfinite(rewards) & np.isfinite(seen).reshape(self.num_envs, -1).all(1)
         truncated = (truncated | ~is_finite) & ~terminated
         rows = np.flatnonzero(terminated | truncated).astype(np.int32)

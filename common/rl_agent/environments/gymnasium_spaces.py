@@ -107,7 +107,7 @@ class ObservationReader:
 
     def array(self, observation: Any, info: Any, *, is_last: bool = False) -> Array:
         """
-        The array of one observation, which may be the environment's own. `info` is read for a mask alone.
+        The array of one observation, which may be the environment's own. Of `info` only the mask is read.
 
         The last observation of a game needs no mask. Raises SettingsError for what is not of the space.
         """
@@ -174,7 +174,7 @@ class ObservationReader:
 
 @dataclass(frozen=True)
 class Flattened:
-    """A leaf that Gymnasium alone makes numbers of, such as a text."""
+    """A leaf that only Gymnasium makes numbers of, such as a text."""
 
     path: tuple[Any, ...]
     space: Space[Any]

@@ -94,7 +94,7 @@ def taking(arguments: Mapping[str, Any], *, flag: str) -> Iterator[None]:
     except TypeError as error:
         if unknown := [name for name in arguments if f"unexpected keyword argument '{name}'" in str(error)]:
             why = str(error).partition(" was raised from")[0]  # Gymnasium adds all arguments
-            raise SettingsError(f"{flag}: there is no argument {unknown[0]}: {why}; leave it out") from error
+            raise SettingsError(f"{flag}: there is no argument {unknown[0]}: {why}; remove it") from error
         raise
 
 

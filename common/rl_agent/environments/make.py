@@ -91,5 +91,5 @@ def _refuse_wrappers(settings: Environment) -> None:
     if settings.wrapper:
         raise SettingsError(
             f"--wrapper {settings.wrapper[0]}: the games of {settings.id} are stepped together, not as Gymnasium "
-            "environments; leave it out, or make the game in a custom environment: --environment MODULE:NAME"
+            "environments; remove it, or make the game in a custom environment: --environment MODULE:NAME"
         )

@@ -35,7 +35,7 @@ class Scheme:
     gray: bool = False  # the function takes ALE's whole frames in gray, not in colour
 
 
-# Model cards show the source of the functions for ALE's frames (rl_eval/card_program.py), so they need numpy alone.
+# Model cards show the source of the functions for ALE's frames (rl_eval/card_program.py): they need nothing but numpy.
 
 
 def breakout_crop(frames: np.ndarray) -> np.ndarray:

@@ -237,9 +237,7 @@ def mirrored_actions(actions: ActionSpace) -> list[int]:
     numbers = []
     names = actions.names if isinstance(actions, DiscreteActions) else ()
     if not any(SIDE.search(name) for name in names):
-        raise SettingsError(
-            "--mirror-images: no action of this environment has LEFT or RIGHT in its name; leave it out"
-        )
+        raise SettingsError("--mirror-images: no action of this environment has LEFT or RIGHT in its name; remove it")
     for name in names:
         image = SIDE.sub(lambda side: "RIGHT" if side[0] == "LEFT" else "LEFT", name)
         if image not in names:

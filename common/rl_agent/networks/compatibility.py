@@ -67,7 +67,7 @@ def check_algorithm(run: RunSpec, spaces: Spaces) -> None:
     if run.network.normalization == "random_play" and run.environment.family not in OF_FRAMES:
         raise SettingsError(
             f"--normalization random_play: has one mean for all channels, which are the last frames of a game in gray; "
-            f"those of {run.environment.id} may be colours; leave it out"
+            f"those of {run.environment.id} may be colours; remove it"
         )
     if isinstance(run.algorithm, run_spec.A3CSettings):
         check_a3c(run.algorithm, run.network, spaces)
@@ -111,7 +111,7 @@ def check_a3c(algorithm: run_spec.A3CSettings, network: NetworkSettings, spaces:
     if network.lstm:
         raise SettingsError("--mirror-images: an LSTM's state is not that of the mirrored game; leave it or --lstm out")
     if spaces.observations.parts or len(spaces.observations.shape) != 3:
-        raise SettingsError(f"--mirror-images: needs images alone, and observations are {spaces.observations}")
+        raise SettingsError(f"--mirror-images: needs images only, and observations are {spaces.observations}")
     mirrored_actions(spaces.actions)
 
 

@@ -19,7 +19,7 @@ from rl_agent.networks.running_statistics import CLIP, ReturnNormalization, Runn
 
 # Steps of each environment: running statistics begin with these, and go on with those of training.
 FIRST_STEPS = 30
-# Pixels are measured once: in so many observations, and beyond the openings of games however many are played at once.
+# Pixels are measured once: in SAMPLES observations, and beyond the openings of games however many are played at once.
 SAMPLES, LEAST_STEPS = 3200, 200
 MOST_SECONDS = 20.0  # of random play: where steps are slow, fewer have to do
 SAID_SECONDS = 5.0  # between two lines of the log about its progress

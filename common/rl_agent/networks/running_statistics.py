@@ -87,7 +87,7 @@ class RunningStatistics(nn.Module):
 
 
 class RunningNormalization(RunningStatistics):
-    """float32 observations → (x − mean) / deviation, clipped: of each number of a vector, of each channel of images."""
+    """float32 observations → (x − mean) / standard deviation, clipped: each number of vectors or channel of images."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         """`shape`: [D] of vectors, [C, H, W] of images."""
@@ -152,7 +152,7 @@ class ReturnNormalization(RunningStatistics):
 
 
 def reward_unit(returns: ReturnNormalization | None) -> float:
-    """The deviation that the learner's rewards are divided by now; 1 where they are not normalized."""
+    """The standard deviation that the learner's rewards are divided by now; 1 where they are not normalized."""
     return 1.0 if returns is None else float(returns.mean_and_deviation()[1])
 
 

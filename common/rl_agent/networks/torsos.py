@@ -90,7 +90,7 @@ class PartsEncoder(nn.Module):
         for part in self._parts:
             name = torso_name(settings, part.shape) if part.kind == "image" else "mlp"
             layers, size = _plain(settings, ObservationSpace(part.shape, part.dtype), name)
-            if part.kind == "vector":  # a few numbers beside hundreds of an image would hardly be heard
+            if part.kind == "vector":  # a few numbers among hundreds of features of an image would hardly count
                 layers.append(initialized(nn.Linear(size, VECTOR_WIDTH), settings, gain=math.sqrt(2)))
                 layers += _after(settings, _activation(settings, name), (VECTOR_WIDTH,))
                 size = VECTOR_WIDTH

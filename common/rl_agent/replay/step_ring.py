@@ -73,7 +73,7 @@ class Layout:
 
     @classmethod
     def within(cls, most_bytes: int, most_rows: int, **parts: Any) -> "Layout":
-        """The longest layout of at most so many bytes, and so many rows of all environments."""
+        """The longest layout within these bytes, and these rows of all environments."""
         longest = max(1, most_rows // parts["environments"])
         low, high = 1, longest
         while low < high:

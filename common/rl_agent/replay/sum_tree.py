@@ -31,7 +31,7 @@ class SumTree:
         self._sums[nodes] = numbers
         for _ in range(self._depth):
             nodes = np.unique(nodes >> 1)
-            # A parent is computed anew from its children, so that rounding errors do not add up.
+            # A parent is computed from its children each time, so that rounding errors do not add up.
             self._sums[nodes] = self._sums[2 * nodes] + self._sums[2 * nodes + 1]
 
     def draw(self, count: int, random: np.random.Generator) -> Rows:

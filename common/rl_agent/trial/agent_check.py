@@ -75,7 +75,7 @@ def _networks(agent: Algorithm) -> dict[str, nn.Module]:
 
 
 def _check_target(agent: Algorithm, flag: str) -> None:
-    """Raises SettingsError when the target network is no second one."""
+    """Raises SettingsError when the target network is not a second one."""
     tensors: dict[str, Tensor] = {}
     for name, network in _networks(agent).items():
         tensors |= {f"{name}.{path}": tensor for path, tensor in network.named_parameters()}
@@ -112,7 +112,7 @@ def _check_again(agent: Algorithm, seen: Tensor, state: State, before: Mapping[s
     if difference := _difference(before, _shown(agent, seen, state), bound=0.0):
         raise SettingsError(
             f"{flag}: its {difference} change between two calls with the same observations and weights: what forward "
-            "counts or draws is known to no other process. Parameters and buffers alone travel; leave random numbers "
+            "counts or draws is known to no other process. Only parameters and buffers travel; leave random numbers "
             "to training, as in F.dropout(x, training=self.training)"
         )
 
@@ -127,9 +127,9 @@ def _check_rows(agent: Algorithm, seen: Tensor, state: State, among: Tensor, fla
         ):
             what = "depends on the other observations of the batch" if finite else "is no finite number"
             raise SettingsError(
-                f"{flag}: its value for one observation {what} (alone {float(alone[0]):g}, among {len(seen)} "
-                f"{float(among[row]):g}). A policy acts on one observation at a time: mean, deviation and softmax must "
-                "not be taken over the batch (dim 0); nn.LayerNorm and nn.GroupNorm take them over each observation"
+                f"{flag}: its value for one observation {what} (by itself {float(alone[0]):g}, among {len(seen)} "
+                f"{float(among[row]):g}). A policy acts on one observation at a time: take no mean, standard deviation "
+                "or softmax over the batch (dim 0); nn.LayerNorm and nn.GroupNorm take them over each observation"
             )
 
 
@@ -160,7 +160,7 @@ def _check_learning(agent: Algorithm, unroll: Trajectory, flag: str) -> None:
     for name, buffer in agent.network.named_buffers():
         if name not in buffers or not torch.equal(buffer, buffers[name]):
             raise SettingsError(
-                f"{flag}: its buffer {name} changes while it acts or learns, but the server changes parameters alone, "
+                f"{flag}: its buffer {name} changes while it acts or learns, but the server changes only parameters, "
                 "and each pull brings the buffer's first value back"
             )
 

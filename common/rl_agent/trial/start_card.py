@@ -1,7 +1,7 @@
 """
 The start card: what a run will see, do and learn with, in a few lines before it begins.
 
-It is made from settings and spaces alone.
+It is made from settings and spaces.
 """
 
 import math
@@ -74,7 +74,11 @@ def _rewards(run: RunSpec) -> str:
     if isinstance(settings, CustomAlgorithmSettings):
         return "as its algorithm takes them; scores are the true ones"
     clipped = f"clipped to ±{settings.reward_clip:g}" if settings.reward_clip else "not clipped"
-    divided = ", divided by the deviation of their discounted sum" if settings.reward_normalization == "returns" else ""
+    divided = (
+        ", divided by the standard deviation of their discounted sum"
+        if settings.reward_normalization == "returns"
+        else ""
+    )
     scaled = f", times {settings.reward_scale:g}" if settings.reward_scale != 1 else ""
     return f"{clipped}{divided}{scaled}; scores are the true ones"
 

@@ -19,7 +19,7 @@ SEEN_AS_PIXELS = [name for name in presets() if load_preset(name).environment.fa
 def row_of(preset: str, section: str) -> list[str]:
     """The cells of the first row of a section's table that begins with the preset's name."""
     lines = PAGE.split(f"## {section}\n")[1].split("\n## ")[0].splitlines()
-    return next([cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith(f"| `{preset}`"))
+    return next([cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith(f"|`{preset}`"))
 
 
 def protocol_of(preset: str) -> str:

@@ -107,10 +107,10 @@ def test_a_file_that_cannot_be_opened_again_goes_on_as_it_was(
     file = BoundedLinesFile(path, most_bytes=1000)
     opened_to_write = bounded_file.opened_to_write
 
-    def stale(path: Path, *, anew: bool = False) -> Any:
-        if not anew:
+    def stale(path: Path, *, replaces: bool = False) -> Any:
+        if not replaces:
             raise OSError(errno.ESTALE, "Stale file handle")
-        return opened_to_write(path, anew=anew)
+        return opened_to_write(path, replaces=replaces)
 
     monkeypatch.setattr(bounded_file, "opened_to_write", stale)
     file.add([{"minutes": minute} for minute in range(90)])

@@ -99,7 +99,7 @@ def test_each_pass_has_every_step_once_with_its_estimates_some_in_a_mirror(minib
         (pixels(*SHAPE), DiscreteActions(2, ("UP", "DOWN")), 0, "no action of this environment has LEFT or RIGHT"),
         (pixels(*SHAPE), DiscreteActions(2), 0, "no action of this environment has LEFT or RIGHT"),
         (pixels(*SHAPE), BoxActions(-np.ones(1, np.float32), np.ones(1, np.float32)), 0, "no action of this"),
-        (numbers(4), BREAKOUT, 0, r"needs images alone, and observations are float32 \[4\]"),
+        (numbers(4), BREAKOUT, 0, r"needs images only, and observations are float32 \[4\]"),
         (pixels(*SHAPE), BREAKOUT, 8, "an LSTM's state is not that of the mirrored game"),
     ],
 )

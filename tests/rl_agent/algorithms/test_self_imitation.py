@@ -56,7 +56,7 @@ class Played:
             assert drawn is not None
             rows, steps = drawn
             found[int(steps.actions)] = float(steps.returns)
-            self.memory.judge(rows, torch.zeros(1))  # so that others come to their turn
+            self.memory.set_priorities(rows, torch.zeros(1))  # so that others come to their turn
         return found
 
 
@@ -95,7 +95,7 @@ def test_a_return_is_drawn_in_the_newest_unit_whatever_it_was_when_it_was_earned
         drawn = run.memory.draw(1, unit=10.0)
         assert drawn is not None
         returns[int(drawn[1].actions)] = float(drawn[1].returns)
-        run.memory.judge(drawn[0], torch.zeros(1))
+        run.memory.set_priorities(drawn[0], torch.zeros(1))
     assert returns == pytest.approx({0: 0.6, 1: 0.2 + DISCOUNT * 0.4, 2: 0.4})
 
 

@@ -58,12 +58,12 @@ def test_what_others_have_moved_since_is_not_taken_from_the_clip_range() -> None
 
 
 @pytest.mark.parametrize("together", [1, 6, 7, 1000])
-def test_an_unroll_is_judged_alike_however_many_observations_are_looked_at_at_once(
+def test_an_unroll_is_evaluated_alike_however_many_observations_are_looked_at_at_once(
     together: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trajectory = unroll(steps=7, environments=2)
     (whole,) = algorithm().batches(trajectory)
-    monkeypatch.setattr(a3c, "JUDGED_TOGETHER", together)
+    monkeypatch.setattr(a3c, "EVALUATED_TOGETHER", together)
     (in_parts,) = algorithm().batches(trajectory)
     for field in PARTS:
         torch.testing.assert_close(getattr(in_parts, field), getattr(whole, field), msg=field)

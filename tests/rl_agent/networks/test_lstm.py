@@ -112,7 +112,7 @@ def test_the_newest_weights_judge_an_unroll_with_what_was_remembered(
     together: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing has moved yet: whole or a step at a time, they see what acting saw."""
-    monkeypatch.setattr(a3c, "JUDGED_TOGETHER", together)
+    monkeypatch.setattr(a3c, "EVALUATED_TOGETHER", together)
     agent, collector = agent_and_collector(run_of(surrogate="clip"), scripts())
     collector.collect()
     unroll = collector.collect()

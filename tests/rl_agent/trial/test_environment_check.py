@@ -55,7 +55,7 @@ class Vectors(gymnasium.vector.SyncVectorEnv):
 
     {vectors}
 '''
-SOUND = {
+CORRECT = {
     "space": "Box(0, 255, (16, 16, 3), numpy.uint8)",
     "shown": "numpy.full((16, 16, 3), self.t, numpy.uint8)",
     "before": "pass",
@@ -74,7 +74,7 @@ def run_of(folder: Path, *, name: str = "Game", settings: dict[str, Any] | None 
     """A run with the game so changed."""
     for module in [module for module in sys.modules if module == "own_game"]:
         del sys.modules[module]
-    (folder / "own_game.py").write_text(GAME.format(**SOUND | changes))
+    (folder / "own_game.py").write_text(GAME.format(**CORRECT | changes))
     importlib.invalidate_caches()
     return with_settings(RunSpec(), {"environment.id": f"own_game:{name}"} | (settings or {}), source="test")
 
@@ -88,7 +88,7 @@ def warnings_in(card: list[str]) -> list[str]:
     return [line.split(maxsplit=1)[1] for line in card if line.startswith("  warning")]
 
 
-def test_a_sound_game_passes_without_a_warning(folder: Path) -> None:
+def test_a_correct_game_passes_without_a_warning(folder: Path) -> None:
     assert warnings_in(card_of(folder)) == []
     assert warnings_in(card_of(folder, **VECTOR)) == []
 
