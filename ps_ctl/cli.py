@@ -74,7 +74,7 @@ class Server(CurveFlags):
 
 @dataclass(frozen=True, kw_only=True)
 class AskedServer(Server):
-    """The flags of a command that prints what a server says."""
+    """The flags of a command that prints a reply of the server."""
 
     json: bool = False
     """print one JSON object instead of text"""
@@ -151,7 +151,7 @@ def set_(settings: tuple[str, ...], /, *, server: Asked) -> None:
       ps-ctl set max_minutes=0 until_return=20 --server HOST:5555
 
     The change is part of the run: checkpoints, the standby and ps-server --resume keep it. A learning rate or entropy
-    weight holds from now on, and goes on from there to the end of its schedule.
+    weight holds from now on, and its schedule continues from there.
 
     Args:
         settings: SETTING=VALUE: learning_rate, entropy_weight, final_epsilon, max_steps, max_minutes, until_return (or
@@ -223,7 +223,7 @@ def promote(*, server: Asked, reason: str = "") -> None:
     """
     Have a standby serve the run in place of a primary that is silent and does not come back.
 
-    Without --reason it says what may be lost, and changes nothing. A primary that lives hands over by SIGTERM instead.
+    Without --reason the reply names what may be lost, and nothing changes. A primary that lives hands over by SIGTERM.
 
     Args:
         reason: why the primary does not come back; the log of the run keeps it

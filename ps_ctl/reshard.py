@@ -2,8 +2,8 @@
 `ps-ctl reshard`: a run that has ended is cut into another number of shards. Their checkpoints are written from the
 newest ones of all old shards, which stay as they are; then each new shard is resumed as any other.
 
-A push that any old shard has settled counts as settled: nothing is applied twice. The new shards go on from the highest
-T. In an object store a life of each old shard is claimed before what it has is read, so that none of them adds to it.
+A push that any old shard has settled counts as settled: nothing is applied twice. The new shards continue from the
+highest T. In an object store a life of each old shard is claimed before what it has is read, so that none adds to it.
 """
 
 import contextlib
@@ -95,7 +95,7 @@ def _write(place: Place, vectors: dict[str, Tensor], record: Record) -> str:
         make_shard_folder(folder)
         _check_unlocked(folder)
         if others := [path.name for path in newest_first(folder / CHECKPOINTS) if path.name != name]:
-            why = f"holds {others[0]}, of an older state; to go on from the newest, move that folder away"
+            why = f"holds {others[0]}, of an older state; to continue from the newest, move that folder away"
             raise SettingsError(f"{folder / CHECKPOINTS}: {why}")
         write_checkpoint(made_folder(folder / CHECKPOINTS) / name, vectors, record)
         return str(folder / CHECKPOINTS / name)

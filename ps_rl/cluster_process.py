@@ -82,7 +82,7 @@ class ClusterProcess:
 
 
 def run_rl_eval(flags: Sequence[str], objects: bytes) -> None:
-    """`rl-eval` with these flags, to its end. Raises PsRlError with what it says."""
+    """`rl-eval` with these flags, to its end. Raises PsRlError with its reason."""
     with tempfile.NamedTemporaryFile() as log, handed(objects) as variables:
         child = Child("rl_eval", flags, Path(log.name), variables)
         try:

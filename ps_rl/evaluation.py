@@ -34,7 +34,7 @@ def evaluate(
     max_episode_steps: int | None = None,
 ) -> Result:
     """
-    The scores of so many full games, with their mean and its interval, played in this process.
+    The scores of `episodes` full games, with their mean and its interval, played in this process.
 
         evaluate(policy, make_env(policy, count=8, sticky_actions=0.25), episodes=20)
 
@@ -80,7 +80,7 @@ def _given(policy: Policy, env: Any, max_episode_steps: int | None) -> tuple[Env
         one = SyncVectorEnv([lambda: limited], autoreset_mode=AutoresetMode.SAME_STEP)
         return GivenEnvironments(policy, one, env), max_episode_steps or limit
     if max_episode_steps is not None:
-        raise SettingsError("evaluate: max_episode_steps: a vector environment ends its games itself; leave it out")
+        raise SettingsError("evaluate: max_episode_steps: a vector environment ends its games itself; remove it")
     mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
     if AutoresetMode(mode) != AutoresetMode.SAME_STEP:
         raise SettingsError(f"evaluate: {env}: {SAME_STEP}")

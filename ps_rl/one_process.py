@@ -255,7 +255,7 @@ def _work(server: LocalServer, cluster: Parsed[ClusterSettings]) -> None:
     )
     flags = Parsed(settings, cluster.run, overrides={}, modules=cluster.modules)
     silent = StopSignal(listens=False)
-    # A script hears of an exception of its environment, with the traceback: a new environment would hide it.
+    # A script gets the exception of its environment, with the traceback: a new environment would hide it.
     work = Work(flags, name, silent, connection=lambda _, machine, **__: Link(server, machine), forgives=False)
     server.on_checkpoint = work.hooks.checkpoint_appeared
     try:

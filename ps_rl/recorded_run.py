@@ -91,14 +91,14 @@ class RecordedRun:
         imports: Sequence[str] = (),
     ) -> Result:
         """
-        Full games with the best weights (or the newest sound ones), played by `rl-eval` in a process of its own.
+        Full games with the best weights (or the newest intact ones), played by a process of `rl-eval`.
 
         The same seed gives the same games, and those of `ps_rl.evaluate`. `epsilon` is the share of random actions of a
         method of action values, 0.05 where it is None. Games end at `max_episode_steps`, else at the limit of the run
         or of the environment, and where there is none after 27,000 steps. `imports` names modules of custom parts,
         beside those that this program has named to `train`.
 
-        Raises PsRlError with what rl-eval says.
+        Raises PsRlError with the reason of rl-eval.
         """
         with tempfile.TemporaryDirectory() as place:
             path = Path(place) / "result.json"
@@ -113,14 +113,14 @@ class RecordedRun:
     ) -> Path:
         """
         Write the policy with the best weights into a new folder, which `load_policy` takes; its card has its score in
-        so many games. `onnx` adds the network as ONNX. Raises PsRlError with what rl-eval says.
+        so many games. `onnx` adds the network as ONNX. Raises PsRlError with the reason of rl-eval.
         """
         self._rl_eval(["--episodes", str(episodes), "--export", str(folder), *(["--onnx"] if onnx else [])], imports)
         return Path(folder)
 
     def policy(self, checkpoint: str | Path = "best", *, imports: Sequence[str] = (), seed: int = 0) -> "Policy":
         """
-        The policy with the "best" weights (or the newest sound ones), the "last" ones, or those of a checkpoint.
+        The policy with the "best" weights (or the newest intact ones), the "last" ones, or those of a checkpoint.
         `imports` and `seed` are those of `load_policy`, which says what is raised.
         """
         from rl_eval.policy import load_policy

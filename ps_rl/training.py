@@ -70,7 +70,7 @@ def train(preset: str | None = None, *, workers: int = 2, callbacks: Sequence[Ca
     `wait`, `watch`, an iteration or `with`; Ctrl-C stops it. Raises SettingsError that names what makes no sense.
     """
     if workers == 0 and (idle := NEEDS_PROCESSES & {name for name, value in settings.items() if value is not None}):
-        raise SettingsError(f"train: {min(idle)} has no effect with workers=0, which starts no process; leave it out")
+        raise SettingsError(f"train: {min(idle)} has no effect with workers=0, which starts no process; remove it")
     objects: dict[str, Any] = {}
     settings = parts_by_name(settings, objects)
     folder, flags = _start_of(settings | {"preset": preset, "workers": workers or 1})
@@ -167,7 +167,7 @@ def _typed(name: str, value: Any) -> Any:
     try:
         return msgspec.convert(given, FLAGS[name], dec_hook=lambda kind, text: kind(text))
     except msgspec.ValidationError as error:
-        raise SettingsError(f"train: {name}={value!r}: {error}; rl-cluster --help says what it takes") from error
+        raise SettingsError(f"train: {name}={value!r}: {error}; rl-cluster --help has what it takes") from error
 
 
 def _flags(settings: Mapping[str, Any]) -> list[str]:

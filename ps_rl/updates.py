@@ -143,7 +143,7 @@ class LoggedCurves:
         self._has_warned = False
 
     def add(self, name: str, value: float, *, at: MetricsRow | None = None) -> None:
-        """Add a point at the T of this row. One that is no number, or beyond the rate, is left out, and said once."""
+        """Add a point at the T of this row. One that is not finite, or beyond the rate, is dropped with a warning."""
         with self._lock:
             curve = self._curve(name)
             is_number = math.isfinite(value := float(value))

@@ -19,7 +19,7 @@ MOST_PARAMS = 100  # of one request, which is all that MLflow takes
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """The run, as a tracker names it. A resumed run, and one that a standby has taken over, has the same `run_id`."""
+    """The run, as a tracker names it. A resumed run, and one whose standby was promoted, has the same `run_id`."""
 
     run_id: str
     name: str

@@ -6,8 +6,8 @@ On the loopback interface everybody on this machine may look. On another interfa
 takes it everywhere. Who opens the address with the token gets a cookie, which is good for a week. It is not the token,
 since a browser sends the cookies of a host to the pages of all its ports.
 
-There are so many connections at most. The next one closes the oldest that waits for a request, else the oldest without
-the token: so half a request costs its sender alone.
+The number of connections is bounded. One more closes the oldest that waits for a request, else the oldest without
+the token: so half a request only costs its sender.
 """
 
 import asyncio
@@ -131,7 +131,7 @@ class Access:
 async def serving(
     app: web.Application, listening: socket.socket, access: Access, *, most: int = MOST_CONNECTIONS
 ) -> AsyncIterator[None]:
-    """Serve the page at this socket, with at most so many connections."""
+    """Serve the page at this socket, with at most `most` connections."""
     take_every_descriptor_allowed()
     most = min(most, max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - LEFT_DESCRIPTORS))
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, keepalive_timeout=REQUEST_SECONDS)

@@ -44,7 +44,7 @@ from ps_web.viewers import TooManyViewers, Viewers, Waiting, encoded
 log = logging.getLogger("ps-web")
 
 ANSWER_SECONDS = 5.0
-SHARED_SECONDS = 1.0  # for which a status is not asked for anew
+SHARED_SECONDS = 1.0  # for which a status serves again
 MOST_ASKED = 16  # runs at a time
 SAVE_SECONDS = 60.0  # until a checkpoint is on disk
 STUCK_SECONDS = 30.0  # for which a page may read nothing before it is disconnected
@@ -226,7 +226,7 @@ class Page:
         return [run for run in self._index.runs if run.id in ids]
 
     async def _status_within(self, run: WatchedRun, seconds: float) -> Status | None:
-        """The status, or None where none comes within so many seconds; whoever else waits for it goes on waiting."""
+        """The status, or None where none comes in time; whoever else waits for it still waits."""
         with contextlib.suppress(TimeoutError):
             return await asyncio.wait_for(asyncio.shield(self._status(run)), seconds)
         return None
@@ -249,7 +249,7 @@ class Page:
     async def _ask(
         self, run: WatchedRun, message: ToServer, seconds: float, threads: ThreadPoolExecutor | None = None
     ) -> ToWorker:
-        """The reply of the run's server. Raises web.HTTPException with the sentence that it says."""
+        """The reply of the run's server. Raises web.HTTPException with the server's sentence."""
         if not (addresses := run.addresses()):
             raise web.HTTPBadGateway(text=f"{run.name}: no server is known\n")
         asked = partial(ask_run, timeout_seconds=seconds, keys=run.keys)

@@ -61,10 +61,9 @@ class WebSettings(CurveFlags):
     """the run folders that are named may hold no run yet: the page shows each as soon as it does"""
     address_file: Path | None = None
     """a file that has the page's address, with its token, while the page is served; it is not printed then"""
-    token: str = ""
-    """the secret that steering takes, of 16 characters or more; a random one, which a terminal shows, when not given"""
     token_file: Path | None = None
-    """a file with the secret that steering takes: who lists the processes of this machine sees the words of --token"""
+    """a file with the secret that steering takes, of 16 characters or more; a random one, which a terminal shows, when
+    not given"""
     allow_host: tuple[str, ...] = ()
     """names under which a proxy offers this page"""
 
@@ -76,21 +75,20 @@ class WebSettings(CurveFlags):
             raise SettingsError("ps-web shows runs: name a RUN_DIR, or a server with --server HOST:PORT")
         if len(self.server) > MOST_SHOWN:
             raise SettingsError(f"--server: {len(self.server)} runs are more than one page shows ({MOST_SHOWN})")
-        if self.token and self.token_file is not None:
-            raise SettingsError("--token and --token-file: both are the token; give one of them")
-        if self.token:
-            _check_token(self.token, "--token")
 
     def given_token(self) -> str:
-        """The token of the flags; "" without one. Raises SettingsError."""
+        """The token in its file; "" without one. Raises SettingsError."""
         if self.token_file is None:
-            return self.token
+            return ""
         try:
             token = content_of(self.token_file, most_bytes=MOST_TOKEN_BYTES).decode().strip()
         except (OSError, UnicodeDecodeError) as error:
-            why = error.strerror if isinstance(error, OSError) else "is no text"
+            why = error.strerror if isinstance(error, OSError) else "is not a text"
             raise SettingsError(f"--token-file {self.token_file}: cannot be read: {why}") from error
-        _check_token(token, f"--token-file {self.token_file}")
+        if len(token) < LEAST_TOKEN:
+            raise SettingsError(
+                f"--token-file {self.token_file}: a token that nobody can guess has {LEAST_TOKEN} characters or more"
+            )
         return token
 
     @property
@@ -98,12 +96,7 @@ class WebSettings(CurveFlags):
         """Where the token is, in words."""
         if self.token_file is not None:
             return f"in {self.token_file}"
-        return "that of --token" if self.token else "shown by a terminal, or kept by --address-file FILE"
-
-
-def _check_token(token: str, flag: str) -> None:
-    if len(token) < LEAST_TOKEN:
-        raise SettingsError(f"{flag}: a token has {LEAST_TOKEN} characters or more, so that nobody can guess it")
+        return "shown by a terminal, or kept by --address-file FILE"
 
 
 def show(argv: Sequence[str] | None = None) -> int:
@@ -161,7 +154,7 @@ async def _serve(settings: WebSettings, index: RunIndex, viewers: Viewers, token
 
 
 def _write_address(file: Path, address: str) -> None:
-    """The file has the token, and is for the owner alone. Raises SettingsError."""
+    """The file has the token, and only its owner may read it. Raises SettingsError."""
     try:
         write_whole(file, address, mode=0o600)
     except OSError as error:

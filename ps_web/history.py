@@ -72,7 +72,7 @@ class EpisodePoint(msgspec.Struct):
 class Table:
     """
     Rows in order of T, in columns. A row that goes back replaces the rows beyond it: the run was resumed there. Rows of
-    other curves alone stay, since a program may add them one curve after another.
+    other curves stay, since a program may add them one curve after another.
 
     The columns are bounded, since a server or a file may name others in each row: the first so many are kept.
     """
@@ -107,7 +107,7 @@ class Table:
         self._newest.clear()
 
     def columns(self, most: int = MOST_SENT) -> dict[str, list[Any]]:
-        """At most so many rows spread evenly, the newest among them; a value that a row lacks is None."""
+        """At most `most` rows spread evenly, the newest among them; a value that a row lacks is None."""
         rows = _evenly(self._rows, self._order, most)
         names = dict.fromkeys(name for row in rows for name in row)
         return {name: [row.get(name) for row in rows] for name in names}
@@ -115,7 +115,7 @@ class Table:
 
 def _evenly(rows: list[dict[str, Any]], order: str, most: int) -> list[dict[str, Any]]:
     """
-    At most so many rows: the newest, and of each column the first value in each interval of T.
+    At most `most` rows: the newest, and of each column the first value in each interval of T.
 
     The length of an interval is a power of two: what is kept stays the first value until that is doubled. So the past
     gets no sparser than the interval, however often a table is thinned.
@@ -138,7 +138,7 @@ def _evenly(rows: list[dict[str, Any]], order: str, most: int) -> list[dict[str,
 
 
 def most_sent(runs: int) -> int:
-    """How many points of a table a page of so many runs is sent of each: it draws all of them again and again."""
+    """The points of a table that a page of `runs` runs gets of each: it draws all of them again and again."""
     return max(LEAST_SENT, min(MOST_SENT, ALL_RUNS_SENT // max(1, runs)))
 
 
@@ -150,7 +150,7 @@ class StalenessHistogram:
         self._recent: deque[tuple[int, ...]] = deque(maxlen=RECENT_STATUSES)
 
     def add(self, counts: tuple[int, ...]) -> None:
-        """The counts of one status. Lower ones begin anew: the run was resumed from a checkpoint before them."""
+        """The counts of one status. Lower ones begin again: the run was resumed from a checkpoint before them."""
         if not counts:
             return
         if sum(counts) < sum(self._all):

@@ -1,5 +1,5 @@
 """
-All runs of the page, and what its list says of each: the ends of their files are read, and no curves.
+All runs of the page, and a line for each in its list: the ends of their files are read, and no curves.
 
 Folders that come later are found, too. A line is read again when the files of its run have changed. It names the
 settings that differ from the defaults, which are those of the table of all settings.
@@ -38,7 +38,7 @@ class RunLine(msgspec.Struct, frozen=True, kw_only=True):
     group: str = ""  # its experiment, or else its preset
     environment: str = ""
     settings: dict[str, Any] = {}  # "section.name": value, of those that differ from the defaults
-    live: bool = False  # its server answers, or says where it listens and writes
+    live: bool = False  # its server answers, or its endpoint file is new
     written: float = 0.0  # when its newest row was, in seconds since 1970
     score: float | None = None  # mean return of the last 100 games
     best: float | None = None

@@ -45,7 +45,7 @@ FIRST_WATCH = 1 << 32  # requests with this number and later ones are WATCH, tho
 
 class ServerLink:
     """
-    `addresses` says where to look, the likeliest first; it is called again for each new connection.
+    `addresses` has the places to look, the likeliest first; it is called again for each new connection.
 
     `take_status`, `take_event` and `take_frame` get what the server sends; an event with the epoch in which its number
     counts. `watched` returns the worker whose game is wanted; "": none.

@@ -2,8 +2,8 @@
 One run as the page sees it: its folder, if there is one here, and its server, if one answers.
 
 The folder brings the past: curves, episodes, events. The server brings the present. Without a folder the past begins
-when this program does. A standby that has taken the run over writes to a folder of its own: where this one no longer
-grows, the curves go on with what the server says.
+when this program does. A promoted standby writes to a folder of its own: where this one no longer
+grows, the curves continue with the server's statuses.
 """
 
 import asyncio
@@ -113,7 +113,7 @@ class WatchedRun:
     # -- what a page is sent --------------------------------------------------------------------------------------
 
     def whole(self, most: int = MOST_SENT) -> dict[str, Any]:
-        """Everything, for a page that has just been opened; at most so many rows of each table."""
+        """Everything, for a page that has just been opened; at most `most` rows of each table."""
         return {
             "run": self.number,
             "id": self.id,
@@ -135,7 +135,7 @@ class WatchedRun:
         return self.whole(most)
 
     def _past(self) -> dict[str, Any]:
-        """What the folder says of the run; `ended` is "" while it goes on, and where nobody has seen its end."""
+        """What the folder tells of the run; `ended` is "" while it goes on, and where nobody has seen its end."""
         written = last_row(self.folder / METRICS, MetricsRow) if self.folder else None
         end = next((last for last in (written, self._last_status) if last and last.ending and not self.status), None)
         settings = settings_as_written(self.folder / SETTINGS) if self.folder else {}

@@ -1,9 +1,9 @@
 """
 The pages that are open: each has a bounded queue of messages of the runs that it shows.
 
-Of the present and of a game's frames a page is sent the newest alone: a slow link gets fewer of them, and all rows. A
+Of the present and of a game's frames a page only gets the newest: a slow link gets fewer of them, and all rows. A
 page that does not read what is left fast enough is disconnected. Its browser connects again and gets the whole state
-anew, so a forgotten tab costs no memory.
+again, so a forgotten tab costs no memory.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ class Waiting:
     """The messages that one page is yet to be sent."""
 
     def __init__(self) -> None:
-        self._messages: dict[object, bytes] = {}  # in order; of a kind and a run where the newest is kept alone
+        self._messages: dict[object, bytes] = {}  # in order; of a kind and a run where only the newest is kept
         self._bytes = 0
         self._is_over = False
         self._news = asyncio.Event()

@@ -23,7 +23,7 @@ def check_listening(host: str, port: int) -> None:
 
 
 def shard_addresses(host: str, port: int, shards: int) -> list[str]:
-    """Addresses for so many servers: from `port` on, or on ports that are free now. Raises SettingsError."""
+    """Addresses for this number of servers: from `port` on, or on ports that are free now. Raises SettingsError."""
     if port:
         for further in range(port, port + shards):
             check_listening(host, further)

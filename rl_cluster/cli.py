@@ -102,7 +102,7 @@ def _train(flags: Parsed[ClusterSettings]) -> int:
             cluster.end()
             forget_objects()
     _report(flags, status, folder, deaths=deaths)
-    if status.episodes:  # a plot that fails says why itself, and the run has not failed
+    if status.episodes:  # a plot that fails reports why, and the run has not failed
         plot = PipedChild("ps_ctl", ["plot", str(folder)], lambda line: print(f"# its curve, as it is now: {line}"))
         plot.wait()
         plot.read_rest(within_seconds=OUTPUT_SECONDS)
@@ -183,7 +183,7 @@ def _start(
     )
     if cluster.endpoint is not None and not is_loopback(split_address(cluster.endpoint)[0]):
         print(f"workers on other machines can help: rl-worker --server {cluster.endpoint}")
-        print("every host that reaches this port can read the weights and push gradients; ps-server alone takes keys")
+        print("every host that reaches this port can read the weights and push gradients; only ps-server takes keys")
     return cluster
 
 

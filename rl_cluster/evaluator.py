@@ -47,4 +47,4 @@ class Evaluator:
             return list(filter(None, [self._process.look()]))
         except PsRlError as error:
             self._is_wanted = False
-            return [f"{error}; the run goes on without scores of evaluation, which alone end it at --until-return"]
+            return [f"{error}; the run continues without scores of evaluation, and only those end it at --until-return"]

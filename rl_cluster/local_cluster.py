@@ -29,7 +29,7 @@ LEAVE_SECONDS = LAST_CHECKPOINT_SECONDS  # for servers to leave
 TOLD_SECONDS = 2.0  # for workers to leave when the server has told them that the run is over
 WORKERS_SECONDS = 3.0  # for workers to leave when they are asked to
 FOLLOWS = (
-    "the server follows another one, which has taken over the run that was served at its address before; to begin a "
+    "the server follows another one, which was promoted for the run that was served at its address before; to begin a "
     "new run, end that one"
 )
 

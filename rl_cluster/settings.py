@@ -43,7 +43,7 @@ class ClusterSettings(WorkersHere):
       --environment ID   a game of your choice, with settings for every environment
       --algorithm NAME   a3c, n_step_q, one_step_q or one_step_sarsa
       --workers N        worker processes; one for each CPU when not given
-      --max-minutes M    end after so many minutes; --max-steps N after so many environment steps
+      --max-minutes M    end after M minutes; --max-steps N after N environment steps
       --until-return R   end when the last 100 games have this mean
       --resume RUN_DIR   go on with a run; other flags change its settings
       --seed N           of weights, environments and sampling
@@ -57,7 +57,7 @@ class ClusterSettings(WorkersHere):
     run_dir: Path | None = None
     """run folder: logs, metrics, checkpoints; runs/EXPERIMENT/PRESET-DATE-seedN when not given"""
     resume: Path | None = None
-    """continue the run in this folder from its newest sound checkpoint; other flags change its settings, but not what
+    """continue the run in this folder from its newest intact checkpoint; other flags change its settings, but not what
     it was begun with: preset, seed, environment, network, algorithm and optimizer"""
     fork: bool = False
     """with --resume: begin a new run with the state of this folder, a copy of another run's"""

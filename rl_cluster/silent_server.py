@@ -32,7 +32,7 @@ class SilentServer:
         """The server has not replied. Returns a line to show, and how it died, where there is one; "" else."""
         child, name = self._server.child, self._server.name
         if child.exit_status is not None:
-            return "", ""  # the supervision says how it died
+            return "", ""  # the supervision reports how it died
         has_begun = self._heard is not None and self._heard[0] is child
         silent = time.monotonic() - self._heard[1] if self._heard is not None and has_begun else child.age_seconds
         is_paused = child.is_paused

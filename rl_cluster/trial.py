@@ -1,6 +1,6 @@
 """
-The trial of a run in a separate process, before anything is started for it: an environment that crashes ends that
-process alone, and its memory is freed. The process is a fork of one that has loaded torch, as workers are.
+The trial of a run in a separate process, before anything is started for it: an environment that crashes only ends
+that process, and its memory is freed. The process is a fork of one that has loaded torch, as workers are.
 """
 
 import os

@@ -87,7 +87,7 @@ class SupervisedWorkers:
 
 
 def counted(processes: int | Literal["auto"], *, is_gang: bool) -> tuple[int, list[str]]:
-    """How many workers so many processes are, and the flags of each for that."""
+    """The number of workers for a number of processes, and the flags of each for that."""
     count = usable_cores() if processes == "auto" else processes
     return (1, ["--gang", str(count)]) if is_gang else (count, [])
 

@@ -93,7 +93,7 @@ def _follow(place: str, settings: EvaluationSettings) -> None:
             if environments is None:
                 made = make_environments(played.run.environment, count=count, forgives=True)
                 environments = opened.enter_context(closing(made))
-            with drawing(settings.seed):  # scores differ by the weights alone
+            with drawing(settings.seed):  # scores only differ by the weights
                 _, result, _ = _scored(played, environments, most_steps, settings)
             outcome = report(place, trained, result, keys)
             print(f"step {trained.global_steps:,}: {f'{outcome}: ' if outcome else ''}", end="")

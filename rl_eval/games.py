@@ -1,9 +1,10 @@
 """
 Full games: how an agent plays them, and their scores.
 
-Each environment draws its random numbers from its own seed, so one environment's games can be replayed alone. A game is
-a copy of another if every observation, action and reward is the same. Where actions are drawn at random, a copy is a
-game like any other; where they are not, it may be the same game again, and is no further evidence of a score.
+Each environment draws its random numbers from its own seed, so one environment's games can be replayed without the
+others. A game is a copy of another if every observation, action and reward is the same. Where actions are drawn at
+random, a copy is a game like any other; where they are not, it may be the same game again, which is not further
+evidence of a score.
 
 No game is played for ever: `play` ends by its limit of steps, whatever an environment does.
 """
@@ -28,7 +29,7 @@ from rl_agent.rollouts import Actor, Decision, State
 
 LEAST_GAMES = 5  # for an interval: of fewer games nobody can tell how far their mean lies from the true one
 NORMAL = 1.959964  # the 97.5 % quantile of the normal distribution
-MOST_GAME_STEPS = 27_000  # of games that have no limit of their own; so many decisions have ALE's, in half an hour
+MOST_GAME_STEPS = 27_000  # of games that have no limit of their own; as ALE's, which end after half an hour of play
 MOST_ENVIRONMENTS = 16  # in lockstep
 SILENT_SECONDS = 10.0  # without the end of a game, before that is reported
 
@@ -146,7 +147,7 @@ def summary(
 
 def _students_t(freedom: int) -> float:
     """
-    The 97.5 % quantile of Student's t distribution with so many degrees of freedom, of 4 or more within 0.0015:
+    The 97.5 % quantile of Student's t distribution, for 4 degrees of freedom or more within 0.0015:
     Cornish and Fisher's expansion (Abramowitz and Stegun 1964, 26.7.5).
     """
     x = NORMAL
@@ -248,7 +249,7 @@ class _Patience:
         self._cut_off = 0  # games without a limit of their own
 
     def ended(self, steps: int) -> None:
-        """A game has ended after so many steps."""
+        """A game has ended after `steps` steps."""
         self._silent_until = math.inf
         self._cut_off += steps >= MOST_GAME_STEPS
 

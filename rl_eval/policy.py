@@ -5,7 +5,7 @@
     policy.reset()                           # before the first observation of each game
     action = policy.act(observation)         # as the game's env.step takes it
 
-An exported folder needs torch, numpy, safetensors and msgspec alone; no environment is imported for it.
+An exported folder only needs torch, numpy, safetensors and msgspec; no environment is imported for it.
 """
 
 from collections.abc import Sequence
@@ -201,7 +201,7 @@ def load_policy(
 ) -> Policy:
     """
     The policy in `source`: a folder that `rl-eval --export` has made, a run folder (its best checkpoint, or the newest
-    sound one; the newest where `newest`), one checkpoint, or HOST:PORT of a running server.
+    intact one; the newest where `newest`), one checkpoint, or HOST:PORT of a running server.
 
     An exported folder needs no environment. The others have one made for a moment, to learn the shapes of observations
     and actions. `imports` names the modules of environments, networks and algorithms of somebody's own that may be

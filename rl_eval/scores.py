@@ -3,7 +3,7 @@ Scores: the baselines that one must beat, which are random play and each action 
 which `rl-eval` and model cards tell a score: how it was played, its interval, how many games were distinct.
 
 A policy with a share ε of random actions is compared with held actions that have the same share. Real-valued and
-combined actions have random play alone: holding one of them is no natural policy.
+combined actions only have random play: nobody would hold one of them.
 """
 
 import numpy as np
@@ -140,7 +140,7 @@ def copies_in(result: Result) -> str:
         return ""
     if result.draws_actions or result.low is None:
         return f"; {result.distinct} of them distinct"
-    return f"; only {result.distinct} of them distinct, the others copies: the interval is that of so many games"
+    return f"; only {result.distinct} of them distinct, the others copies: the interval is that of the distinct ones"
 
 
 def interval_of(row: Result | Baseline) -> str:

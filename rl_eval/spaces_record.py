@@ -56,7 +56,7 @@ class ObservationsRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 
 
 class DiscreteRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="discrete"):
-    """One of so many actions. Files of older versions have no numbers."""
+    """One of `count` actions. Files of older versions have no numbers."""
 
     count: Choices
     names: tuple[str, ...] = ()
@@ -64,7 +64,7 @@ class DiscreteRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"
 
 
 class MultiDiscreteRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="multi_discrete"):
-    """Several choices at once. Files of older versions have the counts alone."""
+    """Several choices at once. Files of older versions only have the counts."""
 
     counts: Annotated[tuple[Choices, ...], msgspec.Meta(min_length=1, max_length=MOST_ACTIONS)]
     starts: tuple[Signed, ...] = ()
@@ -73,7 +73,7 @@ class MultiDiscreteRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="
 
 
 class BoxRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="box"):
-    """A real vector; JSON has no infinity: None is no bound. Files of older versions have the bounds alone."""
+    """A real vector; JSON has no infinity: None is no bound. Files of older versions only have the bounds."""
 
     low: Annotated[tuple[float | None, ...], msgspec.Meta(min_length=1, max_length=MOST_ACTIONS)]
     high: Annotated[tuple[float | None, ...], msgspec.Meta(min_length=1, max_length=MOST_ACTIONS)]
@@ -157,7 +157,7 @@ def _recorded_actions(record: DiscreteRecord | MultiDiscreteRecord | BoxRecord, 
 
 
 def _check(size: int, **parts: Sequence[Any]) -> None:
-    """Raises ValueError when one of these is not for so many actions."""
+    """Raises ValueError when one of these is not for `size` actions."""
     for name, part in parts.items():
         if len(part) != size:
             raise ValueError(f"the {name} of {len(part)} actions, where there are {size}")

@@ -256,7 +256,7 @@ class Work:
 
     def _progressed(self) -> None:
         """At each step of the environments. Raises RunEnded when the run is over."""
-        self._watch.progressed(now=time.monotonic())
+        self._watch.progressed()
         self.connections.check()
 
 

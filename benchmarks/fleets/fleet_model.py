@@ -97,7 +97,7 @@ class Simulation:
     """One fleet from its start on."""
 
     def __init__(self, fleet: Fleet, *, pushes: int, seed: int = 0) -> None:
-        """It ends after so many pushes; the first third is the start, and is not counted."""
+        """It ends after `pushes` pushes; the first third is the start, and is not counted."""
         self._fleet, self._pushes = fleet, pushes
         self._environment = simpy.Environment()
         self._stations: dict[tuple[str, int], Station] = {}

@@ -1,6 +1,6 @@
 """
-The needs of a fleet, by the simulator: for so many cores on so many hosts with so large a network, workers of one core
-or gangs, which codec, how many shards, and how much work between two pushes.
+The needs of a fleet, by the simulator: for a number of cores, hosts and parameters, workers of one core or gangs, which
+codec, how many shards, and how much work between two pushes.
 
 `python -m benchmarks.fleets.planning` writes the tables of docs/PLANNING.md.
 

@@ -81,7 +81,7 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def together(workers: int) -> int:
-    """How many replies leave together, among so many workers that push all the time."""
+    """How many replies leave together, where this number of workers push all the time."""
     return max(1, min(workers // WORKERS_A_HELD, MOST_HELD))
 
 

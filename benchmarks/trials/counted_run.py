@@ -92,7 +92,7 @@ class CountedRun:
         return status_of(self.servers.addresses[0]).version
 
     def grow(self, updates: int) -> None:
-        """Wait for so many updates."""
+        """Wait for this number of updates."""
         goal = self.version + updates
         wait_for(lambda: self.version >= goal, within_seconds=120, program=self.servers.programs[0])
 

@@ -73,7 +73,7 @@ def _half(drawn: random.Random) -> bytes:
 
 
 def _impossible_frame(drawn: random.Random) -> bytes:
-    """A sound handshake, then a frame header with a very large size, or an unknown command."""
+    """A correct handshake, then a frame header with a very large size, or an unknown command."""
     size = drawn.choice([0, 2**16, 2**24, 2**24 + 1, 2**31, 2**32, 2**63 - 1, 2**63, 2**64 - 1])
     flags = drawn.choice([0x02, 0x03, 0x06, 0x07, 0xFF])  # long, and: more to come, a command, reserved
     return GREETING + READY + bytes([flags]) + struct.pack(">Q", size) + drawn.randbytes(drawn.randrange(64))

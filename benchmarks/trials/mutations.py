@@ -36,7 +36,7 @@ class Mutations:
         self._random = random.Random(seed)
         self._zeros = np.zeros(schema.size, dtype="<f4").tobytes()
         self._ways: tuple[Callable[[], Frames], ...] = (
-            self.sound, self._flipped, self._truncated, self._frames_missing, self._frames_doubled, self._many_frames,
+            self.plain, self._flipped, self._truncated, self._frames_missing, self._frames_doubled, self._many_frames,
             self._odd_field, self._missing_field, self._unknown_field, self._nested, self._key_twice, self._wrong_tag,
             self._wrong_schema, self._wrong_length, self._wrong_codec, self._wrong_numbers, self._wrong_sequence,
             self._both_places, self._huge_header, self._noise,
@@ -49,8 +49,8 @@ class Mutations:
         """A fake worker joins, so that the server processes its pushes from then on."""
         return _framed(self._fields("HELLO"))
 
-    def sound(self) -> Frames:
-        """A sound message, from a joined or an unknown sender, new or a duplicate."""
+    def plain(self) -> Frames:
+        """A well-formed message, from a joined or an unknown sender, new or a duplicate."""
         kinds = ["HELLO", "PULL", "PUSH", "PUSH", "REPORT", "HEARTBEAT", "GOODBYE", "STATUS_REQUEST", "SEED"]
         rare = "CHECKPOINT_REQUEST" if self._random.random() < 0.05 else "PUSH"
         fields = self._fields(self._random.choice([*kinds, rare]))
@@ -82,40 +82,40 @@ class Mutations:
 
     def _flipped(self) -> Frames:
         """Flipped bits in the header."""
-        tag, header, *rest = self.sound()
+        tag, header, *rest = self.plain()
         return [tag, flipped(header, self._random, most=8), *rest]
 
     def _truncated(self) -> Frames:
-        tag, header, *rest = self.sound()
+        tag, header, *rest = self.plain()
         return [tag, header[: self._random.randrange(len(header))], *rest]
 
     def _frames_missing(self) -> Frames:
-        frames = self.sound()
+        frames = self.plain()
         del frames[self._random.randrange(len(frames))]
         return frames or [b""]
 
     def _frames_doubled(self) -> Frames:
-        frames = self.sound()
+        frames = self.plain()
         at = self._random.randrange(len(frames))
         return [*frames[:at], frames[at], *frames[at:]]
 
     def _many_frames(self) -> Frames:
-        return [*self.sound(), *[b""] * self._random.choice([1, 10, MAX_FRAMES, 2 * MAX_FRAMES])]
+        return [*self.plain(), *[b""] * self._random.choice([1, 10, MAX_FRAMES, 2 * MAX_FRAMES])]
 
     def _odd_field(self) -> Frames:
-        _, header, *rest = self.sound()
+        _, header, *rest = self.plain()
         fields = msgpack.unpackb(header)
         fields[self._random.choice(sorted(fields))] = self._random.choice(ODD)
         return _framed(fields, *rest)
 
     def _missing_field(self) -> Frames:
-        _, header, *rest = self.sound()
+        _, header, *rest = self.plain()
         fields = msgpack.unpackb(header)
         del fields[self._random.choice(sorted(fields))]
         return _framed(fields, *rest)
 
     def _unknown_field(self) -> Frames:
-        _, header, *rest = self.sound()
+        _, header, *rest = self.plain()
         return _framed(msgpack.unpackb(header) | {"more": self._random.choice(ODD)}, *rest)
 
     def _nested(self) -> Frames:
@@ -130,7 +130,10 @@ class Mutations:
         return [PROTOCOL_TAG, b"\x83\xa4type\xa4PULL\xa7request\x01" + key]
 
     def _wrong_tag(self) -> Frames:
-        return [self._random.choice([b"", b"ps-rl/2", b"GET / HTTP/1.1\r\n", PROTOCOL_TAG * 1000]), *self.sound()[1:]]
+        return [
+            self._random.choice([b"", b"ps-rl/2", b"GET / HTTP/1.1\r\n", PROTOCOL_TAG * 1000]),
+            *self.plain()[1:],
+        ]
 
     def _wrong_schema(self) -> Frames:
         wrong = self._schema.hash[:-1] + self._random.choice("ghij")

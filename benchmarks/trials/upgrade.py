@@ -73,7 +73,7 @@ class Pair:
         return self.programs[1]
 
     def is_in_sync(self) -> bool:
-        """Whether the standby follows, and may take over."""
+        """Whether the standby follows, and may be promoted."""
         return getattr(getattr(self.status(0), "standby", None), "phase", "") == "in sync"
 
     def wait_until_in_sync(self) -> None:
@@ -157,7 +157,7 @@ class Upgrade:
         return sum(not release.is_newer(one) for one in said)
 
     def _hand_over(self, pair: Pair, *, kill: bool) -> None:
-        """The standby takes over, and the former server comes back as its standby, of the next release."""
+        """The standby is promoted, and the former server comes back as its standby, of the next release."""
         leaving = pair.programs[0]
         pair.wait_until_in_sync()
         began = time.monotonic()

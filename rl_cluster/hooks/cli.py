@@ -33,7 +33,7 @@ log = logging.getLogger(PROGRAM)
 def follow(argv: list[str] | None = None) -> int:
     """
     RUN_DIR MODULE:NAME …: call hooks for each checkpoint that is there, and for each new one. With --after FILE before
-    the hooks: for those alone that are newer than the one that FILE names, and FILE is kept. Raises SettingsError.
+    the hooks: only for those that are newer than the one that FILE names, and FILE is kept. Raises SettingsError.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     stop = StopSignal()

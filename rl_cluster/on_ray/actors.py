@@ -1,7 +1,7 @@
 """
 The actors of a run: one for the server, one for each worker. Ray places them, and starts them again on other nodes.
 
-They are the control plane alone: an actor keeps its program running. Workers find the server by the run folder, and
+They are only the control plane: an actor keeps its program running. Workers find the server by the run folder, and
 gradients and weights go over the programs' sockets. Each actor ends itself when its program has ended in order.
 """
 

@@ -26,7 +26,7 @@ def as_seen(
     `action_mask` is the one that the environment gave in `info` beside the observation. Raises ValueError.
     """
     if action_mask is not None and not (space.native and space.native.mask and space.native.mask.in_info):
-        raise ValueError("action_mask: the environment of this policy's run gives none in info; leave it out")
+        raise ValueError("action_mask: the environment of this policy's run gives none in info; remove it")
     if (native := space.native) is not None:
         if is_batch_of_mappings(observation):
             masks = [None if action_mask is None else mask_row(action_mask, row) for row in range(len(observation))]

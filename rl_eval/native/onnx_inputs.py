@@ -42,7 +42,7 @@ class Inputs(nn.Module):
         self.names = _unlike([*named, *([MASK] if space.mask is not None else [])])
 
     def examples(self, count: int) -> tuple[Tensor, ...]:
-        """Tensors of zeros for so many observations."""
+        """Tensors of zeros for `count` observations."""
         zeros: list[Tensor] = []
         if self._native is not None:
             for leaf in self._native.leaves:

@@ -77,7 +77,9 @@ def test_a_page_whose_program_is_gone_says_so_and_takes_no_worker_for_alive(
     """The run goes on; of a killed program the browser's console names the refused connections."""
     _, endpoint = programs.start_server(*ENDLESS, run_dir=tmp_path / "my-run")
     programs.start("rl-worker", "--server", endpoint)
-    web = programs.start("ps-web", str(tmp_path / "my-run"), "--port", "0", "--token", TOKEN)
+    (tmp_path / "token").write_text(TOKEN)
+    flags = (str(tmp_path / "my-run"), "--token-file", str(tmp_path / "token"))
+    web = programs.start("ps-web", *flags, "--port", "0")
     address = f"{printed_address(web)}?token={TOKEN}"
     with pages_of(browser, []) as opened:
         page = opened(address)
@@ -87,7 +89,7 @@ def test_a_page_whose_program_is_gone_says_so_and_takes_no_worker_for_alive(
         told = ("this is the run as it was seen last. ps-web does not answer since ", "trying again …")
         it_is_over(page, "my-run: CartPole-v1, ", *told)
         port = address.partition("127.0.0.1:")[2].partition("/")[0]
-        programs.start("ps-web", str(tmp_path / "my-run"), "--port", port, "--token", TOKEN)
+        programs.start("ps-web", *flags, "--port", port)
         until(page, AN_ALIVE_WORKER)
         until(page, f"{LINK}.includes('training at')")
         assert page.locator("#adjust").is_visible()

@@ -214,8 +214,9 @@ def test_a_real_prometheus_scrapes_a_real_run_and_sees_its_server_go(programs: P
     programs.start("rl-worker", "--server", endpoint)
     wait_for((run / "metrics.jsonl").exists, program=server)
     address_file = tmp_path / "page"
-    flags = [str(run), "--host", "0.0.0.0", "--port", "0", "--token", TOKEN, "--address-file", str(address_file)]
-    page = programs.start("ps-web", *flags)
+    (tmp_path / "token").write_text(TOKEN)
+    files = ["--token-file", str(tmp_path / "token"), "--address-file", str(address_file)]
+    page = programs.start("ps-web", str(run), "--host", "0.0.0.0", "--port", "0", *files)
     wait_for(address_file.exists, program=page)
     port = urllib.parse.urlsplit(address_file.read_text()).port
     with prometheus_of(f"127.0.0.1:{port}", tmp_path) as address:

@@ -73,4 +73,4 @@ def test_a_policy_goes_from_a_dict_to_the_robot(tmp_path: Path, algorithm: str) 
     np.testing.assert_allclose(mean, away.act(shown[1], greedy=True), rtol=1e-4, atol=1e-5)
     card = (exported / "README.md").read_text()
     assert "takes what the environment shows" in card
-    assert 'observation["image"]' in card
+    assert '"image": np.full(' in card

@@ -69,4 +69,4 @@ def test_one_that_dies_is_started_again_and_never_ends_the_run(tmp_path: Path, b
             assert len(begun) == min(1 + deaths, MOST_DEATHS)
     assert len(said) == MOST_DEATHS
     assert "it ran out of memory; it is started again" in said[0]
-    assert "the run goes on without scores of evaluation" in said[-1]
+    assert "the run continues without scores of evaluation" in said[-1]

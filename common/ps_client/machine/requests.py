@@ -18,20 +18,17 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from ps_client.machine.effects import Effect, Fail, LogLine, Resolve, Transmit
+from ps_client.machine.effects import Effect, Fail, Resolve, Transmit
 from ps_client.machine.patience import RefusalLoop
 from ps_client.machine.resend_buffer import ResendBuffer
 from ps_common.errors import RequestRefused, WireError
-from ps_common.meters import POWERS_OF_TEN
 from ps_common.protocol import messages
 from ps_common.protocol.deltas import DELTA, WHOLE, Base
 from ps_common.protocol.messages import (
     NO_LIMIT,
     CreditRequest,
     Heartbeat,
-    NotModified,
     Push,
-    Settlement,
     ToServer,
     ToWorker,
     Weights,
@@ -46,16 +43,13 @@ MOST_PUSHES_IN_FLIGHT = 16  # by sequence from the oldest without a reply; the s
 
 @dataclass
 class Request:
-    """A request without a reply. `base` is the version from which a delta may lead; `order` numbers what was sent on
-    this connection. `caller`, if not 0, is the ticket of the call whose reply this request completes, with the
-    settlement that the call's own request has brought."""
+    """A request without a reply; `base` is the version from which a delta may lead, `order` its number on this
+    connection."""
 
     message: ToServer
     vector: Sequence[Buffer] = ()
     base: Base | None = None
     order: int = 0
-    caller: int = 0
-    settled: Settlement | None = None
 
 
 class Requests:
@@ -69,7 +63,6 @@ class Requests:
         self.last_ticket = 0
         self.pushes = 0
         self.is_watched = False  # somebody watches this worker's game
-        self._unread_deltas = 0
         self.resend_buffer = ResendBuffer(resend_bytes)
         self.refusals = RefusalLoop()
         self._pending: dict[int, Request] = {}  # by number, the lowest first
@@ -163,11 +156,11 @@ class Requests:
         is_lost = self._seed is not None and not welcome.schema and not self.has(messages.Seed)
         return [self._seed] if self._seed is not None and is_lost else []
 
-    def received(self, message: ToWorker, vector: Sequence[Buffer], *, is_joined: bool, now: float) -> list[Effect]:
+    def received(self, message: ToWorker, vector: Sequence[Buffer], *, is_joined: bool) -> list[Effect]:
         """
         A reply: the requests that it proves lost are sent again, and its call is completed, with whole weights.
 
-        Raises PsRlError when no delta can be read for long.
+        Raises WireError for a delta that cannot be read.
         """
         self._update_from(message)
         request = self._in_flight.pop(message.request, None) or self._pending.pop(message.request, None)
@@ -186,20 +179,14 @@ class Requests:
                 refused = isinstance(message, messages.Refused)
                 if not (self.resend_buffer.refused(sequence) if refused else self.resend_buffer.settled(sequence)):
                     return effects  # the caller had the reply of an earlier epoch of the server
-        ticket = request.caller or message.request
         if isinstance(message, messages.Refused):
-            return [*effects, Fail(ticket, RequestRefused(message.code, message.reason))]
+            return [*effects, Fail(message.request, RequestRefused(message.code, message.reason))]
         if isinstance(message, Weights):
-            try:
-                message, vector = _whole(message, vector, request)
-            except WireError as error:
-                return [*effects, *self._pull_again(message, request, str(error), now=now)]
+            message, vector = _whole(message, vector, request)
             if not getattr(request.message, "target", False):
                 self._weights_bytes = vector_bytes(vector)
         self.refusals.replied()
-        if request.caller and isinstance(message, Weights | NotModified):
-            message = msgspec.structs.replace(message, request=ticket, settled=request.settled)
-        return [*effects, Resolve(ticket, message, vector)]
+        return [*effects, Resolve(message.request, message, vector)]
 
     def clear(self) -> None:
         """The conversation is over."""
@@ -243,19 +230,6 @@ class Requests:
     def _sent_bytes(self) -> int:
         """Bytes of the vectors that were sent and have no reply."""
         return sum(vector_bytes(request.vector) for request in self._in_flight.values())
-
-    def _pull_again(self, weights: Weights, request: Request, why: str, *, now: float) -> list[Effect]:
-        """Request the newest weights, whole, in place of a delta: the call has its reply when these have come."""
-        self._unread_deltas += 1
-        self.refusals.refused("delta", why, now=now)
-        pull = messages.Pull(
-            request=self.next_ticket(),
-            target=getattr(request.message, "target", False),
-            codec=WHOLE,
-        )
-        caller = request.caller or request.message.request
-        self._pending[pull.request] = Request(pull, caller=caller, settled=weights.settled or request.settled)
-        return [LogLine(f"{why}; requesting the weights again")] if self._unread_deltas in POWERS_OF_TEN else []
 
     def _update_from(self, message: ToWorker) -> None:
         """The durability, credit, settings and watchers in a reply."""

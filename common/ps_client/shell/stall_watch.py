@@ -21,11 +21,7 @@ log = logging.getLogger("rl-worker")
 
 
 class StallWatch:
-    """
-    Watches one trainer, which runs in the main thread.
-
-    The trainer's thread calls `progressed`, the only writer of `_last_progress`. Other threads call `check`.
-    """
+    """Watches one trainer, which runs in the main thread and calls `progressed`. Other threads call `check`."""
 
     def __init__(self, least_seconds: float, *, now: float) -> None:
         """A step of less than `least_seconds` is never a stall."""
@@ -33,38 +29,27 @@ class StallWatch:
         self._least_seconds = least_seconds
         self._has_pushed = False
         self._longest = 0.0  # step since the first push
-        self._paused = 0.0  # seconds, in all, in which the process did not run
         self._checked = now
-        self._last_progress = (now, 0.0)  # when, and `_paused` at that time; replaced as one
+        self._running = 0.0  # seconds that the process has run until the last check
+        self._progressed = 0.0  # the same at the last step
 
-    def progressed(self, *, now: float) -> None:
+    def progressed(self) -> None:
         """The trainer has made a step."""
-        paused = self._paused + self._pause_until(now)
         if self._has_pushed:
-            self._longest = max(self._longest, self._step_seconds(now, paused))
-        self._last_progress = (now, paused)
+            self._longest = max(self._longest, self._running - self._progressed)
+        self._progressed = self._running
 
     def check(self, *, has_pushed: bool, now: float) -> None:
-        """Log the beginning and the end of a stall. To be called many times a second."""
-        self._paused += self._pause_until(now)
+        """Log the beginning and the end of a stall. To be called many times a second; a longer gap is a pause."""
+        self._running += min(now - self._checked, PAUSE_SECONDS)
         self._checked, self._has_pushed = now, has_pushed
         least = self._least_seconds if has_pushed else FIRST_TIMES_LONGER * self._least_seconds
-        seconds = self._step_seconds(now, self._paused)
-        before = self.stalled_seconds
+        seconds, before = self._running - self._progressed, self.stalled_seconds
         self.stalled_seconds = seconds if seconds > max(least, TIMES_LONGER * self._longest) else 0.0
         if self.stalled_seconds and not before:
             _report(seconds, self._longest)
         elif before and not self.stalled_seconds:
             log.info("the trainer continues, after %.0f s without a step", before)
-
-    def _pause_until(self, now: float) -> float:
-        """Seconds since the last check where the process was paused; else 0."""
-        return now - self._checked if now - self._checked > PAUSE_SECONDS else 0.0
-
-    def _step_seconds(self, now: float, paused: float) -> float:
-        """How long the present step has taken, without pauses."""
-        began, paused_then = self._last_progress
-        return now - began - (paused - paused_then)
 
 
 def _report(seconds: float, longest: float) -> None:

@@ -41,7 +41,7 @@ def send(requests: Requests) -> list[ToServer]:
 
 def replied(requests: Requests, reply: ToWorker) -> tuple[list[ToServer], list[int]]:
     """What is sent again at this reply, and the tickets of the calls that have theirs."""
-    effects = requests.received(reply, (), is_joined=True, now=0.0)
+    effects = requests.received(reply, (), is_joined=True)
     again = [effect.message for effect in effects if isinstance(effect, Transmit)]
     return again, [effect.ticket for effect in effects if isinstance(effect, Resolve)]
 

@@ -29,7 +29,7 @@ class Trial:
         moving = []
         for one in seconds:
             moving.append(not self.passes(one))
-            self.watch.progressed(now=self.now)
+            self.watch.progressed()
         return all(moving)
 
     def paused(self, seconds: float) -> None:
@@ -54,7 +54,7 @@ def test_an_environment_that_hangs_is_a_stall(training: Trial) -> None:
 
 def test_a_stall_ends_with_the_next_step(training: Trial) -> None:
     training.passes(100.0)
-    training.watch.progressed(now=training.now)
+    training.watch.progressed()
     assert not training.passes(CHECK)
     assert not training.passes(TIMES_LONGER * 100.0 - CHECK), "the longest step so far was longer"
     assert training.passes(CHECK)
@@ -89,14 +89,14 @@ def test_a_paused_process_is_not_stalled(training: Trial, seconds: float) -> Non
     training.passes(10.0)
     training.paused(seconds)
     assert not training.passes(LEAST - 11.0)
-    training.watch.progressed(now=training.now)
+    training.watch.progressed()
     assert not training.passes(LEAST + CHECK), "the step took long even without the pause"
     assert training.passes(TIMES_LONGER * LEAST)
 
 
 def test_the_first_step_after_a_pause_has_not_taken_so_long(training: Trial) -> None:
     training.paused(3600.0)
-    training.watch.progressed(now=training.now)
+    training.watch.progressed()
     training.passes(CHECK)
-    training.watch.progressed(now=training.now)
+    training.watch.progressed()
     assert training.passes(LEAST + CHECK) == LEAST + CHECK

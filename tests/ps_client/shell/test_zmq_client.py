@@ -278,7 +278,7 @@ def test_a_stalled_trainer_is_reported_to_the_server_and_logged(caplog: pytest.L
         before = heartbeats(server, stalled=False)
 
         def progress_is_reported() -> bool:
-            watch.progressed(now=time.monotonic())
+            watch.progressed()
             return heartbeats(server, stalled=False) > before
 
         wait_until(progress_is_reported, "the server is informed that the trainer goes on")

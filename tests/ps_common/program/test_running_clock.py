@@ -46,4 +46,4 @@ def test_a_machine_is_told_no_other_time(shell: object) -> None:
     text = Path(str(shell.__dict__["__file__"])).read_text()
     assert "now=self._clock.now()" in text
     told = re.findall(r"(\S+)\([^()]*now=time\.monotonic\(\)", text)
-    assert set(told) <= {"self._watch.progressed", "self._watch.check"}, "these know pauses by themselves"
+    assert set(told) <= {"self._watch.check"}, "which knows pauses by itself"
