@@ -23,7 +23,6 @@ from ps_client.shell.gradient_encoder import GradientEncoder
 from ps_client.shell.newest import Newest, joined
 from ps_client.shell.zmq_client import Reply, ReplyFuture, ZmqClient
 from ps_common.errors import RequestRefused, RunEnded, WireError
-from ps_common.program.output import LogOfPeer
 from ps_common.protocol import messages
 from ps_common.protocol.codecs import CODECS, NO_GRADIENT, codec_named
 from ps_common.protocol.deltas import DELTA, WHOLE, Base
@@ -71,7 +70,7 @@ class RemoteParameters:
         # Pushes, the oldest first: the reply of each server, what it was computed on, and whether it counts steps.
         self._in_flight: deque[tuple[Sequence[ReplyFuture[Reply]], Newest, bool]] = deque()
         self._reported: Sequence[ReplyFuture[Reply]] = ()  # the last reports
-        self._log, self._refused_reports = LogOfPeer(log), deque[str](maxlen=20)  # the codes that were logged
+        self._refused_reports: set[str] = set()  # the codes that were logged
         self._discarded = 0
         self._adjusted_run: Run | None = None
         self._together: dict[bool, Tensor] = {}  # weights of all shards, as put together last; True: of the target
@@ -148,7 +147,7 @@ class RemoteParameters:
         return run_from_dict(run, source="the server").algorithm
 
     def report(self, episodes: Sequence[Episode], meters: dict[str, float]) -> None:
-        """Report episodes and meters to every shard, without waiting: each counts the games of the run."""
+        """Report episodes and meters to every shard, since each counts the games of the run, without waiting."""
         for at in range(0, max(1, len(episodes)), MOST_EPISODES):
             games = episodes[at : at + MOST_EPISODES]
             clients = [part.client for part in self._parts]
@@ -187,7 +186,7 @@ class RemoteParameters:
         return [self._newest(part, reply, have) for part, reply, have in replies]
 
     def _weight_codec(self, base: Base | None) -> str | Base:
-        """How weights come to a worker with this base: without one no delta could be applied."""
+        """The codec of weights for a worker with this base; without a base no delta could be applied."""
         return (base or WHOLE) if self._wire.weight_codec == DELTA else self._wire.weight_codec
 
     def _push(
@@ -255,8 +254,8 @@ class RemoteParameters:
         """A refused report does not count. One warning for each reason is enough."""
         error = report.exception(0)
         if isinstance(error, RequestRefused) and error.code not in self._refused_reports:
-            self._refused_reports.append(error.code)
-            self._log.warning("%s: these games and meters do not count", error)
+            self._refused_reports.add(error.code)
+            log.warning("%s: these games and meters do not count", error)
 
     def _norm_of(self, gradient: Tensor) -> float:
         norm, overflow = norm_of(gradient, self._schema.weights), CODECS[self._wire.gradient_codec].overflow
@@ -266,7 +265,7 @@ class RemoteParameters:
         return norm
 
     def _joined(self, parts: Sequence[Newest], *, target: bool) -> Newest:
-        """The parts as one. Its versions are sums, which differ when a version of any shard does: none ever falls."""
+        """The parts as one, with sums of versions, which differ when a version of any shard does: none ever falls."""
         if len(parts) == 1:
             return parts[0]
         if target not in self._together:

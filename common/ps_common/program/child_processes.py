@@ -15,7 +15,7 @@ from weakref import WeakSet
 
 from ps_common.errors import PsRlError, SettingsError
 from ps_common.program.fork_server import ONE_THREAD, Fork, fork
-from ps_common.program.reasons import LAUNCHED, Reason, heard
+from ps_common.program.reasons import LAUNCHED, Reason, last_reason_in
 from ps_common.program.start import places_beside_installed
 from ps_common.settings.regular_file import opened_to_write
 
@@ -62,13 +62,13 @@ class Child:
     def exit_status(self) -> int | None:
         """None while it runs."""
         status = self._process.poll()
-        self._listen(is_over=status is not None)
+        self._read_reports(is_over=status is not None)
         return status
 
     @property
     def reason(self) -> Reason | None:
         """The last reason that it has reported; None without one."""
-        self._listen(is_over=self._process.poll() is not None)
+        self._read_reports(is_over=self._process.poll() is not None)
         return self._reason
 
     @property
@@ -90,7 +90,7 @@ class Child:
 
     @property
     def was_killed(self) -> bool:
-        """Whether a signal has ended it, or has asked it to leave: it is not to blame."""
+        """Whether a signal has ended the child, or has asked it to leave, so that it is not to blame."""
         return self.has_left or (self.exit_status or 0) < 0
 
     @property
@@ -113,7 +113,7 @@ class Child:
         return time.monotonic() - self._started
 
     def cause_of_death(self) -> str:
-        """Why it has ended: its own report, or else the signal that killed it, or its exit status."""
+        """The child's own report on its end, or else the signal that killed it, or its exit status."""
         status = self.exit_status
         assert status is not None, "it has ended"
         if self.has_left:
@@ -123,7 +123,7 @@ class Child:
         return how_it_ended(status) + ("" if status < 0 else ", without a reason")
 
     def ask_to_leave(self) -> None:
-        """Send SIGTERM, once: a second one would ask it to end at once."""
+        """Send SIGTERM once, since a second one would ask the child to end at once."""
         if not self._is_asked and self._process.poll() is None:
             self._process.terminate()
         self._is_asked = True
@@ -158,7 +158,7 @@ class Child:
     def _start(self, program: str, arguments: Sequence[str], **streams: IO[bytes] | int | None) -> None:
         self._started = time.monotonic()
         self._is_asked = False
-        self._heard = b""
+        self._unread = b""
         self._reason = None
         self._lock = threading.Lock()  # of what was read
         channel, its_end = os.pipe()
@@ -175,15 +175,15 @@ class Child:
         self._channel = channel
         _running.add(self)
 
-    def _listen(self, *, is_over: bool) -> None:
+    def _read_reports(self, *, is_over: bool) -> None:
         with self._lock:
             if self._channel is None:
                 return
             with contextlib.suppress(BlockingIOError):
                 while data := os.read(self._channel, CHANNEL_BYTES):
-                    self._heard += data
-            self._reason = heard(self._heard) or self._reason
-            self._heard = self._heard.rpartition(b"\n")[2]
+                    self._unread += data
+            self._reason = last_reason_in(self._unread) or self._reason
+            self._unread = self._unread.rpartition(b"\n")[2]
             if is_over:
                 os.close(self._channel)
                 self._channel = None
