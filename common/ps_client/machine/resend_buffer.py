@@ -56,7 +56,7 @@ class ResendBuffer:
 
     @property
     def wants_checkpoint(self) -> bool:
-        """Whether half the budget is used: the server should write a checkpoint early."""
+        """Whether the server should write a checkpoint early, since half the budget is used."""
         return self._is_full or self._bytes > self._budget_bytes / 2 > 0
 
     def keep(self, push: Push, vector: Sequence[Buffer]) -> None:

@@ -31,7 +31,7 @@ END_SECONDS = 2.0  # for the last lines of a log when a program ends
 
 
 class LogOfPeer:
-    """Lines that one other program causes, which may be hostile: a few at once, and six a minute in the long run."""
+    """Lines that one other program causes, at a limited rate, since that program may be hostile."""
 
     def __init__(self, log: logging.Logger) -> None:
         self._log, self._limit = log, RateLimit(at_once=20, per_second=0.1)
@@ -151,7 +151,7 @@ class WriterThread:
         self._thread.start()
 
     def do(self, work: Callable[[], None], *, size: int = 1) -> bool:
-        """Queue work, and return at once. False: the queue is full, and this was dropped."""
+        """Queue work, and return at once; False where the queue is full, and the work was dropped."""
         with self._lock:
             if self._waiting and self._waiting + size > self._most:
                 self.dropped += 1
