@@ -104,15 +104,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Here]:
     assert open_here() == 0
 
 
-def test_every_vector_goes_by_memory(here: Here) -> None:
-    one, other = here.join("a"), here.join("b")
-    newest = one.train(one.parameters.pull(), 20)
-    newest = other.train(other.parameters.pull(), 20)
-    assert newest.weights is not None
-    assert newest.weights.unique().tolist() == [-40.0]
-    assert here.by_wire == 0
-
-
 def test_weights_that_somebody_keeps_are_not_written_over(here: Here) -> None:
     worker = here.join("a")
     kept = [worker.parameters.pull()]

@@ -72,16 +72,6 @@ def test_a_worker_that_ends_before_the_run_does_has_died_of_its_reason(programs:
     assert "Traceback" not in cluster.output
 
 
-def test_an_environment_whose_close_ends_the_program_is_refused(programs: Programs, tmp_path: Path) -> None:
-    then = "import sys; sys.exit(3)"
-    write_line(tmp_path, close=("    def reset(self, *, seed=None, options=None):\n", CLOSES.format(then=then)))
-    cluster = programs.start("rl-cluster", "--environment", "own:Line-v0", "--run-dir", "run", folder=tmp_path)
-    assert cluster.wait() == 2
-    sentence = r"rl-cluster: --environment own:Line-v0: fails when it is tried: sys\.exit\(3\) was called \(own"
-    assert re.search(sentence, cluster.output), cluster.output
-    assert "Traceback" not in cluster.output
-
-
 IN_A_RUN = "if __import__('os').path.exists('run'): "  # in the trial it would be refused
 
 

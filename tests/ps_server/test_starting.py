@@ -111,24 +111,6 @@ def test_a_primary_whose_standby_serves_its_run_refuses_and_remembers_that(tmp_p
         resumed(folder)
 
 
-def test_a_flag_that_undoes_an_adjustment_is_logged_and_in_the_history(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    wanted = {"schedule.learning_rate": 1e-4, "budget.max_steps": 1_000_000, "checkpoint_seconds": 5.0}
-    folder = a_folder(tmp_path / "p", FIRST, adjusted=wanted)
-    flags = ["--learning-rate", "1e-3", "--max-steps", "1000000", "--checkpoint-seconds", "30"]
-    run = resumed(folder, *flags).run
-    assert run is not None
-    undone = [(one.setting, one.before, one.after, one.by) for one in run.adjustments.history[len(wanted) :]]
-    assert undone == [
-        ("schedule.learning_rate", 1e-4, 1e-3, "a flag of ps-server"),
-        ("checkpoint_seconds", 5.0, 30.0, "a flag of ps-server"),
-    ]
-    logged = [record.message for record in caplog.records if "adjusted (ps-ctl set)" in record.message]
-    assert logged[0].startswith("schedule.learning_rate is 0.001 by a flag, and no longer 0.0001")
-    assert len(logged) == 2
-
-
 @pytest.mark.parametrize("is_known", [True, False])
 def test_the_user_may_take_a_run_back_above_the_epoch_of_who_has_it(
     tmp_path: Path, others: Others, is_known: bool

@@ -246,19 +246,6 @@ def test_a_report_has_scores_losses_and_shares_of_time() -> None:
     }
 
 
-def test_the_games_of_an_unroll_are_passed_on_after_its_last_push_or_when_the_run_ends_in_it() -> None:
-    """A hook or a GIF between two pushes would make the later gradients of an unroll late."""
-    trial = Trial(updates=6, batches_per_unroll=3, speed=64.0)
-    versions: list[int] = []
-
-    def keeps(episodes: Sequence[Episode], newest: Newest) -> None:
-        versions.append(newest.version)
-
-    trial.on_episodes = keeps  # type: ignore[method-assign]
-    trial.run()
-    assert versions == [4, 6]
-
-
 @pytest.mark.parametrize("batches", [1, 3])
 def test_the_games_whose_steps_were_pushed_are_reported_when_the_run_ends(batches: int) -> None:
     """They came too soon after a report for another one. The push that ends the run is the last or the first of one."""

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ps_client.machine.effects import Effect, Fail, Phase, Reconnect, Resolve, Transmit
+from ps_client.machine.effects import Effect, Fail, Phase, Reconnect, Transmit
 from ps_client.machine.parameter_client import ParameterClient
 from ps_client.machine.patience import TIMEOUT_SECONDS
 from ps_common.errors import SchemaMismatch, ServerUnreachable
@@ -42,17 +42,6 @@ def test_a_later_reply_proves_a_loss_and_the_request_is_sent_again_as_it_was() -
     assert effects[0] == pushed
     assert resolved(effects) == [later]
     assert resolved(client.receive(weights(lost), vector(1, 2), now=0.2)) == [lost]
-
-
-def test_a_reply_from_before_does_not_cause_a_third_copy() -> None:
-    client = joined_client()
-    _, [pushed] = push(client, 1, 2)
-    second, _ = client.report([], {}, now=0.0)
-    third, _ = client.report([], {}, now=0.0)
-    assert client.receive(messages.Noted(request=second, sequence=1), now=0.1)[0] == pushed
-    assert kinds(client.receive(messages.Noted(request=third, sequence=2), now=0.1)) == [Resolve]
-    fourth, _ = client.report([], {}, now=0.2)
-    assert client.receive(messages.Noted(request=fourth, sequence=3), now=0.3)[0] == pushed, "lost a second time"
 
 
 # -- a server that does not know the worker --------------------------------------------------------------------------
@@ -118,12 +107,6 @@ def test_a_server_of_another_run_gets_nothing() -> None:
     client.receive(unknown_worker(99), now=1.0)
     assert join(client, now=1.0, epoch=2, run_id="another") == []
     assert client.phase is Phase.JOINING
-
-
-def test_an_empty_restored_server_is_proposed_the_run_that_was_decided() -> None:
-    client = client_with_weights(5, 6)
-    client.receive(unknown_worker(99), now=1.0)
-    assert hello_of(client.tick(now=1.0)).proposed_run == RUN
 
 
 def test_a_restored_server_with_other_settings_is_left() -> None:

@@ -3,11 +3,9 @@
 from typing import Any
 
 import pytest
-from msgspec import structs
 
 from ps_common.protocol import messages
 from ps_common.protocol.status import StandbyStatus
-from ps_common.release import release
 from ps_server.replication import replication
 from ps_server.replication.replication import (
     IN_SYNC_SECONDS,
@@ -68,23 +66,6 @@ def dropped_server() -> Primary:
 
 
 # -- the lag ----------------------------------------------------------------------------------------------------------
-
-
-def test_the_status_shows_the_standby_and_its_lag() -> None:
-    server = Primary.seeded()
-    assert isinstance(server, Primary)
-    (state,) = server.follow()
-    assert (standby_of(server).address, standby_of(server).phase) == (STANDBY, "state transfer")
-    server.followed(state.number, through=state.number)
-    in_sync = StandbyStatus(address=STANDBY, phase="in sync", release=release())
-    assert standby_of(server) == in_sync
-    server.push("a", 1)
-    pass_time(server, 0.5)
-    server.push("a", 2)
-    size = 3 * 4 + OVERHEAD_BYTES
-    assert standby_of(server) == structs.replace(in_sync, lag_updates=2, lag_bytes=2 * size, lag_seconds=0.5)
-    server.followed(state.number + 2)
-    assert standby_of(server) == in_sync
 
 
 # -- in sync ----------------------------------------------------------------------------------------------------------
