@@ -188,3 +188,12 @@ def test_a_server_that_is_not_the_shard_that_its_address_says_is_named(number: i
         "the server at b:2, which shard 1 names as shard 2/2, is shard 1/2: all servers of a run take the same --shards"
     )
     assert (str(client.error) == f"{why}, in the same order") == (number == 1)
+
+
+def test_a_server_that_comes_back_as_another_shard_is_left() -> None:
+    client = joined_client(shard=Shard(number=2, addresses=("a:1", "b:2")))
+    client.receive(unknown_worker(9), now=1.0)
+    join(client, now=1.1, shard=Shard(number=1, addresses=("a:1", "b:2")))
+    assert "the server came back as shard 1/2 of the run, and was shard 2/2; start this worker anew" in str(
+        client.error
+    )
