@@ -1,13 +1,13 @@
 """
-The replication of a run to one standby: the state transfer, then every change, numbered and in order.
+The replication of a run to one standby, the reader of the run's log: the whole run at a position, then every entry.
 
 When a standby has acknowledged everything but what is younger than a second, no push is durable without it any more.
 It is in sync when it has said that it knows this, and has all that was durable before: then it can be promoted at once.
 
 No worker waits for a standby. One that is not in sync yet delays nothing. A standby in sync that lags while a resend
 buffer fills up is dropped; so is one whose backlog takes too much memory. A dropped or silent standby may still be
-promoted, so no push is durable without it until it sends FOLLOW anew or its lease ends. It gets the state again after a
-pause, which doubles with each drop.
+promoted, so no push is durable without it until it sends FOLLOW again or its lease ends. It gets the run again after a
+pause.
 """
 
 from collections.abc import Iterator
@@ -31,8 +31,7 @@ from ps_server.state.training_run import TrainingRun
 LEASE_SECONDS = 3.0  # without a message of the standby, after which it is gone
 IN_SYNC_SECONDS = 1.0  # the longest lag of a standby that is in sync
 BACKLOG_BYTES = 2**28  # the most that updates without acknowledgement may take
-FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 5.0, 300.0  # before a standby that was dropped is sent the state again
-FORGIVEN_SECONDS = 300.0  # in sync, after which the pause begins anew
+PAUSE_SECONDS = 30.0  # before a standby that was dropped is sent the state again
 
 
 @dataclass(eq=False)
@@ -43,10 +42,8 @@ class _Standby:
     follow: Follow  # its request; its process is known by a random text: two programs may give one address
     backlog: Backlog
     heard: float
-    pause_seconds: float  # before the state was sent again to the one that was dropped last; 0: none was
     state: AtPrimary = AtPrimary.TRANSFER
     bound_at: int = 0  # the position up to which changes may be durable without it; 0: any may be
-    in_sync_since: float = inf
     again_at: float = 0.0  # when one that could not keep up may get the state again
 
     @property
@@ -119,13 +116,12 @@ class Replication:
         if known is not None:
             known.sees(OfStandby.FOLLOW)
             if known.follow.address == follow.address and now < known.again_at:
-                reason = f"the standby could not keep up; after {known.pause_seconds:g} s it gets the run again"
+                reason = f"the standby could not keep up; after {PAUSE_SECONDS:g} s it gets the run again"
                 return [_refused(peer, follow.request, reason)]
         if not run.weights.is_all_finite():
             raise Denied("not_finite", "the weights hold NaN or Inf at this moment: there is no state to follow")
         state, vector = state_of(run, request=follow.request, now=now)
-        pause = known.pause_seconds if known is not None else 0.0
-        self._standby = standby = _Standby(peer, follow, Backlog(state, vector, now=now), now, pause)
+        self._standby = standby = _Standby(peer, follow, Backlog(state, vector, now=now), now)
         wants = f"{follow.address} wants to be the standby{of_other(follow.release)}: sending it the run"
         return [LogLine(wants, peer="standby"), *_waiting(standby, now=now)]
 
@@ -149,7 +145,6 @@ class Replication:
             effects.append(Send(peer, leading(ack.request, run.lineage, durable_through=through, minutes=minutes)))
         if standby.state is AtPrimary.BOUND and standby.bound_at <= min(ack.durable_through, ack.number):
             standby.sees(OfStandby.KNOWS)
-            standby.in_sync_since = now
             effects.append(LogLine(f"{standby.follow.address} follows as the standby", peer="standby"))
         return effects
 
@@ -222,15 +217,13 @@ class Replication:
 
     def _drop(self, standby: _Standby, why: str, *, now: float) -> list[Effect]:
         """Send it nothing more but the reason. `bound_at` holds for the rest of its lease."""
-        lag, pause = standby.backlog.lag(now=now), FIRST_PAUSE_SECONDS
-        if standby.pause_seconds and now - standby.in_sync_since <= FORGIVEN_SECONDS:
-            pause = min(2 * standby.pause_seconds, LONGEST_PAUSE_SECONDS)
+        lag = standby.backlog.lag(now=now)
         standby.sees(OfStandby.DROP)
-        standby.pause_seconds, standby.again_at = pause, now + pause
+        standby.again_at = now + PAUSE_SECONDS
         self._drops += 1
         behind = f"{lag.updates} updates ({lag.bytes / 2**20:.1f} MiB) behind, the oldest {lag.seconds:.1f} s old"
         reason = f"the standby {standby.follow.address} cannot keep up and is dropped: {behind}, and {why}"
-        again = f"{reason}. It gets the run again after {pause:g} s at the soonest"
+        again = f"{reason}. It gets the run again after {PAUSE_SECONDS:g} s at the soonest"
         return [LogLine(again, warning=True, peer="standby"), _refused(standby.peer, standby.follow.request, reason)]
 
 

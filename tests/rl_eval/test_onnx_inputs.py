@@ -21,7 +21,7 @@ from rl_eval.onnx_file import write_onnx
 from rl_eval.policy import load_policy
 from rl_eval.policy_folder import write_model
 from rl_eval.spaces_record import PolicySpaces
-from tests.rows import row
+from tests.rows import nightly, row
 
 CAMERA = Box(0, 255, (16, 12, 3), np.uint8)
 ROBOT = Dict(camera=CAMERA, joints=Box(-5, 5, (6,)), arm=Dict(open=MultiBinary(2), tool=Discrete(3, start=1)))
@@ -56,6 +56,7 @@ ROWS: dict[str, tuple[Space[Any], Space[Any], dict[str, Any], list[str]]] = {
         ["seen", "action_mask"],
     ),
 }  # fmt: skip
+OFTEN = ("a3c of a robot", "dqn of a Tuple", "LSTM")  # an export takes a second
 
 
 def given_by(named: dict[str, str], keys: list[str], observation: Any, space: Any) -> dict[str, Any]:
@@ -96,7 +97,7 @@ def write(folder: Path, name: str) -> tuple[Path, nn.Module, PolicySpaces, Space
     return folder, agent.network, spaces, space
 
 
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("name", [name if name in OFTEN else nightly(name) for name in ROWS])
 def test_onnx_computes_of_a_raw_observation_what_the_policy_does(written: Written, name: str) -> None:
     runtime = pytest.importorskip("onnxruntime", reason="needs the extra onnx")
     folder, _, spaces, space = written(name)
@@ -138,9 +139,7 @@ def test_onnx_computes_of_a_raw_observation_what_the_policy_does(written: Writte
             policy.act(observation)  # the memory moves on
 
 
-@pytest.mark.parametrize(
-    "name", ["a3c of a robot", "sac of a robot", "dqn of a Tuple", "LSTM", "a mask of some actions"]
-)
+@pytest.mark.parametrize("name", [*OFTEN, nightly("sac of a robot"), nightly("a mask of some actions")])
 def test_the_program_on_the_card_acts_on_raw_observations_as_the_policy_does(
     written: Written, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:

@@ -42,7 +42,7 @@ def test_training_survives_a_bad_network(faults: Faults, seed: int) -> None:
     assert [worker.error for worker in cluster.workers] == [None] * 4
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_versions_never_go_back_within_an_epoch(seed: int) -> None:
     faults = Faults(drop=0.1, duplicate=0.2, longest_delay_seconds=0.0)
     cluster = SimulatedCluster(workers=3, updates=40, seed=seed, faults=faults)

@@ -23,7 +23,6 @@ from ps_client.shell.gradient_encoder import GradientEncoder
 from ps_client.shell.newest import Newest, joined
 from ps_client.shell.zmq_client import Reply, ReplyFuture, ZmqClient
 from ps_common.errors import RequestRefused, RunEnded, WireError
-from ps_common.program.output import LogOfPeer
 from ps_common.protocol import messages
 from ps_common.protocol.codecs import CODECS, NO_GRADIENT, codec_named
 from ps_common.protocol.deltas import DELTA, WHOLE, Base
@@ -71,7 +70,7 @@ class RemoteParameters:
         # Pushes, the oldest first: the reply of each server, what it was computed on, and whether it counts steps.
         self._in_flight: deque[tuple[Sequence[ReplyFuture[Reply]], Newest, bool]] = deque()
         self._reported: Sequence[ReplyFuture[Reply]] = ()  # the last reports
-        self._log, self._refused_reports = LogOfPeer(log), deque[str](maxlen=20)  # the codes that were logged
+        self._refused_reports: set[str] = set()  # the codes that were logged
         self._discarded = 0
         self._adjusted_run: Run | None = None
         self._together: dict[bool, Tensor] = {}  # weights of all shards, as put together last; True: of the target
@@ -255,8 +254,8 @@ class RemoteParameters:
         """A refused report does not count. One warning for each reason is enough."""
         error = report.exception(0)
         if isinstance(error, RequestRefused) and error.code not in self._refused_reports:
-            self._refused_reports.append(error.code)
-            self._log.warning("%s: these games and meters do not count", error)
+            self._refused_reports.add(error.code)
+            log.warning("%s: these games and meters do not count", error)
 
     def _norm_of(self, gradient: Tensor) -> float:
         norm, overflow = norm_of(gradient, self._schema.weights), CODECS[self._wire.gradient_codec].overflow

@@ -15,7 +15,7 @@ from weakref import WeakSet
 
 from ps_common.errors import PsRlError, SettingsError
 from ps_common.program.fork_server import ONE_THREAD, Fork, fork
-from ps_common.program.reasons import LAUNCHED, Reason, heard
+from ps_common.program.reasons import LAUNCHED, Reason, last_reason_in
 from ps_common.program.start import places_beside_installed
 from ps_common.settings.regular_file import opened_to_write
 
@@ -62,13 +62,13 @@ class Child:
     def exit_status(self) -> int | None:
         """None while it runs."""
         status = self._process.poll()
-        self._listen(is_over=status is not None)
+        self._read_reports(is_over=status is not None)
         return status
 
     @property
     def reason(self) -> Reason | None:
         """The last reason that it has reported; None without one."""
-        self._listen(is_over=self._process.poll() is not None)
+        self._read_reports(is_over=self._process.poll() is not None)
         return self._reason
 
     @property
@@ -158,7 +158,7 @@ class Child:
     def _start(self, program: str, arguments: Sequence[str], **streams: IO[bytes] | int | None) -> None:
         self._started = time.monotonic()
         self._is_asked = False
-        self._heard = b""
+        self._unread = b""
         self._reason = None
         self._lock = threading.Lock()  # of what was read
         channel, its_end = os.pipe()
@@ -175,15 +175,15 @@ class Child:
         self._channel = channel
         _running.add(self)
 
-    def _listen(self, *, is_over: bool) -> None:
+    def _read_reports(self, *, is_over: bool) -> None:
         with self._lock:
             if self._channel is None:
                 return
             with contextlib.suppress(BlockingIOError):
                 while data := os.read(self._channel, CHANNEL_BYTES):
-                    self._heard += data
-            self._reason = heard(self._heard) or self._reason
-            self._heard = self._heard.rpartition(b"\n")[2]
+                    self._unread += data
+            self._reason = last_reason_in(self._unread) or self._reason
+            self._unread = self._unread.rpartition(b"\n")[2]
             if is_over:
                 os.close(self._channel)
                 self._channel = None

@@ -94,7 +94,7 @@ def has_said_goodbye() -> bool:
     return any(reason.is_in_order for reason in _said)
 
 
-def heard(lines: bytes) -> Reason | None:
+def last_reason_in(lines: bytes) -> Reason | None:
     """The last whole reason in what came over a channel."""
     for line in reversed(lines.split(b"\n")[:-1]):
         with contextlib.suppress(msgspec.MsgspecError):

@@ -25,10 +25,7 @@ from ps_common.settings.table import TABLE, choices_of, kinds_of
 # Settings that are gone: the value that any release reads over, and what there is instead of the others.
 GONE: dict[str, tuple[Any, str]] = {
     "records.summary_every_updates": (100, "TensorBoard has a point in two seconds"),
-    "records.gif_every_episodes": (
-        0,
-        "rl-eval --gif records a game with any checkpoint",
-    ),
+    "records.gif_every_episodes": (0, "rl-eval --gif records a game with any checkpoint"),
     "wire.checksums": (False, "vectors have no checksum; encryption authenticates them (ps-ctl keygen)"),
 }
 NAMED_SECTIONS: dict[str, Mapping[str, type[Any]]] = {"algorithm": ALGORITHM_SETTINGS, "optimizer": OPTIMIZER_SETTINGS}

@@ -47,7 +47,6 @@ def ask(server: str, message: ToServer, *, timeout_seconds: float, keys: ClientK
             except ServerUnreachable as error:
                 last = error
                 continue
-            socket.setsockopt(zmq.LINGER, 0)
             socket.send_multipart(to_frames(message))
             asked[socket] = address
         for reply in _replies(asked, message, until=time.monotonic() + timeout_seconds):

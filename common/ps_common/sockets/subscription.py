@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 
 import zmq
 
@@ -71,36 +71,25 @@ def subscription(
     """
     subscriber = Subscriber(retry_seconds=RETRY_SECONDS, events_after=events_after)
     with zmq.Context() as context, closing(connected(context, server, keys)) as socket:
-        socket.setsockopt(zmq.LINGER, 0)
-        began = heard = time.monotonic()
+        began = last = time.monotonic()
         while True:
             now = time.monotonic()
             if request := subscriber.due(now=now):
-                _send(socket, request)
+                with suppress(zmq.Again):  # there is no connection yet; the next attempt may find one
+                    socket.send_multipart(to_frames(request), zmq.NOBLOCK)
             if not socket.poll(int(1000 * TURN_SECONDS)):
                 if subscriber.epoch == 0 and now - began > FIRST_REPLY_SECONDS:
                     raise ServerUnreachable(f"{server} sent no reply within {FIRST_REPLY_SECONDS:g} s")
-                if now - heard > SILENCE_SECONDS:
+                if now - last > SILENCE_SECONDS:
                     subscriber.renew_by(now + RETRY_SECONDS)
                     yield None
                 continue
-            message = _receive(socket)
-            heard = time.monotonic()
+            last = time.monotonic()
+            try:
+                message, _ = read_message(socket)
+            except (WireError, zmq.Again):
+                continue
             if isinstance(message, Refused):
                 raise RequestRefused(message.code, message.reason)
-            if news := subscriber.take(message, now=heard):
+            if news := subscriber.take(message, now=last):
                 yield news
-
-
-def _send(socket: zmq.Socket[bytes], message: Subscribe) -> None:
-    try:
-        socket.send_multipart(to_frames(message), zmq.NOBLOCK)
-    except zmq.Again:
-        return  # there is no connection yet; the next attempt may find one
-
-
-def _receive(socket: zmq.Socket[bytes]) -> object:
-    try:
-        return read_message(socket)[0]
-    except (WireError, zmq.Again):
-        return None

@@ -94,6 +94,7 @@ def connected(
         raise ServerUnreachable(f"{address}: {why}")
     sock = dealer(context, keys)
     sock.setsockopt(zmq.IMMEDIATE, int(not waits))
+    sock.setsockopt(zmq.LINGER, 0)
     connect(sock, address, over_ipv6=over_ipv6)
     return sock
 

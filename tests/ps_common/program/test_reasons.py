@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ps_common.program.reasons import LAUNCHED, Reason, heard, reason_of
+from ps_common.program.reasons import LAUNCHED, Reason, last_reason_in, reason_of
 from tests.rows import row
 
 
@@ -24,7 +24,7 @@ def test_the_last_whole_reason_counts() -> None:
         ),
     ]:
         with row(lines, reason):
-            assert heard(lines) == reason
+            assert last_reason_in(lines) == reason
 
 
 def raised(code: str, tmp_path: Path) -> BaseException:

@@ -51,7 +51,7 @@ def test_imported_objects_are_frozen_for_the_garbage_collector() -> None:
 
 # A program as others start it: what it says of its end comes through a pipe, and a user's code may do anything.
 USERS = """
-import atexit, logging, multiprocessing, os, sys, threading, time
+import atexit, logging, multiprocessing, os, sys, threading, time, ps_common.program.run_program as ends
 from ps_common.errors import SettingsError
 from ps_common.program.reasons import answer_to_parent, say
 from ps_common.program.output import log_as
@@ -173,9 +173,9 @@ def test_a_program_that_came_to_its_end_has_left_in_order(
 def test_a_program_ends_though_python_waits_for_what_the_user_has_left(
     left: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    child = ended(f"{left}; return 4", tmp_path, monkeypatch)
+    child = ended(f"ends.EXIT_SECONDS = 0.2; {left}; return 4", tmp_path, monkeypatch)
     assert (child.exit_status, child.reason) == (4, Reason("failed", "exit status 4"))
-    why = "an atexit function or a child process has not ended within 5 s"
+    why = "an atexit function or a child process has not ended within 0.2 s"
     assert f"oven: ends though {why}\n" in (tmp_path / "log").read_text()
 
 

@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from ps_common.protocol import messages
-from ps_server.replication.replication import FIRST_PAUSE_SECONDS
+from ps_server.replication.replication import PAUSE_SECONDS
 from ps_server.state.effects import SendToServer
 from tests.ps_server.standby.test_standby import are_alike, the_run
 from tests.ps_server.standby_transcripts import PRIMARY, TICK_SECONDS, WithStandby
@@ -50,7 +50,7 @@ def test_a_standby_that_is_dropped_during_its_state_transfer_comes_back_in_sync(
     status = replication.status(now=server.now)
     assert status is not None
     assert status.phase == "dropped"
-    server.pass_time(FIRST_PAUSE_SECONDS + 1.0)
+    server.pass_time(PAUSE_SECONDS + 1.0)
     status = replication.status(now=server.now)
     assert status is not None
     assert (status.phase, status.lag_updates) == ("in sync", 0)

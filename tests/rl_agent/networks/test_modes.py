@@ -24,6 +24,7 @@ from rl_worker.training import train
 from tests.rl_agent.local_parameters import parameters_for
 from tests.rl_agent.observation_spaces import numbers
 from tests.rl_eval.test_cli import checkpoint
+from tests.rows import nightly
 
 CPU = torch.device("cpu")
 TORSOS = "tests.rl_agent.dropping_torsos"
@@ -114,7 +115,7 @@ def test_equal_weights_have_a_ratio_of_one_between_behaviour_and_learner() -> No
     assert len(losses) == 3, "learning draws a mask each time"
 
 
-@pytest.mark.parametrize("torso", NAMES)
+@pytest.mark.parametrize("torso", [NAMES[0], *map(nightly, NAMES[1:])])
 def test_rl_eval_load_policy_and_onnx_play_the_same_games(
     torso: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
