@@ -17,7 +17,7 @@ from ps_common.protocol.status import STANDBY_PHASE, Status
 STANDBY_REPLY_SECONDS = 10.0
 PRIMARY_REPLY_SECONDS = 2.0
 
-Ask = Callable[[str, float], Status | None]  # the status of the server at HOST:PORT, which has so many seconds
+Ask = Callable[[str, float], Status | None]  # the status of the server at HOST:PORT, asked for so long
 
 
 class Asked(enum.Enum):

@@ -223,10 +223,13 @@ def _check_standby(flags: Parsed[ServerSettings]) -> None:
 
 
 def _usual_folder(settings: ServerSettings) -> Path | None:
-    """The run folder of a standby, or of a run from an object store; None where a new folder is made."""
+    """
+    The run folder of a standby, or of a run from an object store: always the same, so that a restart finds the run
+    there. None where a new folder is made.
+    """
     if settings.standby_of is not None:
-        return _standby_folder(settings.standby_of)
-    return _folder_from_store(settings.resume) if settings.resume is not None else None
+        return _folder_for("standby-of", settings.standby_of)
+    return _folder_for("from", settings.resume) if settings.resume is not None else None
 
 
 def mark_replaced(server: ParameterServer | None, storage: RunStorage) -> None:
@@ -267,16 +270,6 @@ def _not_saved(server: ParameterServer, storage: RunStorage) -> str:
                 f"from it: {storage.resumed_from(url)}"
             )
     return f"version {server.version} could not be saved; see the warnings above"
-
-
-def _standby_folder(primary: str) -> Path:
-    """The default run folder of a standby: always the same, so that a restart finds the run that it was promoted in."""
-    return _folder_for("standby-of", primary)
-
-
-def _folder_from_store(url: str) -> Path:
-    """The default run folder of a run that is resumed from an object store: always the same, too."""
-    return _folder_for("from", url)
 
 
 def _folder_for(what: str, place: str) -> Path:

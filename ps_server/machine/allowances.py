@@ -36,7 +36,7 @@ class Allowances:
 
 
 class RateLimits:
-    """A RateLimit for each of the latest so many: peers come without end. Those that are full again are forgotten."""
+    """A RateLimit for each of the latest peers, which come without end. A limit that is full again is forgotten."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -50,10 +50,6 @@ class RateLimits:
         limit = self._limits.pop(who, None) or RateLimit(at_once=at_once, per_second=per_second)
         self._limits[who] = limit
         allows = limit.allows(now=now)
-        while len(self._limits) > self._most or self._earliest.is_full(now=now):
+        while len(self._limits) > self._most or next(iter(self._limits.values())).is_full(now=now):
             self._limits.popitem(last=False)
         return allows
-
-    @property
-    def _earliest(self) -> RateLimit:
-        return next(iter(self._limits.values()))

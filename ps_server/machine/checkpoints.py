@@ -22,7 +22,7 @@ from ps_server.state.training_run import TrainingRun
 
 # The shortest time between the beginnings of two checkpoints, however much workers need the second.
 EARLY_SECONDS = 0.25
-# A checkpoint is stalled after so long, or on a disk that is known to be slow after so many times the slowest so far.
+# Until a checkpoint counts as stalled: seconds, or a multiple of the time of the slowest so far where that is longer.
 STALLED_SECONDS, SLOWER = 30.0, 4.0
 # After a failure the next is tried after so long, however long the interval is: workers keep pushes meanwhile.
 RETRY_SECONDS = 30.0
@@ -232,7 +232,7 @@ class Checkpoints:
             del self._undurable[: len(has_all)]
 
     def roll_back(self, run: TrainingRun, checkpoint: str, vectors: dict[str, Tensor], record: Record) -> list[Effect]:
-        """The weights are lost: the run goes on from this checkpoint. Raises CheckpointError if it cannot."""
+        """The weights are lost: the run continues with those of this checkpoint. Raises CheckpointError."""
         if run.store is not None and run.store.is_all_finite():
             return []  # one loss may cause two ReloadCheckpoint
         sentence = self._rollback.roll_back(run, checkpoint, vectors, record)

@@ -114,7 +114,7 @@ class ConsistencyGate:
         return [push.message for push in self._waiting.get(worker_id, {}).values()]
 
     def drop(self, worker_id: str) -> None:
-        """The worker joins anew, and sends again what is not settled."""
+        """The worker has joined again, and sends again what is not settled."""
         for sequence in list(self._waiting.get(worker_id, ())):
             self._remove(worker_id, sequence)
 

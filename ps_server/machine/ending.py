@@ -119,8 +119,8 @@ class Ending:
 
     def give_way(self, fence: Fence, *, now: float) -> list[Effect]:
         """
-        The sender serves a run that was served at this address. This server, which was started anew and has no
-        weights yet, begins no second run beside it.
+        The sender serves a run that was served at this address before. This server has no weights yet, and begins no
+        second run.
         """
         self.gives_way_to = fence.address
         why = (

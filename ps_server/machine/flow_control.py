@@ -44,7 +44,7 @@ class PushBudget:
         return share if share >= vector_bytes else 0
 
     def ask(self, peer: PeerId, request: int, size: int) -> None:
-        """A peer requests credit for so many bytes. A retry keeps its place in the queue."""
+        """A peer requests credit for a push of this size in bytes. A retry keeps its place in the queue."""
         self._waiting[peer] = (request, size)
 
     def arrived(self, peer: PeerId) -> None:

@@ -16,7 +16,7 @@ from ps_server.machine.allowances import Allowances
 from ps_server.state.effects import PeerId
 
 SILENT_SECONDS = 24 * 3600.0  # far beyond the patience with which workers wait for a server (--patience-minutes 30)
-ALONE_SECONDS = 30.0  # without a worker, until the log says so
+ALONE_SECONDS = 30.0  # without a worker, until a line of the log
 ALONE = "no worker is alive: the run waits for one, and its minutes stand still"
 
 MAX_MEMBERS = 10_000  # remembered, those that left or died included
@@ -36,8 +36,8 @@ class Member:
     release: str = ""  # of its program; "" where it does not say
     alive: bool = True
     left: bool = False  # the worker has said GOODBYE
-    stalled: bool = False  # its heartbeat says that its trainer makes no step
-    waits_elsewhere: bool = False  # its heartbeat says that it has nothing to push before another shard replies
+    stalled: bool = False  # its heartbeat reports that its trainer makes no step
+    waits_elsewhere: bool = False  # its heartbeat reports that it pushes nothing before another shard replies
     pushes: int = 0  # applied
     discarded: int = 0
     refused: Counter[str] = field(default_factory=Counter)  # by code; discarded pushes too
@@ -165,7 +165,7 @@ class Membership:
         return [member for member in self._living.values() if member.may_push]
 
     def is_quorum(self, count: int) -> bool:
-        """Whether so many living members have trainers that are not stalled."""
+        """Whether the trainers of `count` living members are not stalled."""
         return sum(not member.stalled for member in self._living.values()) >= count
 
     def living(self, worker_id: str) -> Member | None:

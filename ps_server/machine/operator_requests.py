@@ -24,7 +24,7 @@ from ps_server.state.effects import Effect, KeepCandidate, LogLine, Send
 from ps_server.state.guards import Denied
 from ps_server.state.training_run import TrainingRun
 
-KEY_DIGITS = 8  # the history shows so many digits of an admin's key
+KEY_DIGITS = 8  # of an admin's key, in the history
 
 
 def status_request(parts: Parts, request: Request[messages.StatusRequest]) -> list[Effect]:

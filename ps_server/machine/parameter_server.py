@@ -99,7 +99,7 @@ class ParameterServer(Parts):
         return self.checkpoints.failed(self.decided, reason)
 
     def reloaded(self, checkpoint: str, vectors: dict[str, Tensor], record: Record, *, now: float) -> list[Effect]:
-        """The newest verified checkpoint, of this name, was read: the run goes on from it."""
+        """The newest verified checkpoint, of this name, was read: the run continues with it."""
         try:
             return self.checkpoints.roll_back(self.decided, checkpoint, vectors, record)
         except CheckpointError as error:

@@ -1,6 +1,6 @@
 """
-The records of a run in its folder, beside checkpoints: settings, metrics, episodes, events, summaries, and the endpoint
-while the run is served.
+The records of a run in its folder: settings, metrics, episodes, events, summaries, and the endpoint while the run is
+served. Checkpoints are no part of them.
 
 The serving thread hands over immutable values to a writer thread, so it never waits for the disk. When the disk does
 not keep up, records are dropped and counted.

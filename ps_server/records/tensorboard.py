@@ -125,9 +125,9 @@ class Summaries:
     """The summaries of one run, from its reports to the event file."""
 
     def __init__(self, folder: Path, *, global_steps: int | None = None) -> None:
-        """`global_steps`: the T that the run goes on from, if that is known. Raises OSError."""
+        """`global_steps`: the T at which the run continues, if that is known. Raises OSError."""
         self._points, self._folder, self._file = SummaryPoints(), folder, EventFile(folder)
-        self._evaluations: EventFile | None = None  # beside the other, as a curve of its own in the same charts
+        self._evaluations: EventFile | None = None  # a file of its own, for a curve of its own in the same charts
         if global_steps is not None:
             self._file.begin_session(global_steps + 1)
         self._global_steps = 0  # at the last report

@@ -29,7 +29,7 @@ class OfStandby(enum.Enum):
     KNOWS = enum.auto()
     DROP = enum.auto()  # it cannot keep up, or the run was rolled back
     SILENCE = enum.auto()  # for a lease
-    FOLLOW = enum.auto()  # anew: it knows that it was dropped
+    FOLLOW = enum.auto()  # again: it knows that it was dropped
 
 
 _ENDS = {
@@ -57,7 +57,7 @@ class AtStandby(enum.Enum):
 
 
 class OfPrimary(enum.Enum):
-    """What the standby sees of the primary, or hears of it from others."""
+    """What the standby sees of the primary, or learns from others."""
 
     STATE = enum.auto()
     PROMISE = enum.auto()  # LEADING with a number

@@ -31,7 +31,7 @@ from ps_server.state.training_run import TrainingRun
 
 WINDOW = 4  # messages that may be in flight, however large they are
 SMALL_WINDOW, SMALL_WINDOW_BYTES = 64, 2**22  # messages that may be in flight while they are small, and all their bytes
-OVERHEAD_BYTES = 1024  # what an update takes beside its vector
+OVERHEAD_BYTES = 1024  # what an update takes without its vector
 RESEND_SECONDS = 0.5  # without an acknowledgement, after which messages are sent again; longer for large ones
 SLOWEST_BYTES_PER_SECOND = 1e6
 

@@ -88,7 +88,7 @@ class Connections:
             return
         began = time.thread_time()  # not of the clock: when others have the processor, looks are needed most
         self._tcp.read_monitor(now=now)
-        # The socket reads its connections in turn: after so many messages, each that waited has been read.
+        # The socket reads its connections in turn: after as many messages as connections, each has been read.
         if self._is_drained or self._taken > len(self):
             self._taken, self._is_drained = 0, False
             self._look_at_memory(now=now)

@@ -27,7 +27,7 @@ from ps_server.state.weight_store import Snapshot
 
 MOST_WAITING = 128  # messages for one peer; a worker has up to 64 pushes in flight, and some other requests
 MOST_EVENTS_WAITING = 250  # events for one peer; a new subscriber is sent fewer at once
-# Replies with weights that leave together: one for so many workers, since the first of them waits for the others.
+# Replies with weights leave together, a share of the workers at once: the first of them waits for the others.
 WORKERS_A_HELD, MOST_HELD = 8, 8
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.002, 0.25  # between two attempts; doubles while the peer reads nothing
 

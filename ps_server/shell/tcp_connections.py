@@ -21,7 +21,7 @@ from typing import Any
 
 import zmq
 
-SLACK_BYTES = 2**16  # framing, beside vector and header
+SLACK_BYTES = 2**16  # framing of vector and header
 QUIET_BYTES = 2**12  # an unfinished message this small is ignored
 LOOK_SECONDS = 0.02  # between two checks; a gigabyte a second may arrive
 OVERHEAD_BYTES = 2**10  # most that is no message (handshake, heartbeats) between two checks with messages

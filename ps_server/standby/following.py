@@ -25,7 +25,7 @@ from ps_server.state.training_run import TrainingRun
 
 BEAT_SECONDS = 0.25  # between two FOLLOWED that ask for a reply
 MOST_WARNINGS = 20
-WITHOUT_THE_RUN = ("no_weights", "other_run")  # refusals by a server that was started anew where the primary was
+WITHOUT_THE_RUN = ("no_weights", "other_run")  # refusals by a server without the run, where the primary was
 
 
 class Following:
@@ -143,7 +143,7 @@ class Following:
         return SendToServer(self._primary, message, "--standby-of")
 
     def warn(self, text: str) -> list[Effect]:
-        """Log each warning once, and at most so many: any peer can cause some."""
+        """Log each warning once, and a bounded number in all: any peer can cause some."""
         if text in self._warned or len(self._warned) >= MOST_WARNINGS:
             return []
         self._warned.add(text)

@@ -33,7 +33,7 @@ RUINED = "finite weights: its own hold NaN or Inf"
 class Promise:
     """The newest promise of the primary, that nothing is durable without this standby."""
 
-    through: int = 0  # holds once so many updates are applied; 0: there is none
+    through: int = 0  # holds once everything up to this position is applied; 0: there is none
     confirmed: float = -math.inf  # when the newest request was sent that has a reply
     ended: float = math.inf  # when a server without the run was met where the primary was: nothing was durable since
 
@@ -42,13 +42,13 @@ class Promise:
         self.through, self.confirmed, self.ended = through, sent, math.inf
 
     def holds(self, applied: int, *, at: float) -> bool:
-        """Whether every push that was durable then is among so many updates, unless the primary took this back."""
+        """Whether every push that was durable then is among those applied, unless the primary took this back."""
         return 0 < self.through <= applied and min(at, self.ended) - self.confirmed < LEASE_SECONDS
 
 
 @dataclass(frozen=True)
 class Testimony:
-    """What a HELLO says about the primary."""
+    """What a HELLO shows of the primary."""
 
     is_witness: bool  # the primary was silent to this worker, too, ever since the promise held
     lacks: str  # what it shows that this standby lacks; "" for nothing

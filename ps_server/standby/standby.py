@@ -221,7 +221,7 @@ class Standby:
     def was_away(self, seconds: float, *, now: float) -> None:
         """
         The process was paused, and `now` stood still. The promises of the primary ran out all the same; its silence is
-        measured anew, because the connection may have been cut meanwhile.
+        measured from now on, because the connection may have been cut meanwhile.
         """
         self.following.was_away(seconds, now=now)
 

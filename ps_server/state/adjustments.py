@@ -2,7 +2,7 @@
 The adjustments of a run while it ran: setting, old and new value, T, and the client that made the change.
 
 An adjustment changes the run specification itself, which checkpoints, a standby and workers are given; the history
-stands beside it. A learning rate (an entropy weight) that is adjusted holds from that T on, and goes on from there in a
+is kept apart. A learning rate (an entropy weight) that is adjusted holds from that T on, and continues from there in a
 straight line to the end of its schedule.
 """
 

@@ -85,7 +85,7 @@ class RecordEvent:
     """A line of the log has become an event of the run: write it down."""
 
     event: Event
-    epoch: int  # events are numbered anew in each epoch
+    epoch: int  # events are numbered from 1 in each epoch
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,7 @@ def _check_moments(vector: Tensor, schema: Schema, *, least: int) -> None:
     """
     Raises Denied unless sums of rows are those of some rows, `least` or more: (Σx)² is at most count · Σx².
 
-    Rounding is granted a thousandth of the squares, and a millionth of deviation.
+    Rounding may make up a thousandth of the squares, and a standard deviation of a millionth.
     """
     flat = vector.numpy()  # of so few numbers it is several times as fast
     for path, (count, total, squares) in schema.moments.items():
@@ -114,13 +114,13 @@ def _check_moments(vector: Tensor, schema: Schema, *, least: int) -> None:
 
 
 def most_steps(environments: int, run: RunSpec) -> int:
-    """The steps that a worker of so many environments can make between two pushes."""
+    """The steps that a worker can make in its environments between two pushes."""
     is_game = run.environment.id != NO_ENVIRONMENT
     return min(environments * run.algorithm.unroll_length, MOST_STEPS) if is_game else MOST_STEPS
 
 
 def check_steps(steps: int, *, before: int, environments: int, run: RunSpec) -> None:
-    """Raises Denied when a worker cannot make so many steps, or when the run cannot count them: `before` is its T."""
+    """Raises Denied when a worker cannot have made these steps, or the run cannot count them: `before` is its T."""
     if steps > (most := most_steps(environments, run)):
         if run.environment.id == NO_ENVIRONMENT:
             raise Denied("absurd_steps", f"the push counts {steps} steps, and at most {most} are accepted")

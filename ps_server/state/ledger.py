@@ -121,7 +121,10 @@ class Ledger:
 
     def violations(self) -> Iterator[str]:
         for worker, account in self.accounts.items():
-            yield from _violations_of(worker, account)
+            if account.durable > account.through:
+                yield f"{worker}: {account.durable} of its pushes are durable, and {account.through} are settled"
+            if account.early and min(account.early) <= account.through + 1:
+                yield f"{worker}: all up to {account.through} are settled, and {min(account.early)} is beyond a gap"
 
     def record(self) -> dict[str, Account]:
         return self.accounts.copy()
@@ -168,13 +171,6 @@ class Ledger:
         if (account := self.accounts.pop(worker_id, None)) is not None:
             self.superseded = max(self.superseded, account.incarnation)
         self._undurable.pop(worker_id, None)
-
-
-def _violations_of(worker: str, account: Account) -> Iterator[str]:
-    if account.durable > account.through:
-        yield f"{worker}: {account.durable} of its pushes are durable, and {account.through} are settled"
-    if account.early and min(account.early) <= account.through + 1:
-        yield f"{worker}: all up to {account.through} are settled, and {min(account.early)} is beyond a gap"
 
 
 def _above(number: int) -> int:

@@ -11,7 +11,7 @@ from ps_common.protocol.record import EPISODES_IN_MEAN, ProgressRecord
 from ps_common.protocol.status import STALENESS_BOUNDS
 from ps_common.settings.run_spec import Budget
 
-MOST_METER_NAMES = 128  # of all workers, while this server lives, beside those that each rl-worker may report
+MOST_METER_NAMES = 128  # of all workers, while this server lives, without those that each rl-worker may report
 OF_EVERY_WORKER = {
     "loss", "policy_loss", "value_loss", "entropy", "entropy_weight", "value", "epsilon", "gradient_norm",
     "weight_norm", "steps_per_second", "collect_share", "learn_share", "server_share",
@@ -27,7 +27,7 @@ class Progress:
     """
     Counters of one run, through all its epochs. `now` is seconds of any monotonic clock.
 
-    Minutes stand still until `count_minutes` says that they count.
+    Minutes stand still until `count_minutes` lets them count.
 
     Invariant: `global_steps` grows by exactly the steps of each applied push, once.
     """

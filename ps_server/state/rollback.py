@@ -57,7 +57,7 @@ class Rollback:
         self._first_since = self._first_since or version
 
     def roll_back(self, run: TrainingRun, checkpoint: str, vectors: dict[str, Tensor], record: Record) -> str:
-        """The weights are lost: the run goes on from this checkpoint. Returns what to log. Raises CheckpointError."""
+        """The weights are lost: the run continues with this checkpoint. Returns what to log. Raises CheckpointError."""
         lost = f"the weights hold NaN or Inf; applied since they were finite: pushes of {self._suspects()}"
         is_first = record.version == self._first_since  # such a checkpoint holds little but what the run went back to
         origin = (is_first and self._returned_to) or checkpoint

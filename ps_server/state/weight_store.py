@@ -76,7 +76,7 @@ class DeltaBases:
     """
 
     def __init__(self, weights: int, *, most_bytes: int = BASES_BYTES) -> None:
-        """Each version begins with so many weights."""
+        """`weights`: the elements at the beginning of each version that are weights."""
         self._weights = weights
         self._most_bytes = most_bytes
         self._bases: dict[int, Base] = {}  # by version, the oldest first; all of one length

@@ -2,7 +2,7 @@
 Checkpoints in an object store, and the one writer of a run there.
 
 Each life of a server claims its number, once (stored_run.py). A server claims its life before it reads the checkpoint
-that it goes on from, and looks for later lives after each upload, before its pushes count as durable. So a checkpoint
+that it continues, and looks for later lives after each upload, before its pushes count as durable. So a checkpoint
 is either seen by the next life, or durable for nobody; and a server that was replaced finds that out with its next
 upload.
 """

@@ -117,7 +117,7 @@ class RunStorage:
         )
 
     def resumed_from(self, url: str) -> str:
-        """The command that goes on with the run of this folder and the store at `url`."""
+        """The command that resumes the run of this folder and the store at `url`."""
         return shlex.join(["ps-server", "--resume", str(self.folder), "--checkpoint-dir", url])
 
     @property

@@ -36,8 +36,8 @@ def folder_of_shard(given: Path, place: Shard | None) -> Path:
 
 def check_no_others(folder: Path, store: str | None) -> None:
     """
-    Raises SettingsError when a new run would lie beside one that has another number of shards: whoever takes the newest
-    of all checkpoints there would mix them up. `folder` is that of the server, `store` the URL for all of the run.
+    Raises SettingsError when a new run would lie next to one that has another number of shards: whoever takes the
+    newest of all checkpoints there would mix them up. `folder` is the server's, `store` the URL for all of the run.
     """
     own = SHARD_NAME.fullmatch(folder.resolve().name)
     run_folder = folder.resolve().parent if own else folder

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from ps_rl import PsRlError, train
 from tests.integration.processes import Programs
 from tests.rl_agent.custom_environments import line_with
 
@@ -108,10 +107,3 @@ def test_every_environment_is_closed_and_programs_end_though_threads_are_left(
     log = (tmp_path / "run" / "worker-0.log").read_text()
     assert log.count("rl-worker: ends though threads still run: 2 (helper, helper)") == 1, log
     assert "close() of the environment has failed: OSError: gone already (own.py, line" in log
-
-
-def test_train_raises_the_reason_however_often_it_is_tried(tmp_path: Path) -> None:
-    (tmp_path / "run.toml").touch()
-    for _ in range(3):
-        with pytest.raises(PsRlError, match=rf"^--run-dir {tmp_path}: holds a run already"):
-            train("cartpole", workers=1, run_dir=tmp_path)

@@ -201,15 +201,6 @@ def test_a_standby_that_was_replaced_it_knows_not_by_whom_follows_the_primary_th
     assert machine.server is None
 
 
-def test_a_standby_in_the_folder_of_a_finished_takeover_says_that_another_run_has_begun(
-    tmp_path: Path, others: Others
-) -> None:
-    folder = a_folder(tmp_path / "s", TAKEN_OVER, primary=P)
-    others.say(P, OTHER)
-    with pytest.raises(SettingsError, match=f"{P} now serves run {OTHER.run_id}.*--run-dir"):
-        started(folder, "--standby-of", P)
-
-
 def test_a_server_that_ended_before_its_first_checkpoint_goes_on_with_its_run(tmp_path: Path) -> None:
     write_lineage(tmp_path, FIRST)
     server = started(tmp_path)

@@ -329,18 +329,6 @@ def test_games_and_meters_of_all_members_are_reported_as_those_of_one_worker() -
     assert len(bounded) == MOST_METERS
 
 
-def test_members_leave_when_the_speaker_is_gone() -> None:
-    ours, theirs = Pipe()
-    with closing(theirs), closing(Segment.make()) as segment:
-        vectors = Vectors(segment, 4)
-        vectors.reserve(3)
-        parameters = OfSpeaker(Link(theirs, Answer | Leave | Begin), vectors, 1)
-        ours.close()
-        parameters.report([], {})
-        with pytest.raises(RunEnded, match="speaker"):
-            parameters.pull()
-
-
 def test_the_pipe_of_a_member_is_out_of_reach_of_what_its_environments_read_and_start() -> None:
     ours, theirs = Pipe()
     before = os.dup(0)

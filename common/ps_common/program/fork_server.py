@@ -93,7 +93,7 @@ def fork(
 
 
 class Fork:
-    """A child that this process has adopted: the part of subprocess.Popen that is needed."""
+    """A child that this process has adopted, with the part of subprocess.Popen that is needed."""
 
     stdout = None
     _status: int | None = None

@@ -69,18 +69,6 @@ def test_a_long_vector_arrives_whole() -> None:
         assert pushed == gradient
 
 
-def test_a_client_finds_its_server_by_the_endpoint_file_when_there_is_one(tmp_path: Path) -> None:
-    machine = machine_now()
-    client = ZmqClient(str(tmp_path / "endpoint"), machine)
-    future = client.call(pull(machine))
-    with serving() as server:
-        assert not future.done()
-        write_endpoint(tmp_path / "endpoint", server.address)
-        reply, _ = future.result(SECONDS)
-        assert isinstance(reply, messages.Weights)
-        client.close()
-
-
 @pytest.mark.parametrize("former", ["gone", "another run's"])
 def test_a_client_follows_a_server_that_moved(tmp_path: Path, former: str) -> None:
     class OfAnotherRun(Polite):
