@@ -1,7 +1,7 @@
 """
 Output that cannot be written, since its reader has left or its disk is full or hangs, and lines of logs.
 
-Standard output and standard error drop and count what they cannot write. Lost output never ends a program, nor leaves a
+Standard output and standard error drop what they cannot write. Lost output never ends a program, nor leaves a
 traceback. A character that the terminal's encoding lacks is written as its number. Lines of logs, and other work that
 may block for ever, are written by a thread of their own, so that nobody waits.
 
@@ -47,8 +47,7 @@ class LenientStream:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self.dropped = 0  # writes that failed
-        self.error: OSError | None = None  # why the last of them did
+        self.error: OSError | None = None  # of the last write that failed
 
     def write(self, text: str) -> int:
         self._lenient(partial(self._stream.write, text))
@@ -65,7 +64,6 @@ class LenientStream:
         try:
             write()
         except OSError as error:
-            self.dropped += 1
             self.error = error
 
     def __getattr__(self, name: str) -> Any:
