@@ -49,11 +49,8 @@ def _rows() -> dict[str, Callable[[str], Row]]:
         rows[f"push-pull {_size(size)}, {_clients(clients)}, one host"] = partial(same_host, size, clients)
     for size, clients in ((150_000, 1), (700_000, 1), (700_000, 2), (1_700_000, 1)):
         rows[f"push-pull {_size(size)}, {_clients(clients)}, tcp"] = partial(over_tcp, size, clients)
-    for size in (150_000, 1_700_000):
-        rows[f"push-pull {_size(size)}, pushes kept until durable"] = partial(kept, size)
     for size in (700_000, 1_700_000):
         rows[f"push-pull {_size(size)}, CURVE"] = partial(over_curve, size)
-    rows[f"push-pull {_size(1_700_000)}, CURVE, one host"] = partial(same_host_locked, 1_700_000)
     rows[f"push-pull {_size(1_700_000)}, 2 clients, p99 while checkpoints are written"] = partial(saving, 1_700_000)
     rows["pull, not modified, p50"] = partial(not_modified, "p50")
     for pixels, flags in PONG.items():
@@ -88,20 +85,6 @@ def over_curve(size: int, name: str) -> Row:
     with _keys() as keys, _ps_server(*_locked(keys)) as server, _raw_server(size, keys) as raw_server:
         ours, raw = _clients_of(server, "wire", size, 1, keys), _raw_clients_of(raw_server, size, 1, keys)
         return _compared(name, ours, raw, against="raw pyzmq with CURVE, same bytes and update")
-
-
-def same_host_locked(size: int, name: str) -> Row:
-    """The cost of CURVE where vectors go through shared memory."""
-    with _keys() as keys, _ps_server(*_locked(keys)) as locked, _ps_server() as server:
-        ours, without = _clients_of(locked, "ours", size, 1, keys), _clients_of(server, "ours", size, 1)
-        return _compared(name, ours, without, against="the same without CURVE")
-
-
-def kept(size: int, name: str) -> Row:
-    """The cost of the resend buffer, which keeps pushes until they are durable."""
-    with _ps_server() as server:
-        ours, without = _clients_of(server, "kept", size, 1), _clients_of(server, "not-kept", size, 1)
-        return _compared(name, ours, without, against="the same, none kept")
 
 
 def not_modified(percentile: str, name: str) -> Row:

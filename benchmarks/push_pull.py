@@ -1,9 +1,9 @@
 """
 Push a gradient, apply RMSProp, pull the weights: a client of our server, made of a worker's own parts.
 
-As a program: `push_pull.py KIND HOST:PORT PARAMETERS [KEYS]`. KIND is ours (vectors in shared memory), wire (over TCP),
-kept (with a resend buffer), not-kept or not-modified. With a folder KEYS that
-contains the key pair `bench`, it uses CURVE.
+As a program: `push_pull.py KIND HOST:PORT PARAMETERS [KEYS]`. KIND is ours (vectors in shared memory), wire (over TCP)
+or not-modified. Pushes are not kept for a restored server. With a folder KEYS that contains the key pair `bench`, it
+uses CURVE.
 """
 
 import os
@@ -28,8 +28,6 @@ from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_common.settings.run_spec import Wire
 from ps_common.sockets import shared_memory
 
-RESEND_BYTES = 2**28  # the default of rl-worker
-
 
 def our_client(
     server: str,
@@ -38,14 +36,13 @@ def our_client(
     *,
     push: bool = True,
     by_memory: bool = False,
-    resend_bytes: int = RESEND_BYTES,
 ) -> None:
     """Serve commands with one push and pull per call; without `push`, with a pull that is answered NOT_MODIFIED."""
     if not by_memory:
         shared_memory.FOLDER = "/nowhere"
     who: Any = {"worker_id": f"bench-{os.getpid()}", "secret": secrets.token_hex(16), "host": "", "environments": 0}
     identity = Identity(overrides={}, proposed_run={}, **who)
-    machine = ParameterClient(identity, patience_seconds=60, resend_bytes=resend_bytes, now=time.monotonic())
+    machine = ParameterClient(identity, patience_seconds=60, resend_bytes=0, now=time.monotonic())
     client = ZmqClient(server, machine, keys=keys_in(keys))
     client.welcome.result()
     parameters = RemoteParameters([client], Schema([TensorSpec("all", (size,))]), Wire())
@@ -73,11 +70,8 @@ if __name__ == "__main__":
     keep_freed_memory()
     kind, where, parameters, *more = sys.argv[1:]
     programs: dict[str, Callable[..., None]] = {
-        # The cost of the resend buffer is measured by `kept` and `not-kept` alone.
-        "ours": partial(our_client, by_memory=True, resend_bytes=0),
-        "wire": partial(our_client, resend_bytes=0),
-        "kept": our_client,
-        "not-kept": partial(our_client, resend_bytes=0),
+        "ours": partial(our_client, by_memory=True),
+        "wire": our_client,
         "not-modified": partial(our_client, push=False),
     }
     programs[kind](where, int(float(parameters)), *more)

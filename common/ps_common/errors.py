@@ -15,7 +15,7 @@ class SettingsError(PsRlError):
 
 
 class WireError(PsRlError):
-    """Bytes that are not a message. The peer's fault: a server counts and refuses them."""
+    """Bytes that are not a message. It is the peer's fault, whose messages a server counts and refuses."""
 
 
 class UnknownCodec(WireError):

@@ -38,7 +38,7 @@ class RateLimit:
         return True
 
     def is_full(self, *, now: float) -> bool:
-        """Whether it is as good as new: a whole burst may happen again."""
+        """Whether a whole burst may happen again, as at the beginning."""
         return self._left_at(now) == self._at_once
 
     def _left_at(self, now: float) -> float:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ps_common.protocol.messages import Episode
+from ps_common.settings import run_spec
 from rl_agent.environments.interface import Environments, Stepped
 from rl_agent.environments.spaces import BoxActions, DiscreteActions, MultiDiscreteActions, Observations
 from rl_agent.games import Games
@@ -78,12 +79,10 @@ class Trajectory:
         return self.rewards.numel()
 
 
-def learner_rewards(
-    rewards: Tensor, *, clip: float, scale: float, normalized: Callable[[Tensor], Tensor] | None = None
-) -> Tensor:
-    """Rewards for the learner, of the same shape: clipped (clip 0: not), normalized and scaled."""
-    clipped = rewards.clamp(-clip, clip) if clip else rewards
-    return (clipped if normalized is None else normalized(clipped)) * scale
+def learner_rewards(rewards: Tensor, settings: run_spec.Method, returns: Callable[[Tensor], Tensor] | None) -> Tensor:
+    """Rewards for the learner, of the same shape: clipped, normalized by `returns` if there are some, and scaled."""
+    clipped = rewards.clamp(-settings.reward_clip, settings.reward_clip) if settings.reward_clip else rewards
+    return (clipped if returns is None else returns(clipped)) * settings.reward_scale
 
 
 class EndedEpisodes:

@@ -29,7 +29,8 @@ from ps_server.state.guards import Denied
 from ps_server.state.training_run import TrainingRun
 
 LEASE_SECONDS = 3.0  # without a message of the standby, after which it is gone
-IN_SYNC_SECONDS = 1.0  # the longest lag of a standby that is in sync
+IN_SYNC_SECONDS = 1.0  # the longest lag with which a standby comes to be in sync
+LATE_SECONDS = 2.0  # a longer lag costs a standby its place while a resend buffer fills up
 BACKLOG_BYTES = 2**28  # the most that updates without acknowledgement may take
 PAUSE_SECONDS = 30.0  # before a standby that was dropped is sent the state again
 
@@ -163,9 +164,9 @@ class Replication:
     def worker_waits(self, worker_id: str, *, now: float) -> list[Effect]:
         """A resend buffer fills up with pushes that are in a checkpoint, and perhaps not at the standby."""
         standby = self._following
-        if standby is None or not standby.bound_at or standby.backlog.lag(now=now).seconds <= IN_SYNC_SECONDS:
+        if standby is None or not standby.bound_at or standby.backlog.lag(now=now).seconds <= LATE_SECONDS:
             return []
-        return self._drop(standby, f"the resend buffer of {worker_id} is half full", now=now)
+        return self._drop(standby, f"the resend buffer of {worker_id} fills up", now=now)
 
     def tick(self, *, now: float) -> list[Effect]:
         standby = self._living

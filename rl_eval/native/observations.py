@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_agent.environments.spaces import ActionSpace, ObservationSpace, Part, agents_mask, fitted, packed
-from rl_agent.native_observations import NativeMask, NativeObservations, is_batch_of_mappings, mask_row
+from rl_agent.environments.spaces import ActionSpace, ObservationSpace, Part, agents_mask, packed
+from rl_agent.native_observations import NativeMask, NativeObservations, fitted, is_batch_of_mappings, mask_row
 
 MASK = "action_mask"
 

@@ -60,17 +60,3 @@ def test_a_gang_has_computed_when_its_slowest_member_has_and_its_speaker_has_gat
     slowest = 10e-3 * (0.8 + 0.4 * 15 / 16)
     assert 1 / gang.pushes_per_second == pytest.approx(slowest + 1.5e-3 + 1e-3, rel=0.01)
     assert gang.worker_share == pytest.approx(slowest * gang.pushes_per_second, rel=0.01)
-
-
-def test_workers_of_a_host_share_its_link() -> None:
-    sent = Visit(stations=("worker link", "link in"), seconds=(1e-3, 1e-4))
-    update = Visit(stations=("server",), seconds=(1e-6,))
-    found = predicted(
-        Fleet(workers=40, compute_seconds=0.0, to_shard=(sent,), update=update, from_shard=(), processes=4)
-    )
-    assert (found.busiest, found.pushes_per_second) == ("worker link", pytest.approx(4000, rel=0.02))
-
-
-def test_the_same_seed_gives_the_same_prediction() -> None:
-    one, same, other = (predicted(fleet(30, 10e-3), seed=seed) for seed in (1, 1, 2))
-    assert one == same != other

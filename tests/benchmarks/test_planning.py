@@ -3,7 +3,7 @@
 import msgspec
 
 from benchmarks.fleets.planning import best_plan
-from benchmarks.fleets.service_times import CODECS, FLOAT32, SHARING, Cost, Fit, Gathering, together
+from benchmarks.fleets.service_times import CODECS, FLOAT32, SHARING, Cost, Fit, Gathering
 
 THREADS = (SHARING, "server io", "server rest", "worker main", "worker io", "worker rest")
 CACHED = 2**18
@@ -30,10 +30,6 @@ KNOWN = {thread: cost(times) for times, thread in enumerate(THREADS, start=1)}
 
 
 FIT = Fit(costs=KNOWN, wake_seconds=2e-5, gathering=GATHERING)
-
-
-def test_replies_leave_together_among_sixteen_workers_or_more() -> None:
-    assert [together(workers) for workers in (1, 8, 15, 16, 64, 1000)] == [1, 1, 1, 2, 8, 8]
 
 
 def test_a_plan_computes_for_nine_tenths_of_the_time_with_more_shards_or_rarer_pushes_for_more_workers() -> None:

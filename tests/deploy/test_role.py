@@ -114,12 +114,6 @@ def test_the_first_without_its_disk_begins_no_second_run_beside_its_peer(contain
     assert container.role("server", BEGINS="yes", **PAIR) == follows, "it has become the standby for good"
 
 
-def test_a_standby_that_took_over_goes_on_by_the_same_command(container: Container) -> None:
-    command = container.role("server", **PAIR)
-    container.has_run()
-    assert container.role("server", **PAIR) == command
-
-
 @pytest.mark.parametrize("successor", ["10.0.0.2:5555", ""])
 @pytest.mark.parametrize("begins", ["yes", ""])
 def test_a_replaced_server_puts_its_older_state_aside_and_follows(
@@ -158,14 +152,6 @@ def test_a_server_whose_peer_has_the_run_in_a_later_epoch_follows_at_once(contai
 def test_a_worker_has_its_own_key_alone(container: Container) -> None:
     assert container.role("worker", "--device", "cuda") == "rl-worker --server server:5555 --device cuda"
     assert container.role("worker", SERVERS="a:1,b:2", KEYS="/keys") == f"rl-worker --server a:1,b:2 {KEY}"
-
-
-def test_the_page_takes_a_token(container: Container) -> None:
-    (container.runs / "second").mkdir()
-    token = container.folder / "token"
-    said = container.role("page", TOKEN="a secret", SERVERS="a:1,b:2", RUN="second", KEYS="/keys")
-    assert said == f"ps-web /runs/second --server a:1 --host 0.0.0.0 --port 8265 --token-file {token} {KEY}"
-    assert token.read_text() == "a secret", "it is in no list of processes"
 
 
 def test_a_probe_asks_the_server_with_the_keys_of_a_worker(container: Container) -> None:

@@ -43,13 +43,13 @@ def log_of_worker(folder: Path) -> str:
     return (folder / "run" / "worker-0.log").read_text()
 
 
-def test_one_bad_reward_costs_one_unroll_and_the_run_completes(programs: Programs, tmp_path: Path) -> None:
+def test_one_bad_reward_costs_one_game_and_the_run_completes(programs: Programs, tmp_path: Path) -> None:
     """The 501st step of an environment comes after random play, which takes 400 steps of each."""
     once = "return float('nan') if env.steps == 501 and env.number == 2 else None"
     cluster = begun(programs, tmp_path, once, "--max-steps", "4000")
     assert cluster.wait() == 0, cluster.output
     log = log_of_worker(tmp_path)
-    said = re.findall(r"games:Env: environment 2 returned the reward (\S+) (?:.* )?in step \d of its game", log)
+    said = re.findall(r"games:Env: environment 2: it returned the reward (\S+); its game is cut off", log)
     assert said == ["nan"]
     status = last_row(tmp_path / "run" / METRICS, MetricsRow)
     assert status is not None

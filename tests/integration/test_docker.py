@@ -187,21 +187,6 @@ def test_a_run_that_is_over_leaves_no_container_running(image: None) -> None:
         cluster.down(volumes=True)
 
 
-def test_pong_is_what_is_trained_unless_told_otherwise(image: None) -> None:
-    cluster = Cluster("ps-rl-test-pong")
-    cluster.down(volumes=True)
-    try:
-        cluster.up(workers=2)
-        assert cluster.trains(workers=2)["preset"] == "pong"
-        assert {_restarts(one) for one in [*cluster.containers("server"), *cluster.containers("worker")]} == {0}
-    finally:
-        cluster.tell()
-        cluster.down()
-        left = _docker("volume", "ls", "--quiet").split()
-        cluster.down(volumes=True)
-    assert [name for name in left if name.startswith("ps-rl-test-pong")] == ["ps-rl-test-pong_runs"]
-
-
 def test_the_image_has_every_file_of_the_packages_and_every_program(image: None) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     find = project["tool"]["setuptools"]["packages"]["find"]
@@ -265,13 +250,6 @@ def test_a_server_that_a_person_killed_comes_back_with_up(cluster: Cluster) -> N
     after = cluster.trains(workers=2)
     assert after["epoch"] != before["epoch"]
     assert after["version"] >= before["checkpoint_version"]
-
-
-def test_a_killed_worker_is_restarted(cluster: Cluster) -> None:
-    (worker, *_) = cluster.containers("worker")
-    cluster.kill_inside(worker)
-    _when(lambda: _restarts(worker), lambda count: count == 1, "a restart")
-    cluster.trains(workers=2)
 
 
 def test_a_worker_that_was_cut_off_comes_back_on_a_new_address(cluster: Cluster) -> None:
@@ -420,14 +398,6 @@ def test_a_worker_on_another_machine_joins_with_a_copy_of_the_workers_keys(locke
     locked.trains(workers=2)
 
 
-def test_the_keys_stay_when_the_cluster_is_taken_down(locked: Cluster) -> None:
-    before = locked.compose("exec", "-T", "server", "cat", "/keys/server.key")
-    locked.down()
-    locked.up(workers=2)
-    assert locked.compose("exec", "-T", "server", "cat", "/keys/server.key") == before
-    locked.trains(workers=2)
-
-
 def test_an_admin_ends_a_locked_run(locked: Cluster) -> None:
     containers = [*locked.containers("server"), *locked.containers("worker")]
     assert "the run is ending" in locked.control("stop", *ADMINS_KEY)
@@ -464,10 +434,6 @@ def say(sentence: str) -> None:
 
 def _address(container: str) -> str:
     return _docker("inspect", "--format", "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}", container)
-
-
-def _restarts(container: str) -> int:
-    return int(_docker("inspect", "--format", "{{.RestartCount}}", container))
 
 
 def _exit_code(container: str) -> str | int:

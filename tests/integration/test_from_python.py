@@ -7,7 +7,6 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-import psutil
 import pytest
 import torch
 from gymnasium.spaces import Discrete
@@ -227,12 +226,3 @@ def test_a_live_run_is_set_paused_and_saved_from_python(tmp_path: Path) -> None:
     assert run.status.ending == "seen enough"
     with pytest.raises(PsRlError, match="no server serves this run now"):
         run.pause()
-
-
-def test_the_processes_of_a_run_end_with_the_python_process(programs: Programs, tmp_path: Path) -> None:
-    program = programs.start("tests.integration.started_run", str(tmp_path / "run"))
-    wait_for(lambda: "pids" in program.output, program=program, within_seconds=90)
-    cluster = int(program.output.split()[1])
-    family = [psutil.Process(cluster), *psutil.Process(cluster).children()] if psutil.pid_exists(cluster) else []
-    program.kill()
-    wait_for(lambda: not any(one.is_running() and one.status() != "zombie" for one in family))

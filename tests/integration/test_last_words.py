@@ -9,7 +9,6 @@ from playwright.sync_api import Browser, Page
 
 from tests.integration.pages import open_page, pages_of, printed_address, until
 from tests.integration.processes import Program, Programs
-from tests.integration.test_charts import page_of, write_run
 
 pytestmark = pytest.mark.timeout(600)
 __all__ = ["open_page"]  # a fixture
@@ -93,16 +92,3 @@ def test_a_page_whose_program_is_gone_says_so_and_takes_no_worker_for_alive(
         until(page, AN_ALIVE_WORKER)
         until(page, f"{LINK}.includes('training at')")
         assert page.locator("#adjust").is_visible()
-
-
-def test_a_page_that_is_refused_says_why_and_comes_back(programs: Programs, tmp_path: Path, browser: Browser) -> None:
-    """As by a program that was started again with another token; the browser's console names the refusal."""
-    with pages_of(browser, []) as opened:
-        page = opened(page_of(programs, write_run(tmp_path / "my-run", end="stopped")))
-        until(page, "runs.size === 1")
-        sentence = "this takes the token"
-        page.route("**/api/stream*", lambda route: route.fulfill(status=401, content_type="text/plain", body=sentence))
-        page.evaluate("connect()")
-        until(page, f"{LINK}.includes('ps-web refuses this page: {sentence}; trying again …')")
-        page.unroute("**/api/stream*")
-        until(page, f"!{LINK}.includes('refuses')")

@@ -1,7 +1,6 @@
 """CURVE with real programs: a peer without an authorised key gets no answer; a worker's key is not an admin's."""
 
 import contextlib
-import runpy
 import socket
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,6 @@ from tests.integration.processes import Program, Programs, wait_for
 from tests.zmtp import COMMAND, GREETING, LONG
 
 SILENCE_SECONDS = 0.5
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -49,22 +47,6 @@ def is_answered(endpoint: str, keys: ClientKeys | None, *, within_seconds: float
     except ServerUnreachable:
         return False
     return True
-
-
-def test_a_probe_of_a_container_is_answered_as_ps_ctl_is(programs: Programs, folder: Path) -> None:
-    """By a server that is locked, one that is not, and none where nobody answers."""
-    probe = str(ROOT / "docker" / "healthy.py")
-    _, locked = locked_server(programs, folder)
-    _, unlocked = programs.start_server(run_dir=programs.folder / "unlocked")
-    keys = (str(folder / "server.key"), str(folder / "worker.key_secret"))
-    begun = [programs.start("python", probe, *asked) for asked in ((locked, *keys), (unlocked,))]
-    assert [one.wait() for one in begun] == [0, 0]
-    healthy = runpy.run_path(probe)
-    assert healthy["STATUS_REQUEST"] == to_frames(messages.StatusRequest(request=1))
-    healthy["is_healthy"].__globals__["MILLISECONDS"] = 300
-    assert not healthy["is_healthy"](locked)
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        assert not healthy["is_healthy"](f"127.0.0.1:{silent.getsockname()[1]}")
 
 
 def test_a_worker_with_a_key_trains_and_an_admin_ends_the_run(programs: Programs, folder: Path) -> None:

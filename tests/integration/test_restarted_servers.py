@@ -92,16 +92,3 @@ def test_a_primary_that_comes_back_as_it_was_follows_the_standby_that_took_over(
     pair.start_worker("late")
     pair.one_run_goes_on(run_id)
     assert f"{pair.addresses[1]} serves run {run_id} now" in pair.primary.output
-
-
-@pytest.mark.nightly
-def test_a_primary_that_comes_back_before_the_takeover_begins_no_run(pair: Following) -> None:
-    """Its supervisor starts it at once, and no worker of the run is alive to tell: a new one finds the run."""
-    run_id = status_of(pair.addresses[0]).run_id
-    pair.worker.kill()
-    pair.primary.kill()
-    pair.primary = pair.start_primary()
-    assert status_of(pair.addresses[1]).phase == "standby", "nobody has asked it to take over"
-    pair.start_worker("late")
-    pair.worker = pair.start_worker("early")
-    pair.one_run_goes_on(run_id)

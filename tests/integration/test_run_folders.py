@@ -1,9 +1,6 @@
 """Real programs that want the same run folder: one of them has it, the others say why not."""
 
-import json
 from pathlib import Path
-
-import pytest
 
 from tests.integration.processes import Programs, status_of, wait_for
 from tests.integration.test_mistakes import says
@@ -26,16 +23,3 @@ def test_a_run_has_one_server_and_a_server_that_is_killed_leaves_it_to_the_next(
     server.kill()
     resumed, again = programs.start_server("--resume", str(run))
     assert 0 < status_of(again).version <= saved, resumed.output
-
-
-@pytest.mark.timeout(200)
-def test_two_runs_that_are_given_one_folder_do_not_merge(programs: Programs, tmp_path: Path) -> None:
-    run, summary = tmp_path / "run", tmp_path / "summary.json"
-    flags = ["--preset", "cartpole", "--workers", "1", "--max-steps", "3000", "--run-dir", str(run)]
-    first = programs.start("rl-cluster", *flags, "--seed", "1", "--json", str(summary))
-    wait_for((run / "run.toml").exists, program=first)
-    says(programs.start("rl-cluster", *flags, "--seed", "2"), f"--run-dir {run}: holds a run already")
-    assert first.wait() == 0, first.output
-    assert json.loads(summary.read_text())["seed"] == 1
-    assert "seed = 1\n" in (run / "run.toml").read_text()
-    assert json.loads(summary.read_text())["global_steps"] >= 3000

@@ -1,8 +1,6 @@
 """Both shells, in one process, over a real socket: where vectors go."""
 
-import errno
 import gc
-import math
 import threading
 import time
 from collections.abc import Iterator
@@ -26,7 +24,6 @@ from ps_common.settings.run_spec import Wire
 from ps_common.sockets import shared_memory
 from ps_server.machine.flow_control import Limits
 from ps_server.machine.parameter_server import ParameterServer
-from ps_server.shell import mapped_segments
 from ps_server.shell.zmq_server import ZmqServer
 from ps_server.state.training_run import TrainingRun
 from ps_server.state.weight_store import Snapshot
@@ -107,15 +104,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Here]:
     assert open_here() == 0
 
 
-def test_every_vector_goes_by_memory(here: Here) -> None:
-    one, other = here.join("a"), here.join("b")
-    newest = one.train(one.parameters.pull(), 20)
-    newest = other.train(other.parameters.pull(), 20)
-    assert newest.weights is not None
-    assert newest.weights.unique().tolist() == [-40.0]
-    assert here.by_wire == 0
-
-
 def test_weights_that_somebody_keeps_are_not_written_over(here: Here) -> None:
     worker = here.join("a")
     kept = [worker.parameters.pull()]
@@ -126,41 +114,12 @@ def test_weights_that_somebody_keeps_are_not_written_over(here: Here) -> None:
     assert here.by_wire > 0, "there are fewer slots than weights that are kept: some came by wire"
 
 
-def test_with_prefetch_each_push_is_applied_once_and_weights_stay_whole(here: Here) -> None:
-    worker = here.join("a", Wire(prefetch=2))
-    newest = worker.train(worker.parameters.pull(), 20)
-    assert newest.weights is not None
-    assert newest.weights.unique().tolist() == [-18.0], "two are under way"
-    last = worker.parameters.pull()
-    assert last.weights is not None
-    assert last.weights.unique().tolist() == [-20.0]
-
-
 def test_without_proc_everything_goes_by_wire(here: Here, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(shared_memory, "FOLDER", str(tmp_path / "none"))
     worker = here.join("a")
     worker.train(worker.parameters.pull(), 10)
     assert here.by_wire > 10
     assert not here.shell._segments._mapped
-
-
-def test_a_server_that_can_map_nothing_more_goes_on_by_wire(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
-        raise OSError(errno.EMFILE, "too many open files")
-
-    worker = here.join("a")
-    newest = worker.train(worker.parameters.pull(), 5)
-    (mapped,) = here.shell._segments._mapped.values()
-    monkeypatch.setattr(mapped_segments, "AGAIN_SECONDS", math.inf)
-    monkeypatch.setattr(mapped.segment, "part", full)
-    newest = worker.train(newest, 10)
-    assert newest.version == 16
-    assert here.by_wire > 5
-    assert not here.shell._segments._mapped
-    here.shell._segments._fails_until = 0.0
-    another = here.join("b")
-    another.train(another.parameters.pull(), 5)
-    assert len(here.shell._segments._mapped) == 1
 
 
 def test_a_message_that_names_an_unmapped_segment_must_be_preceded_by_hello(here: Here) -> None:

@@ -91,18 +91,3 @@ def test_subscribers_that_never_read_hold_a_bounded_number_of_events_and_others_
     assert MOST_EVENTS_WAITING / 2 < max(len(queue.events) for queue in queues) <= MOST_EVENTS_WAITING
     one_more.send_multipart(to_frames(messages.StatusRequest(request=2)))
     assert isinstance(received(one_more), messages.StatusReply)
-
-
-def test_a_slow_subscriber_loses_the_oldest_events_and_is_told_how_many(here: Here) -> None:
-    socket = here.subscriber()
-    assert isinstance(received(socket), messages.Subscribed)
-    here.note(EVENTS)
-    numbers, missed = [0], 0
-    while numbers[-1] < EVENTS:
-        message = received(socket)
-        if isinstance(message, messages.Event):
-            assert message.number == numbers[-1] + message.missed + 1
-            numbers.append(message.number)
-            missed += message.missed
-    assert missed > 0
-    assert len(numbers) - 1 + missed == EVENTS

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from ps_rl import PsRlError, train
 from tests.integration.processes import Programs
 from tests.rl_agent.custom_environments import line_with
 
@@ -73,16 +72,6 @@ def test_a_worker_that_ends_before_the_run_does_has_died_of_its_reason(programs:
     assert "Traceback" not in cluster.output
 
 
-def test_an_environment_whose_close_ends_the_program_is_refused(programs: Programs, tmp_path: Path) -> None:
-    then = "import sys; sys.exit(3)"
-    write_line(tmp_path, close=("    def reset(self, *, seed=None, options=None):\n", CLOSES.format(then=then)))
-    cluster = programs.start("rl-cluster", "--environment", "own:Line-v0", "--run-dir", "run", folder=tmp_path)
-    assert cluster.wait() == 2
-    sentence = r"rl-cluster: --environment own:Line-v0: fails when it is tried: sys\.exit\(3\) was called \(own"
-    assert re.search(sentence, cluster.output), cluster.output
-    assert "Traceback" not in cluster.output
-
-
 IN_A_RUN = "if __import__('os').path.exists('run'): "  # in the trial it would be refused
 
 
@@ -108,10 +97,3 @@ def test_every_environment_is_closed_and_programs_end_though_threads_are_left(
     log = (tmp_path / "run" / "worker-0.log").read_text()
     assert log.count("rl-worker: ends though threads still run: 2 (helper, helper)") == 1, log
     assert "close() of the environment has failed: OSError: gone already (own.py, line" in log
-
-
-def test_train_raises_the_reason_however_often_it_is_tried(tmp_path: Path) -> None:
-    (tmp_path / "run.toml").touch()
-    for _ in range(3):
-        with pytest.raises(PsRlError, match=rf"^--run-dir {tmp_path}: holds a run already"):
-            train("cartpole", workers=1, run_dir=tmp_path)

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.release import missing, run, try_in_a_project
+from deploy.release import run, try_in_a_project
 from ps_common.release import BUILT_FROM, VERSION
-from tests.rows import row
 
 ROOT = Path(__file__).parent.parent.parent
 SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
@@ -96,11 +95,3 @@ def test_beside_packages_of_its_user_an_installed_run_learns_and_its_policy_is_t
     }  # fmt: skip
     printed = run(programs / "python", "-c", SAY_PLACES, folder=tmp_path)
     assert all(Path(line).is_relative_to(programs.parent) for line in printed.splitlines()), printed
-
-
-@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs a clone")
-def test_a_release_that_is_not_ready_says_all_that_it_lacks() -> None:
-    said = "\n".join(missing("9.9.9"))
-    for what in (f"release.py says {VERSION}", "no section `## 9.9.9", "make_samples tests/upgrade/samples/9.9.9"):
-        with row(what):
-            assert what in said

@@ -1,6 +1,5 @@
 """`make_env` and `evaluate`: a run's environment as Gymnasium has it, and full games of a policy in it."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,9 +15,8 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from ps_common.errors import SettingsError
 from ps_common.program import objects
-from ps_common.settings.run_settings import run_from_dict, with_settings
+from ps_common.settings.run_settings import with_settings
 from ps_rl import Policy, Result, evaluate, load_policy, make_env
-from rl_agent.environments import process_guard
 from rl_agent.environments.spaces import BoxActions, DiscreteActions, MultiDiscreteActions
 from rl_eval.cli import evaluate as rl_eval
 from tests.rl_eval.test_cli import CARTPOLE, checkpoint
@@ -57,23 +55,6 @@ class Rooms(gymnasium.Env[Any, Any]):
     def _seen(self) -> Any:
         picture = np.full((8, 9, 3), [1, 2, 3], np.uint8)
         return {"picture": picture, "room": self.room, "action_mask": np.array([1, 1, 0], np.int8)}
-
-
-class Alternates(gymnasium.Env[Any, Any]):
-    """Ten steps; a policy without a memory cannot know which of them it is."""
-
-    observation_space = spaces.Box(-1, 1, (1,), np.float32)
-    action_space = spaces.Box(-2, 2, (1, 1), np.float32)
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.t = 0
-        return np.zeros(1, np.float32), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        assert action in self.action_space
-        self.t += 1
-        return np.zeros(1, np.float32), float(action[0, 0]), False, self.t == 10, {}
 
 
 @pytest.fixture(autouse=True)
@@ -174,21 +155,6 @@ def test_actions_lead_back_to_those_of_an_agent() -> None:
             np.testing.assert_allclose(actions.native(actions.of_native(native)), native, rtol=1e-6, atol=1e-6)
 
 
-def test_settings_change_those_of_a_policy_and_what_makes_no_sense_is_named(policy: Policy) -> None:
-    env = make_env(policy, max_episode_steps=3)
-    env.reset(seed=1)
-    assert [env.step(0)[3] for _ in range(3)] == [False, False, True]
-    for given, named in (
-        ({"source": "cartpol"}, "cartpol"),
-        ({"source": "cartpole", "seeds": 3}, "make_env: seeds"),
-        ({"source": policy, "max_episode_step": 3}, "max_episode_steps"),
-        ({"source": policy, "count": 2, "render_mode": "rgb_array"}, "render_mode"),
-        ({"source": policy, "render_mode": "human"}, "render_mode"),
-    ):
-        with row(named), pytest.raises(SettingsError, match=named):
-            make_env(**given)
-
-
 @pytest.mark.parametrize("as_text", [True, False])
 @pytest.mark.parametrize("kind", ["run folder", "run without a checkpoint", "checkpoint", "exported policy"])
 def test_a_path_is_taken_as_load_policy_takes_it(kind: str, as_text: bool, tmp_path: Path) -> None:
@@ -234,14 +200,6 @@ def test_an_environment_that_resets_a_step_later_is_refused(policy: Policy) -> N
         evaluate(policy, gymnasium.make_vec("CartPole-v1", 2))
     with pytest.raises(SettingsError, match="episodes=0"):
         evaluate(policy, episodes=0)
-
-
-def test_a_policy_puts_no_guard_over_the_processes_of_its_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = run_from_dict(CARTPOLE.to_dict() | {"environment": {"id": f"{__name__}:Alternates"}}, source="test")
-    path = checkpoint(tmp_path / "some.safetensors", run)
-    monkeypatch.setattr(process_guard, "_guarded", set())
-    monkeypatch.setattr(os, "posix_spawn", lambda *_, **__: pytest.fail("a guard"))
-    assert load_policy(path, imports=[__name__]).global_steps
 
 
 def test_only_what_is_used_is_loaded() -> None:

@@ -19,7 +19,6 @@ from ps_common.errors import PsRlError, RequestRefused, SettingsError
 from ps_common.run_folder.run_rows import read_episodes
 from ps_rl import Run, load_policy, train
 from ps_rl.updates import Update
-from tests.rows import row
 
 LINE: dict[str, Any] = {"environment": f"{__name__}:Line", "algorithm": "a3c", "envs": 2, "seed": 1, "workers": 0}
 
@@ -224,15 +223,6 @@ def test_callbacks_are_called_in_the_loop_and_log_stop_and_raise(tmp_path: Path)
 
     with pytest.raises(KeyError, match="mine"):
         train(**LINE, callbacks=[raises], run_dir=tmp_path / "other")
-
-
-def test_what_makes_no_sense_in_one_process_is_named(tmp_path: Path) -> None:
-    given: dict[str, Any] = {"gang": True, "shards": 2, "track": "wandb", "port": 5555}
-    for name, value in given.items():
-        with row(name), pytest.raises(SettingsError, match=f"train: {name} has no effect with workers=0"):
-            train(**LINE, **{name: value}, run_dir=tmp_path / name)
-    with pytest.raises(PsRlError, match=r"Missing"):
-        train(**LINE | {"environment": f"{__name__}:Missing"}, run_dir=tmp_path / "run")
 
 
 def test_objects_need_no_import_path_and_what_cannot_be_pickled_trains_here(tmp_path: Path) -> None:

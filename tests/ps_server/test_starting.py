@@ -111,24 +111,6 @@ def test_a_primary_whose_standby_serves_its_run_refuses_and_remembers_that(tmp_p
         resumed(folder)
 
 
-def test_a_flag_that_undoes_an_adjustment_is_logged_and_in_the_history(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    wanted = {"schedule.learning_rate": 1e-4, "budget.max_steps": 1_000_000, "checkpoint_seconds": 5.0}
-    folder = a_folder(tmp_path / "p", FIRST, adjusted=wanted)
-    flags = ["--learning-rate", "1e-3", "--max-steps", "1000000", "--checkpoint-seconds", "30"]
-    run = resumed(folder, *flags).run
-    assert run is not None
-    undone = [(one.setting, one.before, one.after, one.by) for one in run.adjustments.history[len(wanted) :]]
-    assert undone == [
-        ("schedule.learning_rate", 1e-4, 1e-3, "a flag of ps-server"),
-        ("checkpoint_seconds", 5.0, 30.0, "a flag of ps-server"),
-    ]
-    logged = [record.message for record in caplog.records if "adjusted (ps-ctl set)" in record.message]
-    assert logged[0].startswith("schedule.learning_rate is 0.001 by a flag, and no longer 0.0001")
-    assert len(logged) == 2
-
-
 @pytest.mark.parametrize("is_known", [True, False])
 def test_the_user_may_take_a_run_back_above_the_epoch_of_who_has_it(
     tmp_path: Path, others: Others, is_known: bool
@@ -199,15 +181,6 @@ def test_a_standby_that_was_replaced_it_knows_not_by_whom_follows_the_primary_th
     machine = started(folder, "--standby-of", P)
     assert isinstance(machine, Standby)
     assert machine.server is None
-
-
-def test_a_standby_in_the_folder_of_a_finished_takeover_says_that_another_run_has_begun(
-    tmp_path: Path, others: Others
-) -> None:
-    folder = a_folder(tmp_path / "s", TAKEN_OVER, primary=P)
-    others.say(P, OTHER)
-    with pytest.raises(SettingsError, match=f"{P} now serves run {OTHER.run_id}.*--run-dir"):
-        started(folder, "--standby-of", P)
 
 
 def test_a_server_that_ended_before_its_first_checkpoint_goes_on_with_its_run(tmp_path: Path) -> None:

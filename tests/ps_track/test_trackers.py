@@ -23,19 +23,16 @@ from ps_common.protocol.messages import Episode
 from ps_common.run_folder import followers
 from ps_common.run_folder.followers import followers_of
 from ps_common.run_folder.paths import tracker_position
-from ps_common.run_folder.run_rows import NOTHING, MetricsRow
 from ps_common.settings.run_spec import RunSpec
 from ps_server.records.run_records import RunRecords
 from ps_server.settings import ServerSettings
 from ps_track.cli import Tracking
-from ps_track.feed import Feed, summary_of
-from ps_track.trackers import MlflowRun
+from ps_track.feed import Feed
 from rl_cluster.settings import ClusterSettings
 from tests.integration.processes import programs_in, wait_for
 from tests.ps_server.records.test_episodes import a_report
 from tests.ps_server.records.test_events import happened
 from tests.ps_server.records.test_metrics import a_status, a_worker
-from tests.rows import row
 
 SPEC = RunSpec(preset="tried", experiment="rates", seed=3)
 SETTINGS = {"seed": 3, "algorithm.discount": 0.99, "optimizer.name": "rmsprop"}
@@ -181,20 +178,6 @@ def test_a_run_is_at_mlflow(tmp_path: Path) -> None:
     assert history["final_mean_return_100"][-1] == [200, 40.0]
 
 
-def test_curves_are_at_mlflow_under_names_that_it_takes() -> None:
-    tracker = object.__new__(MlflowRun)
-    tracker._entities, tracker._newest = Mock(Metric=lambda *parts: parts), (100, 1)
-    for name, taken in [
-        ("logged/gap", "logged/gap"),
-        ("logged/pass@1", "logged/pass_1"),
-        ("my/a+b:c", "my/a_b_c"),
-        ("my//gap/", "my/gap"),
-        ("my/../../gap", "gap"),
-        ("my/..", "_"),
-    ]:
-        assert tracker._metrics({name: 0.5}) == [(taken, 0.5, 1, 100)]
-
-
 # -- a tracker that fails ---------------------------------------------------------------------------------------------
 
 
@@ -260,10 +243,3 @@ def test_a_real_run_is_tracked_while_it_runs_and_after_a_resume(
         assert programs.start("ps-ctl", "stop", "--server", address).wait() == 0
         assert server.wait() == 0
     assert "points sent; run cartpole-a3c-" in server.output
-
-
-def test_the_summary_of_a_run_that_failed_says_so_and_of_no_other() -> None:
-    for fields, failed in [({"ending": "enough"}, None), ({"ending": "no link", "failed": True}, True), ({}, None)]:
-        with row(fields):
-            summary = summary_of(msgspec.convert(NOTHING | {"time": 1.0} | fields, MetricsRow))
-            assert (summary.get("failed"), summary.get("ending")) == (failed, fields.get("ending"))

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ps_common.protocol.messages import Episode
-from ps_common.settings.run_spec import Environment
+from ps_common.settings.run_spec import A3CSettings, Environment
 from rl_agent.environments.make import make_environments
 from rl_agent.rollouts import Decision, RolloutCollector, State, learner_rewards
 from tests.rl_agent.scripted_environments import Game, ScriptedActor, ScriptedEnvironments, value_of
@@ -175,7 +175,7 @@ def test_every_game_of_a_real_environment_is_reported_whole() -> None:
 
 def test_the_learner_sees_rewards_clipped_and_then_scaled() -> None:
     unroll = collector_of([game(-3, 0.5, 7, 0)], [ENDLESS], unroll_length=3).collect()
-    assert learner_rewards(unroll.rewards, clip=0, scale=1)[:, 0].tolist() == [-3, 0.5, 7]
-    assert learner_rewards(unroll.rewards, clip=1, scale=1)[:, 0].tolist() == [-1, 0.5, 1]
-    assert learner_rewards(unroll.rewards, clip=2, scale=0.5)[:, 0].tolist() == [-1, 0.25, 1]
+    for clip, scale, learned in ((0.0, 1.0, [-3, 0.5, 7]), (1.0, 1.0, [-1, 0.5, 1]), (2.0, 0.5, [-1, 0.25, 1])):
+        settings = A3CSettings(reward_clip=clip, reward_scale=scale)
+        assert learner_rewards(unroll.rewards, settings, None)[:, 0].tolist() == learned
     assert unroll.rewards[:, 0].tolist() == [-3, 0.5, 7]

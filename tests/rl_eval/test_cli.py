@@ -141,13 +141,6 @@ def test_the_summary_by_hand() -> None:
     assert result.high == pytest.approx(3 + 2.776 * math.sqrt(8 / 5) + 0.1, abs=2e-3)
 
 
-def test_the_interval_of_greedy_actions_counts_a_copied_game_once() -> None:
-    once = summary(scored(*range(12)), environment="Pong", greedy=True)
-    often = summary(scored(*range(12), copies=50), environment="Pong", greedy=True)
-    assert (often.mean, often.low, often.high) == (once.mean, once.low, once.high)
-    assert (often.episodes, often.distinct) == (600, 12)
-
-
 DRAWS: dict[str, Callable[[np.random.Generator, int], NDArray[np.float64]]] = {
     "normal": lambda random, games: random.normal(3.0, 10.0, games),
     "uniform": lambda random, games: random.uniform(-1, 1, games),

@@ -156,18 +156,6 @@ def test_many_games_are_played_side_by_side_as_each_is_alone(tmp_path: Path) -> 
         many.probabilities(seen)
 
 
-def test_probabilities_are_those_of_the_sampled_actions(tmp_path: Path) -> None:
-    exported(tmp_path, a_run(network={"hidden": [8]}), PolicySpaces(numbers(3), DiscreteActions(3)))
-    policy, seen = load_policy(tmp_path), np.ones(3, np.float32)
-    chances = policy.probabilities(seen)
-    assert chances.shape == (3,)
-    np.testing.assert_allclose(policy.probabilities(np.stack([seen] * 4)), [chances] * 4, rtol=1e-5)
-    taken = policy.act(np.stack([seen] * 3000))
-    np.testing.assert_allclose(np.bincount(taken, minlength=3) / 3000, chances, atol=0.05)
-    assert np.ndim(policy.act(seen)) == np.ndim(policy.value(seen)) == 0
-    assert "float32 [3] -> DiscreteActions(count=3" in repr(policy)
-
-
 def test_the_parts_of_many_observations_are_packed_as_those_of_each(tmp_path: Path) -> None:
     parts = packed_space([("vector", (5,), np.float32), ("image", (1, 9, 9), np.uint8), ("mask", (2,), np.uint8)])
     exported(tmp_path, a_run(), PolicySpaces(parts, DiscreteActions(2)))

@@ -196,26 +196,6 @@ def test_all_members_compute_on_the_weights_of_the_last_push() -> None:
     assert [weights[0] for weights in seen[:5]] == [0, 0, 0.5, 1.5, 3]
 
 
-def test_a_member_that_waits_with_a_push_gets_the_weights_that_were_pulled_meanwhile() -> None:
-    seen: list[float] = []
-
-    def looks(parameters: OfSpeaker) -> None:
-        newest = parameters.pull()
-        while True:
-            if newest.weights is not None:
-                seen.append(float(newest.weights[0]))
-            newest = parameters.push_pull(torch.zeros(4), computed_on=newest, steps=1)
-
-    with gang_of(looks) as one:
-        one.let_in(1)
-        one.server.newest = replace(one.server.newest, version=2, weights=torch.full((4,), 7.0))
-        one.newest = one.gang.pull(one.newest)
-        one.server.push_pull = lambda _gradient, **_: replace(one.newest, weights=None)  # type: ignore[method-assign]
-        for _ in range(3):  # as after pushes that ask for no weights
-            one.gang.push_pull(torch.zeros(4), computed_on=one.newest, steps=1)
-    assert seen == [0, 7]
-
-
 def test_a_speaker_alone_pushes_its_own_gradient_while_members_start() -> None:
     started = threading.Event()
 
@@ -327,18 +307,6 @@ def test_games_and_meters_of_all_members_are_reported_as_those_of_one_worker() -
     assert later == []
     assert meters == {"loss": 2.0, "steps_per_second": 30.0, "gang/0": 10.0, "gang/1": 20.0}
     assert len(bounded) == MOST_METERS
-
-
-def test_members_leave_when_the_speaker_is_gone() -> None:
-    ours, theirs = Pipe()
-    with closing(theirs), closing(Segment.make()) as segment:
-        vectors = Vectors(segment, 4)
-        vectors.reserve(3)
-        parameters = OfSpeaker(Link(theirs, Answer | Leave | Begin), vectors, 1)
-        ours.close()
-        parameters.report([], {})
-        with pytest.raises(RunEnded, match="speaker"):
-            parameters.pull()
 
 
 def test_the_pipe_of_a_member_is_out_of_reach_of_what_its_environments_read_and_start() -> None:

@@ -17,10 +17,9 @@ from ps_common.settings import run_spec
 from rl_agent.algorithms.algorithm import Loaded, Loss
 from rl_agent.networks.flat_network import Block, FlatNetwork
 from rl_agent.rollouts import Decision, RolloutCollector, State, Trajectory
-from rl_worker.training import REPORT_SECONDS, Learner, train
+from rl_worker.training import Learner, train
 from tests.rl_agent.local_parameters import LocalParameters
 from tests.rl_agent.scripted_environments import Game, ScriptedActor, ScriptedEnvironments
-from tests.rows import row
 
 UNROLL = 2
 SECONDS_PER_STEP, SECONDS_PER_LOSS, SECONDS_PER_PUSH = 0.1875, 0.25, 0.375  # sums of these are exact
@@ -245,33 +244,6 @@ def test_a_report_has_scores_losses_and_shares_of_time() -> None:
         "learn_share": 0.25,
         "server_share": 0.375,
     }
-
-
-def test_reports_are_made_at_most_twice_a_second_and_lose_nothing() -> None:
-    """At speed 1 an unroll takes a second."""
-    for speed, unrolls_between in [(0.5, 1), (1.0, 1), (2.0, 1), (4.0, 2), (8.0, 4), (64.0, 32)]:
-        with row(speed, unrolls_between):
-            trial = Trial(updates=130, speed=speed)
-            parameters = trial.run()
-            assert REPORT_SECONDS == 0.5
-            first, *later = [len(episodes) for episodes, _ in parameters.reports]
-            assert first == 3, "of the first unroll"
-            assert later == [3 * unrolls_between] * (128 // unrolls_between)
-            assert all(meters["steps_per_second"] == 6 * speed for _, meters in parameters.reports)
-            assert all(meters["server_share"] == 0.375 for _, meters in parameters.reports)
-
-
-def test_the_games_of_an_unroll_are_passed_on_after_its_last_push_or_when_the_run_ends_in_it() -> None:
-    """A hook or a GIF between two pushes would make the later gradients of an unroll late."""
-    trial = Trial(updates=6, batches_per_unroll=3, speed=64.0)
-    versions: list[int] = []
-
-    def keeps(episodes: Sequence[Episode], newest: Newest) -> None:
-        versions.append(newest.version)
-
-    trial.on_episodes = keeps  # type: ignore[method-assign]
-    trial.run()
-    assert versions == [4, 6]
 
 
 @pytest.mark.parametrize("batches", [1, 3])

@@ -107,3 +107,11 @@ def test_a_server_that_was_killed_before_it_had_saved_gets_each_push_once(seed: 
     cluster.run_to_the_end()
     cluster.run_until(lambda: cluster.server.version >= 1 + 2 * 150)
     nothing_is_lost_or_doubled(cluster)
+
+
+def test_without_a_buffer_what_came_after_the_checkpoint_is_lost_but_nothing_is_doubled() -> None:
+    """The test above would find it, were pushes not sent again."""
+    cluster = a_cluster(0, NETWORKS[0], resend_bytes=0)
+    kill_and_restore(cluster, random.Random(0), times=3)
+    cluster.run_to_the_end()
+    assert 1 + 150 < cluster.server.version < 1 + 3 * 150

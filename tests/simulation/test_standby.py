@@ -85,7 +85,7 @@ def test_with_little_room_workers_let_go_only_of_what_the_standby_has(
 
     A standby that lags because messages are lost is not dropped: it is to take over.
     """
-    monkeypatch.setattr(replication, "IN_SYNC_SECONDS", 60.0)
+    monkeypatch.setattr(replication, "LATE_SECONDS", 60.0)
     pair = a_pair(seed, NETWORKS[1], resend_bytes=8 * PUSH_BYTES, updates=400)
     it_is_replaced_and_nothing_is_lost(pair, seed)
 

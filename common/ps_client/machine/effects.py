@@ -40,7 +40,7 @@ class Resolve:
 
 @dataclass(frozen=True)
 class Fail:
-    """The call with this ticket has failed. Ticket 0: all calls, pending and later."""
+    """The call with this ticket has failed; with ticket 0 all calls, pending and later."""
 
     ticket: int
     error: PsRlError

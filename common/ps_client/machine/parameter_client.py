@@ -202,7 +202,7 @@ class ParameterClient:
     # -- joining ------------------------------------------------------------------------------------------------------
 
     def _welcomed(self, welcome: Welcome, *, now: float) -> list[Effect]:
-        """Joined (again): weights for a server that was restored without any, then all requests without a reply."""
+        """Joined (again). A server without weights gets the first ones, then all requests without a reply."""
         if self.phase is not Phase.JOINING or not self._handshake.completes(welcome):
             return []
         if self._handshake.is_premature(welcome):
@@ -227,7 +227,7 @@ class ParameterClient:
             self._handshake.begin(next_request=self._requests.last_ticket + 1, now=now)
 
     def _turned_away(self, code: str, why: str, *, now: float) -> list[Effect]:
-        """The server does not serve this worker: not yet, not its run, or no longer."""
+        """The server does not serve this worker yet, or any longer, or serves another run."""
         if self.phase in ENDED:
             return []
         self._join_again(now=now)
@@ -249,7 +249,7 @@ class ParameterClient:
         return message.request, self._send_pending(now=now)
 
     def _replied(self, message: ToWorker, vector: Sequence[Buffer], *, now: float) -> list[Effect]:
-        """A reply. Messages that it causes go first: a caller that gets its reply sends more at once."""
+        """A reply. The messages that follow from it go first, since a caller that gets its reply sends more at once."""
         if isinstance(message, messages.RunReply):
             self.adjusted_run = self._identity.run = message.run
             self.is_drained = message.drained
@@ -265,7 +265,7 @@ class ParameterClient:
         return [*sent, *self._send_pending(now=now), *others]
 
     def _retry(self, refused: messages.Refused, *, now: float) -> list[Effect]:
-        """A refusal that is not final: the request is sent again, in its window."""
+        """A request was refused, but not finally. It is sent again, in its window."""
         try:
             self._requests.refusals.refused(refused.code, refused.reason, now=now)
         except PsRlError as error:

@@ -121,11 +121,11 @@ class Patience:
         self.warning_due = now + WARNING_SECONDS
 
     def silence(self, *, now: float) -> tuple[float, float]:
-        """Seconds since it was served, and since then without a pause: in a pause it asks nobody."""
+        """Seconds since the worker was served, and those without a pause, in which it asked nobody."""
         return now - self._served, now - self._awake_since
 
     def error(self, refusal: str, *, now: float) -> ServerUnreachable | None:
-        """Why the worker gives up, if it does. To be called several times a second: else the process was paused."""
+        """Why the worker gives up, if it does. A second between two calls counts as a pause of the process."""
         if now - self._ticked > PAUSE_SECONDS:
             self._awake_since = now
         self._ticked = now

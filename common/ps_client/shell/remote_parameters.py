@@ -147,7 +147,7 @@ class RemoteParameters:
         return run_from_dict(run, source="the server").algorithm
 
     def report(self, episodes: Sequence[Episode], meters: dict[str, float]) -> None:
-        """Report episodes and meters to every shard, without waiting: each counts the games of the run."""
+        """Report episodes and meters to every shard, since each counts the games of the run, without waiting."""
         for at in range(0, max(1, len(episodes)), MOST_EPISODES):
             games = episodes[at : at + MOST_EPISODES]
             clients = [part.client for part in self._parts]
@@ -186,7 +186,7 @@ class RemoteParameters:
         return [self._newest(part, reply, have) for part, reply, have in replies]
 
     def _weight_codec(self, base: Base | None) -> str | Base:
-        """How weights come to a worker with this base: without one no delta could be applied."""
+        """The codec of weights for a worker with this base; without a base no delta could be applied."""
         return (base or WHOLE) if self._wire.weight_codec == DELTA else self._wire.weight_codec
 
     def _push(
@@ -265,7 +265,7 @@ class RemoteParameters:
         return norm
 
     def _joined(self, parts: Sequence[Newest], *, target: bool) -> Newest:
-        """The parts as one. Its versions are sums, which differ when a version of any shard does: none ever falls."""
+        """The parts as one, with sums of versions, which differ when a version of any shard does: none ever falls."""
         if len(parts) == 1:
             return parts[0]
         if target not in self._together:

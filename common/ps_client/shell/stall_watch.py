@@ -40,7 +40,7 @@ class StallWatch:
         self._progressed = self._running
 
     def check(self, *, has_pushed: bool, now: float) -> None:
-        """Log the beginning and the end of a stall. To be called many times a second: else the process was paused."""
+        """Log the beginning and the end of a stall. To be called many times a second; a longer gap is a pause."""
         self._running += min(now - self._checked, PAUSE_SECONDS)
         self._checked, self._has_pushed = now, has_pushed
         least = self._least_seconds if has_pushed else FIRST_TIMES_LONGER * self._least_seconds

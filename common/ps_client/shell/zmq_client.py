@@ -53,7 +53,7 @@ log = logging.getLogger("rl-worker")
 
 
 class ReplyFuture(Future[T]):
-    """A future whose result does not come by itself: the thread that waits for it drives the connection."""
+    """A future that is waited for actively: the waiting thread drives the connection."""
 
     def __init__(self, drive: Callable[[Future[Any], float | None], None]) -> None:
         """`drive(future, timeout)` returns when the future is done or time is up."""
@@ -207,7 +207,7 @@ class ZmqClient:
             self._end(error)
 
     def _end(self, error: Exception) -> None:
-        """The conversation is over: pending and later calls fail with this error."""
+        """End the conversation. Pending and later calls fail with this error."""
         if self._ended is None:
             self._ended = error
             self._context.destroy(linger=0)

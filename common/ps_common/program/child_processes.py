@@ -90,7 +90,7 @@ class Child:
 
     @property
     def was_killed(self) -> bool:
-        """Whether a signal has ended it, or has asked it to leave: it is not to blame."""
+        """Whether a signal has ended the child, or has asked it to leave, so that it is not to blame."""
         return self.has_left or (self.exit_status or 0) < 0
 
     @property
@@ -113,7 +113,7 @@ class Child:
         return time.monotonic() - self._started
 
     def cause_of_death(self) -> str:
-        """Why it has ended: its own report, or else the signal that killed it, or its exit status."""
+        """The child's own report on its end, or else the signal that killed it, or its exit status."""
         status = self.exit_status
         assert status is not None, "it has ended"
         if self.has_left:
@@ -123,7 +123,7 @@ class Child:
         return how_it_ended(status) + ("" if status < 0 else ", without a reason")
 
     def ask_to_leave(self) -> None:
-        """Send SIGTERM, once: a second one would ask it to end at once."""
+        """Send SIGTERM once, since a second one would ask the child to end at once."""
         if not self._is_asked and self._process.poll() is None:
             self._process.terminate()
         self._is_asked = True

@@ -1,9 +1,10 @@
 """
-The fork server of a program: a process that has imported what takes seconds, torch above all. The programs that are
-started then are forks of it: they begin in milliseconds, and share the memory of what was imported.
+The fork server of a program: a process that has imported what takes seconds, torch above all. The programs that
+need these imports are forks of it: they begin in milliseconds, and share the memory of what was imported.
 
 Each is a child of this process all the same: the process between the two ends at once, and this one adopts the fork, as
-Linux allows. Elsewhere, and when the fork server has failed, every program is started by exec.
+Linux allows. Other programs are started by exec, since a fork would take 30 MiB more; so is every program elsewhere,
+and when the fork server has failed.
 """
 
 import atexit
@@ -84,7 +85,7 @@ def fork(
     The program as a fork that writes to the descriptor `output`, and reads `source` or nothing; None where there is no
     fork.
 
-    `variables` is its whole environment. A program whose modules are imported waits for them.
+    `variables` is its whole environment. A program that needs the imports waits for them.
     """
     request = json.dumps({"program": program, "arguments": list(arguments), "variables": dict(variables)}).encode()
     pid = _servers[0].fork(program, request, [channel, output, *source]) if _servers else None
@@ -92,7 +93,7 @@ def fork(
 
 
 class Fork:
-    """A child that this process has adopted: the part of subprocess.Popen that is needed."""
+    """A child that this process has adopted, with the part of subprocess.Popen that is needed."""
 
     stdout = None
     _status: int | None = None
@@ -142,12 +143,12 @@ class _ForkServer:
 
     def fork(self, program: str, request: bytes, descriptors: list[int]) -> int | None:
         """The id of the fork; None where there is none. A program that needs the imports waits for them."""
-        with self._lock, contextlib.suppress(OSError):  # it is not ready, has ended, or the request is too large
-            self._requests.setblocking(program in self._programs)
+        if program not in self._programs:
+            return None
+        with self._lock, contextlib.suppress(OSError):  # it has ended, or the request is too large
             self._is_ready = self._is_ready or self._requests.recv(len(READY)) == READY
             if self._is_ready and _prctl(SET_CHILD_SUBREAPER, 1):
                 try:
-                    self._requests.setblocking(True)
                     socket.send_fds(self._requests, [request], descriptors)
                     return int(self._requests.recv(16) or 0) or None
                 finally:

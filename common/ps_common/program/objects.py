@@ -46,7 +46,7 @@ def handed(written: bytes) -> Iterator[dict[str, str]]:
 
 
 def forget_objects() -> None:
-    """The run is over: its file goes, also where the program that wrote it was killed."""
+    """Remove the file of a run that is over, also where the program that wrote it was killed."""
     if FILE in os.environ:
         Path(os.environ[FILE]).unlink(missing_ok=True)
 

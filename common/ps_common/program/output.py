@@ -1,7 +1,7 @@
 """
 Output that cannot be written, since its reader has left or its disk is full or hangs, and lines of logs.
 
-Standard output and standard error drop and count what they cannot write. Lost output never ends a program, nor leaves a
+Standard output and standard error drop what they cannot write. Lost output never ends a program, nor leaves a
 traceback. A character that the terminal's encoding lacks is written as its number. Lines of logs, and other work that
 may block for ever, are written by a thread of their own, so that nobody waits.
 
@@ -31,7 +31,7 @@ END_SECONDS = 2.0  # for the last lines of a log when a program ends
 
 
 class LogOfPeer:
-    """Lines that one other program causes, which may be hostile: a few at once, and six a minute in the long run."""
+    """Lines that one other program causes, at a limited rate, since that program may be hostile."""
 
     def __init__(self, log: logging.Logger) -> None:
         self._log, self._limit = log, RateLimit(at_once=20, per_second=0.1)
@@ -47,8 +47,7 @@ class LenientStream:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self.dropped = 0  # writes that failed
-        self.error: OSError | None = None  # why the last of them did
+        self.error: OSError | None = None  # of the last write that failed
 
     def write(self, text: str) -> int:
         self._lenient(partial(self._stream.write, text))
@@ -65,7 +64,6 @@ class LenientStream:
         try:
             write()
         except OSError as error:
-            self.dropped += 1
             self.error = error
 
     def __getattr__(self, name: str) -> Any:
@@ -151,7 +149,7 @@ class WriterThread:
         self._thread.start()
 
     def do(self, work: Callable[[], None], *, size: int = 1) -> bool:
-        """Queue work, and return at once. False: the queue is full, and this was dropped."""
+        """Queue work, and return at once; False where the queue is full, and the work was dropped."""
         with self._lock:
             if self._waiting and self._waiting + size > self._most:
                 self.dropped += 1

@@ -112,7 +112,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def one_line(text: str) -> str:
-    """A text of any origin as one line of bounded length for a terminal: escapes stand for control characters."""
+    """A text of any origin as one line of bounded length, with escapes in place of a terminal's control characters."""
     shown = CONTROL.sub(lambda found: ascii(found[0])[1:-1], " ".join(text.split()))
     return shown if len(shown) <= LONGEST_LINE else f"{shown[:LONGEST_LINE]}…"
 

@@ -27,7 +27,7 @@ SAME_SECONDS = 0.5  # signals so close to the first are not a second request: a 
 
 
 class Interrupted(BaseException):
-    """A signal asks this program to leave. Not an Exception: no handler on the way out may swallow it."""
+    """A signal asks this program to leave. It is not an Exception, so that no handler on the way out swallows it."""
 
 
 class StopSignal:
@@ -94,7 +94,7 @@ class StopSignal:
             self._raise()
 
     def _grace_is_over(self) -> None:
-        """In the timer's thread: have Interrupted raised in the main thread."""
+        """Have Interrupted raised in the main thread. The timer's thread calls it."""
         self._is_overdue = True
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
 
@@ -111,7 +111,7 @@ def stop_signals() -> list[int]:
 
 
 def leave_at_once() -> None:
-    """Until a StopSignal is made, SIGTERM and SIGUSR1 end the program with status 0: it has done nothing yet."""
+    """Have SIGTERM and SIGUSR1 end the program with status 0 until a StopSignal is made: it has done nothing yet."""
     for number in (signal.SIGTERM, signal.SIGUSR1):
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _leave)

@@ -20,7 +20,7 @@ LONGEST_BACKOFF_SECONDS = 10.0
 
 
 class SupervisedProcess:
-    """A process: its present child, and the deaths of those before."""
+    """A process that is started again, with its present child, and the deaths of earlier ones."""
 
     def __init__(
         self,

@@ -188,7 +188,7 @@ class Report(Request, frozen=True, kw_only=True, tag="REPORT"):
 class Heartbeat(Request, frozen=True, kw_only=True, tag="HEARTBEAT"):
     """Renew the lease. Answered by ALIVE."""
 
-    save_soon: bool = False  # the resend buffer is half full: write a checkpoint early
+    save_soon: bool = False  # the resend buffer fills up: write a checkpoint early
     stalled: bool = False  # the trainer has made no step for much longer than ever before: do not wait for it
     waits_elsewhere: bool = False  # nothing is pushed here before another shard replies: do not wait for it
 

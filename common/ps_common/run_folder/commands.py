@@ -50,7 +50,7 @@ def what_next(status: Status, folder: Path, *, modules: Sequence[str]) -> list[s
 
 
 def whose_code(modules: Sequence[str]) -> list[str]:
-    """A line on modules that the folder of a run names, which may be a stranger's: the commands below import them."""
+    """A line on modules that the commands below import; the folder that names them may be a stranger's."""
     names = ", ".join(modules)
     return [f"# these run code that the run's folder names: {names}; only where you trust it"] if modules else []
 

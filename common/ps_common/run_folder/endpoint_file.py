@@ -109,7 +109,7 @@ class ServerAddress:
 
 
 def is_path(server: str) -> bool:
-    """Whether it is the path of a file, rather than HOST:PORT: no host name has a slash."""
+    """Whether the text is the path of a file, and not HOST:PORT: no host name has a slash."""
     return "/" in server and "://" not in server
 
 

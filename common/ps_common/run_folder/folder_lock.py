@@ -43,7 +43,7 @@ class FolderLocks:
             raise
 
     def remove(self) -> None:
-        """Release the folders as they were: without the new files, which are removed while their lock is held."""
+        """Release the folders without the new files, which are removed while their lock is held."""
         for file in self.new_files:
             file.unlink(missing_ok=True)
         self.close()

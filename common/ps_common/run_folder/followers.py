@@ -109,7 +109,7 @@ class Followers:
         return line_of_page(file.read_text(encoding="utf-8"), token_is=f"in {file}")
 
     def ask_to_leave(self) -> None:
-        """The run is over: they do the last of their work."""
+        """Ask all to do the last of their work, since the run is over."""
         for process in self._all:
             process.child.ask_to_leave()
 

@@ -36,7 +36,7 @@ def check_folder(flag: str, place: str | Path | None) -> None:
 
 
 class ObjectStore:
-    """The objects below a URL. Calls block for as long as the store's client has patience: seconds to a minute."""
+    """The objects below a URL. A call may block for seconds to a minute, the patience of the store's client."""
 
     def __init__(self, url: str, *, flag: str) -> None:
         """`flag` named the URL. Raises SettingsError when the client of such stores is not installed."""

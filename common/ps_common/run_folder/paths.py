@@ -173,7 +173,7 @@ def server_log(shard: int) -> str:
 
 
 def records_folder(run_folder: Path) -> Path:
-    """The folder with the records of a run: of shard 1 where it has shards, the newest where their number changed."""
+    """The folder with the records of a run; with shards that of shard 1, the newest where their number changed."""
     return max([run_folder, *run_folder.glob(FIRST_SHARDS)], key=lambda folder: written_at(folder / METRICS))
 
 

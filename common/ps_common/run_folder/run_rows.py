@@ -120,7 +120,7 @@ class EpisodeRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class EvaluationRow(msgspec.Struct, frozen=True, kw_only=True):
-    """An evaluation: games that were played apart from training, with the weights of one checkpoint."""
+    """Games that were played apart from training, with the weights of one checkpoint."""
 
     time: Time
     global_steps: Count  # T of the weights

@@ -31,7 +31,7 @@ _OF_FOLDER = re.compile(r"(?:([^/]+)/)?lives/\d{9}/(checkpoint-[^/]+)")
 
 @dataclass(frozen=True, order=True)
 class Stored:
-    """An object of a run: the number of the life, and the name of the file."""
+    """An object of a run, with the number of its life, and the name of its file."""
 
     life: int
     file: str
@@ -75,7 +75,7 @@ def check_not_replaced(store: ObjectStore, lineage: Lineage, objects: list[Store
 
 
 def newest_first(objects: list[Stored], kind: str = NEWEST) -> list[Stored]:
-    """The checkpoints of a kind: those of later lives first, in each the newest first."""
+    """The checkpoints of a kind, those of later lives first, and in each life the newest first."""
     found = [one for one in objects if fnmatch(one.file, kind) and (kind == BEST or numbers_in(one.file))]
     return sorted(found, key=lambda one: (one.life, numbers_in(one.file)), reverse=True)
 

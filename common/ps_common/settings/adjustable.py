@@ -37,7 +37,7 @@ OF_CUSTOM = "algorithm."  # before the names of a custom algorithm's settings
 
 
 def is_number(value: Any) -> bool:
-    """Whether a setting of a custom algorithm with this value may be adjusted: a finite number, a switch, or None."""
+    """Whether the value of a custom algorithm's setting may be adjusted, as finite numbers, switches and None may."""
     return value is None or (isinstance(value, int | float) and is_plain(value))
 
 

@@ -205,8 +205,7 @@ class A3C(FollowsNothing):
         return each.mean()
 
     def _rewards(self, trajectory: Trajectory) -> Tensor:
-        clip, scale = self._settings.reward_clip, self._settings.reward_scale
-        return learner_rewards(trajectory.rewards, clip=clip, scale=scale, normalized=self.network.returns)
+        return learner_rewards(trajectory.rewards, self._settings, self.network.returns)
 
     @torch.no_grad()
     def _prepared(self, trajectory: Trajectory) -> PolicyBatch:

@@ -170,8 +170,7 @@ class ActionValueLearner(EpsilonGreedy):
 
     def rewards(self, trajectory: Trajectory) -> Tensor:
         """[T, B]: the rewards clipped, normalized and scaled as the settings say."""
-        clip, scale = self._settings.reward_clip, self._settings.reward_scale
-        return learner_rewards(trajectory.rewards, clip=clip, scale=scale, normalized=self.network.returns)
+        return learner_rewards(trajectory.rewards, self._settings, self.network.returns)
 
     def values_after(self, trajectory: Trajectory, *, at_ends: bool = False) -> Tensor:
         """

@@ -66,10 +66,7 @@ class ReplayedUpdates:
         """Remember an unroll; then the batches that it owes, their rewards clipped, normalized and scaled."""
 
         def rewards(seen: NDArray[np.float32]) -> NDArray[np.float32]:
-            learned = learner_rewards(
-                torch.from_numpy(seen), clip=settings.reward_clip, scale=settings.reward_scale, normalized=returns
-            )
-            return learned.numpy()
+            return learner_rewards(torch.from_numpy(seen), settings, returns).numpy()
 
         self.remember(trajectory)
         return self.due(trajectory.steps, discount=settings.discount, rewards=rewards)

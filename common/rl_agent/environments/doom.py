@@ -26,8 +26,9 @@ from rl_agent.environments.ids import action_table, spec_of
 from rl_agent.environments.interface import Screen, Stepped, closed_if_refused, seed_or_any
 from rl_agent.environments.preprocessing import FrameStack, described, scheme_for
 from rl_agent.environments.process_guard import guard_children
-from rl_agent.environments.spaces import Actions, ActionSpace, DiscreteActions, Observations, ObservationSpace, fitted
+from rl_agent.environments.spaces import Actions, ActionSpace, DiscreteActions, Observations, ObservationSpace
 from rl_agent.environments.step_loop import StepLoop
+from rl_agent.native_observations import fitted
 
 TICS_PER_SECOND = 35
 RESOLUTION = "RES_160X120"

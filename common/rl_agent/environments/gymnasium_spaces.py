@@ -33,6 +33,7 @@ from rl_agent.environments.spaces import (
     DiscreteActions,
     MultiDiscreteActions,
     ObservationSpace,
+    PartKind,
     agents_mask,
     mask_size,
     packed,
@@ -153,7 +154,7 @@ class ObservationReader:
     def _described(self) -> ObservationSpace:
         vector = [leaf for leaf in self._leaves if leaf.channels is None]
         images = [leaf for leaf in self._leaves if leaf.channels is not None]
-        parts: list[tuple[Literal["image", "vector", "mask"], tuple[int, ...], Any, str]] = []
+        parts: list[tuple[PartKind, tuple[int, ...], Any, str]] = []
         if vector:
             numbers = sum(leaf.array_shape[0] for leaf in vector)
             parts.append(("vector", (numbers,), FLOAT32, ", ".join(leaf.key for leaf in vector)))

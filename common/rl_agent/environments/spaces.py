@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 
 from ps_common.errors import SettingsError
 from rl_agent.native_observations import NativeMask, NativeObservations
-from rl_agent.native_observations import fitted as fitted
 
 Observations = NDArray[Any]  # [B, ...] uint8 or float32; packed ones [B, bytes] uint8
 Actions = NDArray[Any]  # int64 [B] of DiscreteActions, [B, K] of MultiDiscreteActions; float32 [B, A] of BoxActions
 Mask = NDArray[np.bool_]  # [B, M] True: allowed
+PartKind = Literal["image", "vector", "mask"]
 
 SIDE = re.compile("LEFT|RIGHT")  # in the name of an action
 MOST_ELEMENTS = 2**24  # of an observation
@@ -37,7 +37,7 @@ NEARLY_ONE = 1 - 1e-7  # whose inverse tanh is finite
 class Part:
     """A part of a packed observation. `kind`: an image has its channels first; there is one vector and one mask."""
 
-    kind: Literal["image", "vector", "mask"]
+    kind: PartKind
     shape: tuple[int, ...]
     dtype: np.dtype[Any]  # uint8 or float32
     offset: int  # bytes
@@ -87,12 +87,7 @@ class ObservationSpace:
         return ", ".join(f"{part.kind} {part.dtype} {list(part.shape)}" for part in self.parts)
 
 
-def packed_space(
-    parts: Sequence[
-        tuple[Literal["image", "vector", "mask"], tuple[int, ...], Any]
-        | tuple[Literal["image", "vector", "mask"], tuple[int, ...], Any, str]
-    ],
-) -> ObservationSpace:
+def packed_space(parts: Sequence[tuple[PartKind, tuple[int, ...], Any, *tuple[str, ...]]]) -> ObservationSpace:
     """The space of packed observations with parts of these kinds, shapes, dtypes, and keys where there are some."""
     placed: list[Part] = []
     offset = 0

@@ -11,7 +11,6 @@ from ps_common.errors import RequestRefused, RunEnded
 from ps_common.protocol import messages
 from ps_common.protocol.codecs import CODEC_NAMES
 from ps_common.protocol.messages import Episode
-from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_common.release import release
 from tests.ps_client.client_transcripts import (
     LEASE_SECONDS,
@@ -26,7 +25,6 @@ from tests.ps_client.client_transcripts import (
     resolved,
     sent,
     vector,
-    weights,
     welcome,
 )
 from tests.rows import row
@@ -68,16 +66,6 @@ def test_calls_wait_until_it_has_joined_and_then_go_in_order() -> None:
     effects = join(client)
     assert kinds(effects)[1:] == [messages.Seed, messages.Pull, messages.Push, messages.Push, messages.Report]
     assert [message.request for message in sent(effects)] == [ticket for ticket, _ in calls]
-
-
-def test_a_reply_completes_its_call() -> None:
-    client = joined_client()
-    first, _ = client.pull(have_epoch=0, have_version=0, now=0.0)
-    second, _ = client.report([], {}, now=0.0)
-    brought = vector(1, 2)
-    assert client.receive(weights(first), brought, now=0.1) == [Resolve(first, weights(first), brought)]
-    noted = messages.Noted(request=second, sequence=1)
-    assert client.receive(noted, now=0.1) == [Resolve(second, noted, ())]
 
 
 def test_a_refused_call_fails_and_the_others_go_on() -> None:
@@ -158,11 +146,3 @@ def test_the_last_games_are_reported_even_when_the_run_is_over_and_never_when_th
     refused = joined_client()
     refused.receive(messages.Refused(request=0, code="bad_message", reason="no"), now=1.0)
     assert isinstance(failure(refused.report(games, {}, now=2.0)[1]).error, RequestRefused)
-
-
-def test_first_weights_of_another_network_are_sent_and_judged_by_the_server() -> None:
-    client = new_client()
-    other = Schema([TensorSpec("another", (3,))])
-    join(client, now=0.0, schema=other.specs, version=7)
-    _, effects = client.seed(SCHEMA, "float32", vector(0, 0), now=0.1)
-    assert kinds(effects) == [messages.Seed]

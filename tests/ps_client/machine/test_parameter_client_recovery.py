@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ps_client.machine.effects import Effect, Fail, Phase, Reconnect, Resolve, Transmit
+from ps_client.machine.effects import Effect, Fail, Phase, Reconnect, Transmit
 from ps_client.machine.parameter_client import ParameterClient
 from ps_client.machine.patience import TIMEOUT_SECONDS
 from ps_common.errors import SchemaMismatch, ServerUnreachable
@@ -42,17 +42,6 @@ def test_a_later_reply_proves_a_loss_and_the_request_is_sent_again_as_it_was() -
     assert effects[0] == pushed
     assert resolved(effects) == [later]
     assert resolved(client.receive(weights(lost), vector(1, 2), now=0.2)) == [lost]
-
-
-def test_a_reply_from_before_does_not_cause_a_third_copy() -> None:
-    client = joined_client()
-    _, [pushed] = push(client, 1, 2)
-    second, _ = client.report([], {}, now=0.0)
-    third, _ = client.report([], {}, now=0.0)
-    assert client.receive(messages.Noted(request=second, sequence=1), now=0.1)[0] == pushed
-    assert kinds(client.receive(messages.Noted(request=third, sequence=2), now=0.1)) == [Resolve]
-    fourth, _ = client.report([], {}, now=0.2)
-    assert client.receive(messages.Noted(request=fourth, sequence=3), now=0.3)[0] == pushed, "lost a second time"
 
 
 # -- a server that does not know the worker --------------------------------------------------------------------------
@@ -118,12 +107,6 @@ def test_a_server_of_another_run_gets_nothing() -> None:
     client.receive(unknown_worker(99), now=1.0)
     assert join(client, now=1.0, epoch=2, run_id="another") == []
     assert client.phase is Phase.JOINING
-
-
-def test_an_empty_restored_server_is_proposed_the_run_that_was_decided() -> None:
-    client = client_with_weights(5, 6)
-    client.receive(unknown_worker(99), now=1.0)
-    assert hello_of(client.tick(now=1.0)).proposed_run == RUN
 
 
 def test_a_restored_server_with_other_settings_is_left() -> None:
@@ -205,3 +188,12 @@ def test_a_server_that_is_not_the_shard_that_its_address_says_is_named(number: i
         "the server at b:2, which shard 1 names as shard 2/2, is shard 1/2: all servers of a run take the same --shards"
     )
     assert (str(client.error) == f"{why}, in the same order") == (number == 1)
+
+
+def test_a_server_that_comes_back_as_another_shard_is_left() -> None:
+    client = joined_client(shard=Shard(number=2, addresses=("a:1", "b:2")))
+    client.receive(unknown_worker(9), now=1.0)
+    join(client, now=1.1, shard=Shard(number=1, addresses=("a:1", "b:2")))
+    assert "the server came back as shard 1/2 of the run, and was shard 2/2; start this worker anew" in str(
+        client.error
+    )

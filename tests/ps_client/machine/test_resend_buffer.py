@@ -70,8 +70,8 @@ def test_a_full_budget_makes_the_next_push_wait_for_a_checkpoint() -> None:
     assert not buffer.admit(5)
 
 
-def test_a_checkpoint_is_wanted_when_the_budget_is_half_used() -> None:
-    buffer = buffer_with(2, budget=4 * ONE, settled=2)
+def test_a_checkpoint_is_wanted_long_before_the_budget_is_used() -> None:
+    buffer = buffer_with(2, budget=10 * ONE, settled=2)
     assert not buffer.wants_checkpoint
     buffer.keep(push(3), [bytes(VECTOR_BYTES)])
     buffer.admit(3)

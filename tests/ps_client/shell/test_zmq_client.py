@@ -17,7 +17,7 @@ from ps_client.shell import zmq_client
 from ps_client.shell.shard_connections import ShardConnections
 from ps_client.shell.stall_watch import StallWatch
 from ps_client.shell.zmq_client import ZmqClient
-from ps_common.errors import RunEnded, ServerUnreachable
+from ps_common.errors import ServerUnreachable
 from ps_common.protocol import messages
 from ps_common.protocol.lineage import MOST_SHARDS
 from ps_common.protocol.messages import ToServer
@@ -67,18 +67,6 @@ def test_a_long_vector_arrives_whole() -> None:
         client.call(push).result(SECONDS)
         (pushed,) = [whole for _, message, whole in server.received if isinstance(message, messages.Push)]
         assert pushed == gradient
-
-
-def test_a_client_finds_its_server_by_the_endpoint_file_when_there_is_one(tmp_path: Path) -> None:
-    machine = machine_now()
-    client = ZmqClient(str(tmp_path / "endpoint"), machine)
-    future = client.call(pull(machine))
-    with serving() as server:
-        assert not future.done()
-        write_endpoint(tmp_path / "endpoint", server.address)
-        reply, _ = future.result(SECONDS)
-        assert isinstance(reply, messages.Weights)
-        client.close()
 
 
 @pytest.mark.parametrize("former", ["gone", "another run's"])
@@ -160,20 +148,6 @@ def test_a_hostile_server_that_names_many_shards_takes_few_descriptors() -> None
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_when_the_run_is_over_every_call_raises_run_ended() -> None:
-    class Over(Polite):
-        def reply(self, message: ToServer, vector: bytes) -> Reply:
-            if isinstance(message, messages.Pull):
-                return messages.Stop(reason="the target is reached")
-            return super().reply(message, vector)
-
-    machine = machine_now()
-    with serving(Over()) as server, connected(server, machine) as client:
-        for _ in range(2):
-            with pytest.raises(RunEnded, match="the target is reached"):
-                client.call(pull(machine)).result(SECONDS)
-
-
 def test_nobody_waits_for_a_name_server_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls end in their time meanwhile, and the name is used once it is found: at first, and when the link is anew."""
     asked, answers = threading.Semaphore(0), threading.Semaphore(0)
@@ -241,26 +215,6 @@ def test_a_connection_that_went_silent_is_replaced_by_another(monkeypatch: pytes
         client.call(pull(machine)).result(SECONDS)
         peers = [peer for peer, message, _ in server.received if isinstance(message, messages.Hello)]
         assert len(set(peers)) == 2
-
-
-def fail(*_: object, **__: object) -> Call:
-    raise ZeroDivisionError("a bug")
-
-
-def test_a_machine_that_fails_fails_every_call_now_and_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Hesitant(Polite):
-        def reply(self, message: ToServer, vector: bytes) -> Reply:
-            return None if isinstance(message, messages.Pull) else super().reply(message, vector)
-
-    machine = machine_now()
-    with serving(Hesitant()) as server, connected(server, machine) as client:
-        client.welcome.result(SECONDS)
-        pending = client.call(pull(machine))
-        wait_until(lambda: server.received_of(messages.Pull), "the pull arrives")
-        monkeypatch.setattr(machine, "tick", fail)
-        for future in (pending, client.call(pull(machine)), client.call(pull(machine))):
-            with pytest.raises(ZeroDivisionError, match="a bug"):
-                future.result(SECONDS)
 
 
 def test_a_stalled_trainer_is_reported_to_the_server_and_logged(caplog: pytest.LogCaptureFixture) -> None:

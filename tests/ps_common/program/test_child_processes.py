@@ -100,13 +100,6 @@ def test_a_child_that_says_so_has_left_in_order(
     assert child.reason == Reason(how, "because")  # type: ignore[arg-type]
 
 
-def test_a_child_that_says_nothing_has_died_whatever_its_exit_status(started: list[Child], tmp_path: Path) -> None:
-    child = start(started, tmp_path, "writes_nothing")
-    assert child.wait(within_seconds=SOON_SECONDS)
-    assert (child.has_left, child.has_died) == (False, True)
-    assert child.cause_of_death() == "exit status 0, without a reason"
-
-
 def test_a_forked_process_does_not_speak_for_the_child_nor_find_its_parent(
     started: list[Child], tmp_path: Path
 ) -> None:
@@ -129,18 +122,6 @@ def test_a_child_imports_what_its_parent_can_and_nothing_of_the_working_folder(
     child = start(started, tmp_path, "imports_what_is_beside")
     assert child.wait(within_seconds=SOON_SECONDS)
     assert log_of(child) == f"{tmp_path}/of the script/beside_the_script.py {random.__file__}\n"
-
-
-def test_a_running_child_has_no_exit_status_and_leaves_when_asked(started: list[Child], tmp_path: Path) -> None:
-    child = start(started, tmp_path, "waits")
-    wait_until(lambda: log_of(child) == "ready\n", "the child runs")
-    assert child.exit_status is None
-    assert not child.wait(within_seconds=0)
-    assert 0 < child.age_seconds < 60
-    child.end(within_seconds=SOON_SECONDS)
-    assert child.exit_status == -signal.SIGTERM
-    child.end(within_seconds=0)
-    assert child.exit_status == -signal.SIGTERM, "once is enough"
 
 
 def test_a_second_interrupt_kills_the_process_of_a_run_that_is_waited_for(

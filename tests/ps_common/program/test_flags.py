@@ -1,17 +1,13 @@
 import dataclasses
 import json
-from pathlib import Path
 
 import pytest
 
 from ps_common.errors import SettingsError
-from ps_common.program.flags import Parsed, parse_program, parse_with_run
+from ps_common.program.flags import Parsed, parse_with_run
 from ps_common.program.run_program import run_program
-from ps_common.settings.overrides import contradiction
 from ps_common.settings.run_files import load_preset, recipe_for
 from ps_common.settings.run_settings import with_settings
-from ps_common.settings.run_spec import SgdSettings
-from rl_eval.settings import EvaluationSettings
 from tests.rows import row
 
 
@@ -31,13 +27,6 @@ class Oven:
 
 def parsed(*arguments: str) -> Parsed[Oven]:
     return parse_with_run(Oven, arguments, prog="oven")
-
-
-@pytest.fixture
-def config(tmp_path: Path) -> str:
-    path = tmp_path / "mine.toml"
-    path.write_text("seed = 5\n[environment]\nid = 'CartPole-v1'\n[optimizer]\nname = 'adam'\nbeta1 = 0.5\n")
-    return str(path)
 
 
 def test_a_typed_flag_is_an_override_and_becomes_part_of_the_run() -> None:
@@ -77,16 +66,6 @@ def test_an_environment_alone_starts_from_the_recipe_and_not_from_settings_tuned
     assert flags.names_a_run
 
 
-@pytest.mark.parametrize("start", [[], ["--preset", "cartpole"], ["--environment", "CartPole-v1"], ["--config"]])
-def test_overrides_never_contradict_the_run_of_their_own_command_line(start: list[str], config: str) -> None:
-    if start == ["--config"]:
-        start = ["--config", config]
-    flags = parsed(*start, "--optimizer", "sgd")
-    assert flags.run.optimizer == SgdSettings()
-    assert contradiction(flags.run, flags.overrides) == ""
-    assert flags.run == with_settings(flags.run, flags.overrides, source="a test")
-
-
 def test_a_bad_flag_ends_the_program_with_status_2_and_its_name(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, words in [
         (["--unroll-length", "many"], "--unroll-length"),
@@ -108,13 +87,6 @@ def test_a_bad_flag_ends_the_program_with_status_2_and_its_name(capsys: pytest.C
             assert words in printed.err
             assert "Traceback" not in printed.err
             assert printed.out == ""
-
-
-def test_a_whole_number_may_have_an_exponent_in_every_program() -> None:
-    for typed in ["100000", "100_000", "1e5", "1E+5", "100000.0"]:
-        with row(typed):
-            assert parsed("--max-steps", typed).run.budget.max_steps == 100_000
-            assert parse_program(EvaluationSettings, ["--checkpoint", "run", "--seed", typed], prog="e").seed == 100_000
 
 
 def test_a_table_is_typed_as_json_and_the_error_shows_how(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,15 +1,11 @@
 """A clock without the pauses of its process."""
 
-import re
 from itertools import accumulate
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import ps_client.shell.zmq_client
-import ps_server.shell.zmq_server
 from ps_common.program.running_clock import MOST_SECONDS, RunningClock
 
 STEPS = st.lists(st.integers(0, int(1000 * MOST_SECONDS)).map(lambda number: number / 1000), max_size=20)
@@ -39,11 +35,3 @@ def test_a_pause_of_any_length_anywhere_is_as_the_shortest(
     shown, left_out = readings([*before, pause, *after])
     assert shown == pytest.approx(readings([*before, MOST_SECONDS, *after])[0], abs=1e-6)
     assert left_out == pytest.approx(pause - MOST_SECONDS, abs=1e-6)
-
-
-@pytest.mark.parametrize("shell", [ps_server.shell.zmq_server, ps_client.shell.zmq_client])
-def test_a_machine_is_told_no_other_time(shell: object) -> None:
-    text = Path(str(shell.__dict__["__file__"])).read_text()
-    assert "now=self._clock.now()" in text
-    told = re.findall(r"(\S+)\([^()]*now=time\.monotonic\(\)", text)
-    assert set(told) <= {"self._watch.check"}, "which knows pauses by itself"

@@ -8,7 +8,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ps_common.errors import SettingsError
 from ps_common.protocol.lineage import ALIGNMENT, Shard, range_of, shard_of
 from ps_common.protocol.tensors import Schema, TensorSpec
 
@@ -53,24 +52,3 @@ def test_the_flags_name_a_shard_and_the_addresses_of_all() -> None:
     addresses = ("a:1,b:1", "c:1")
     assert shard_of("2/2", addresses) == Shard(number=2, addresses=addresses)
     assert str(shard_of("2/2", addresses)) == "shard 2/2"
-
-
-@pytest.mark.parametrize(
-    ("place", "addresses", "sentence"),
-    [
-        ("0/2", ("a:1", "b:1"), "--shard 0/2: must be K/N"),
-        ("3/2", ("a:1", "b:1"), "--shard 3/2: must be K/N"),
-        ("2", ("a:1", "b:1"), "--shard 2: must be K/N"),
-        ("1/65", (), "N is at most 64"),
-        (None, ("a:1", "b:1"), "--shard: must be K/N"),
-        ("1/2", ("a:1",), "--shards: --shard 1/2 takes the addresses of all 2 shards in order, and 1 are given"),
-        ("1/1", ("a:1",), "--shard 1/1 takes no address"),
-        ("1/2", ("a:1", "b"), "--shards b: must be HOST:PORT"),
-        ("1/2", ("a:1", "b:1,c"), "--shards c: must be HOST:PORT"),
-        ("1/2", ("a:1", "a:1"), "two shards have the same address"),
-    ],
-)
-def test_flags_that_make_no_sense_get_a_sentence(place: str | None, addresses: tuple[str, ...], sentence: str) -> None:
-    with pytest.raises(SettingsError) as error:
-        shard_of(place, addresses)
-    assert sentence in str(error.value)

@@ -30,16 +30,6 @@ def test_a_lease_is_renewed_before_it_ends_from_the_newest_event() -> None:
     assert subscriber.due(now=LEASE / 2) == Subscribe(request=2, events_after=4, epoch=7)
 
 
-def test_a_renewal_can_be_brought_forward_but_not_put_off() -> None:
-    subscriber = Subscriber(retry_seconds=0.5)
-    subscriber.due(now=0.0)
-    subscriber.take(subscribed(), now=0.0)
-    subscriber.renew_by(1.0)
-    subscriber.renew_by(2.0)
-    assert subscriber.due(now=0.9) is None
-    assert subscriber.due(now=1.0) is not None
-
-
 def test_each_event_is_taken_once_and_anew_in_another_epoch() -> None:
     subscriber = Subscriber(retry_seconds=0.5, events_after=2)
     subscriber.take(subscribed(epoch=1), now=0.0)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ps_common.errors import SettingsError
-from ps_common.run_folder.paths import claim_run_folder, make_run_folder, run_name, write_whole
+from ps_common.run_folder.paths import claim_run_folder, make_run_folder, write_whole
 
 
 @pytest.mark.parametrize(
@@ -26,17 +26,6 @@ def test_a_folder_is_named_after_its_run(
     folder = make_run_folder(None, experiment=experiment, preset="pong", seed=seed)
     assert re.fullmatch(name, str(folder))
     assert folder.is_dir()
-
-
-def test_a_run_in_shards_is_called_after_its_folder_and_not_after_that_of_a_shard(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    folders = [Path("my-run"), Path("my-run/shard-1-of-2"), tmp_path / "my-run/shard-12-of-16"]
-    assert {run_name(folder) for folder in folders} == {"my-run"}
-    assert run_name(Path("my-run/shard-1")) == "shard-1"
-    monkeypatch.chdir(make_run_folder(tmp_path / "my-run/shard-1-of-2", experiment="", preset="", seed=None))
-    assert run_name(Path()) == "my-run"
 
 
 def test_runs_that_start_in_the_same_second_have_folders_of_their_own(

@@ -17,7 +17,6 @@ from ps_common.settings.overrides import contradiction
 from ps_common.settings.run_files import settings_as_written
 from ps_common.settings.run_settings import secrets_in, shown_run, with_settings
 from ps_common.settings.run_spec import RunSpec
-from rl_agent.trial.run_check import check_run
 from tests.ps_common.generated import PRINTABLE
 
 SECRET = "sk-not-a-real-one"
@@ -59,17 +58,6 @@ def test_what_is_shown_is_a_run_of_the_same_names_and_shows_the_same_again(kwarg
     shown = shown_run(a_run(kwargs))
     assert shown.environment.kwargs.keys() == kwargs.keys()
     assert shown_run(shown) == shown
-
-
-def test_the_first_lines_of_a_run_warn_and_do_not_repeat_it() -> None:
-    run = a_run({"sutton_barto_reward": True}, start_from="")
-    safe = with_settings(run, {"environment.id": "CartPole-v1"}, source="test")
-    assert not any("secret" in line for line in check_run(safe, imports=()))
-    method = {"environment.kwargs": {}, "start_from": f"s3://user:{SECRET}@bucket"}
-    card = "\n".join(check_run(with_settings(safe, method, source="test"), imports=()))
-    assert "warning       --start-from: looks like a secret" in card
-    assert "variable of the environment" in card
-    assert SECRET not in card
 
 
 def test_the_settings_of_a_custom_network_and_algorithm_count() -> None:

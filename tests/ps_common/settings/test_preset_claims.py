@@ -6,28 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from ps_common.settings.run_files import load_preset, presets
-from ps_common.settings.run_spec import Environment
+from ps_common.settings.run_files import presets
 from rl_agent.algorithms.action_values import EVALUATION_EPSILON
 from tests.rows import row
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs/PRESETS.md").read_text()
-SEEN_AS_PIXELS = [name for name in presets() if load_preset(name).environment.family != "gymnasium"]
 
 
 def row_of(preset: str, section: str) -> list[str]:
     """The cells of the first row of a section's table that begins with the preset's name."""
     lines = PAGE.split(f"## {section}\n")[1].split("\n## ")[0].splitlines()
     return next([cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith(f"|`{preset}`"))
-
-
-def protocol_of(preset: str) -> str:
-    return row_of(preset, "Measured")[6]
-
-
-def environment_of(preset: str) -> Environment:
-    return load_preset(preset).environment
 
 
 def test_the_page_of_presets_has_a_row_of_measurements_for_each() -> None:
@@ -52,17 +42,6 @@ def test_beside_each_target_stands_the_score_of_new_games() -> None:
             scores = [game["score"] for game in receipt["games"]]
             assert float(mean) == pytest.approx(sum(scores) / len(scores), abs=0.005)
             assert cell == f"{mean} ({low} to {high}, {len(scores)} games, [zoo](../zoo/{preset}))"
-
-
-def test_beside_each_score_from_pixels_stands_its_protocol() -> None:
-    for preset in SEEN_AS_PIXELS:
-        with row(preset):
-            environment = environment_of(preset)
-            protocol = protocol_of(preset)
-            if environment.family == "ale":
-                assert f"sticky actions {environment.sticky_actions:g}, " in protocol
-            if environment.actions:
-                assert f"actions {' '.join(map(str, environment.actions))} of " in protocol
 
 
 @pytest.mark.parametrize("preset", ["space-invaders-n-step-q", "space-invaders-one-step-q"])

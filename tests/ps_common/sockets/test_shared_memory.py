@@ -169,3 +169,10 @@ def test_without_proc_there_are_no_segments(monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.setattr(shared_memory, "FOLDER", str(tmp_path / "none"))
     with pytest.raises(FileNotFoundError):
         Segment.make()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_file_of_another_user_is_not_opened(segment: Segment) -> None:
+    os.fchown(segment._descriptor, 65534, 65534)
+    with pytest.raises(OSError, match="not a file of this user"):
+        Segment.open(segment.name)

@@ -176,31 +176,6 @@ def test_a_checkpoint_that_lacks_a_worker_does_not_count_for_its_hurry(plan: Che
     assert plan.is_due(6, now=START + EARLY_SECONDS)
 
 
-def test_after_a_failure_the_next_is_not_as_late_as_a_long_interval_has_it(run: TrainingRun) -> None:
-    plan = checkpoints_of(None, every_seconds=1800.0)
-    plan.started(Content(5, run.ledger.record()), now=START)
-    assert plan.tick(run, now=START + 10) == []
-    plan.failed(run, "the disk is full")
-    assert not plan.is_due(6, now=START + 39)
-    assert plan.is_due(6, now=START + 40)
-    plan.started(Content(6, run.ledger.record()), now=START + 40)
-    plan.completed(run, "a path")
-    assert not plan.is_due(7, now=START + 1800)
-
-
-def test_a_full_disk_is_not_tried_more_often_because_of_a_hurry(plan: Checkpoints, run: TrainingRun) -> None:
-    plan.started(Content(5, run.ledger.record()), now=START)
-    assert not plan.failing
-    plan.failed(run, "the disk is full")
-    assert plan.failing
-    plan.checkpoint_early()
-    assert not plan.is_due(6, now=START + 29)
-    assert plan.is_due(6, now=START + 30)
-    plan.started(Content(6, run.ledger.record()), now=START + 30)
-    plan.completed(run, "a path")
-    assert not plan.failing
-
-
 def test_one_that_takes_too_long_counts_as_failed_until_it_is_written(plan: Checkpoints, run: TrainingRun) -> None:
     """A frozen disk refuses nothing: workers waited for a checkpoint that never came, and nobody was told."""
     plan.ask(run, b"1", 10, now=START)

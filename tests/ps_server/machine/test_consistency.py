@@ -219,27 +219,6 @@ def test_a_push_waits_for_the_one_before_it_which_the_network_lost() -> None:
     assert push(server, "a", 1, [2, 2, 2]) == [("a", 1, "applied"), ("b", 1, "applied")]
 
 
-def test_what_a_dead_worker_sent_out_of_order_waits_no_longer() -> None:
-    server = a_server("sync")
-    push(server, "a", 2, [8, 8, 8])
-    silent(server, "b")
-    assert push(server, "b", 1, [4, 4, 4]) == [("b", 1, "applied")]
-    assert server.weights() == [-4, -4, -4]
-    assert push(server, "a", 1, [2, 2, 2]) == []
-    assert push(server, "b", 2, [4, 4, 4]) == [("a", 1, "applied"), ("b", 2, "applied")]
-    assert push(server, "b", 3) == [], "a has to send its second push again"
-
-
-def test_a_push_in_a_round_is_answered_with_the_weights_after_the_round() -> None:
-    server = a_server("sync")
-    waiting = server.push_pull_of(1, have=1)
-    assert answers(server.machine.receive(b"a", waiting, encoded([2, 2, 2]), now=server.now)) == []
-    effects = server.machine.receive(b"b", server.push_pull_of(1, have=1), encoded([4, 4, 4]), now=server.now)
-    first, second = sends(effects)
-    assert first.message.version == second.message.version == 2
-    assert first.snapshot is second.snapshot, "one copy for all"
-
-
 # -- both -------------------------------------------------------------------------------------------------------------
 
 each_rule = pytest.mark.parametrize("rule", ["ssp", "paced", "sync"])
@@ -262,15 +241,6 @@ def test_a_waiting_push_that_is_repeated_on_a_new_connection_is_answered_there_a
     assert push(server, "a", sequence, peer="again") == []
     assert push(server, "a", sequence, peer="again") == []
     assert sorted(push(server, "b", 1)) == [("again", sequence, "applied"), ("b", 1, "applied")]
-
-
-@each_rule
-def test_nothing_is_applied_before_the_quorum(rule: str) -> None:
-    server = a_server(rule, workers=("a", "b"), quorum=3)
-    assert push(server, "a", 1) == push(server, "b", 1) == []
-    server.hello("c")
-    released = [*answers(server.after(0.1)), *push(server, "c", 1)]
-    assert sorted(released) == [("a", 1, "applied"), ("b", 1, "applied"), ("c", 1, "applied")]
 
 
 @each_rule
@@ -327,3 +297,12 @@ def test_nobody_waits_for_a_worker_that_waits_at_another_shard_until_it_pushes()
     assert not any(worker.stalled for worker in server.machine.status(now=server.now).workers)
     assert push(server, "b", 1) == []
     assert {peer for peer, _, _ in push(server, "a", 2)} == {"a", "b"}
+
+
+@each_rule
+def test_nothing_is_applied_before_the_quorum(rule: str) -> None:
+    server = a_server(rule, workers=("a", "b"), quorum=3)
+    assert push(server, "a", 1) == push(server, "b", 1) == []
+    server.hello("c")
+    released = [*answers(server.after(0.1)), *push(server, "c", 1)]
+    assert sorted(released) == [("a", 1, "applied"), ("b", 1, "applied"), ("c", 1, "applied")]

@@ -56,18 +56,6 @@ def test_a_later_process_waits_for_the_lease_of_the_earlier_and_starts_its_seque
     assert server.push("a", 1, peer="new").verdict == "applied"
 
 
-def test_a_process_that_comes_back_after_a_later_one_is_superseded(server: Transcript) -> None:
-    after_its_lease(server)
-    server.hello("a", process=2, peer="new")
-    refused = server.refusal("old", server.hello_of("a", incarnation=1))
-    assert refused.code == "superseded"
-    assert "--name" in refused.reason
-    after_its_lease(server)
-    assert server.refusal("old", server.hello_of("a", incarnation=1)).code == "superseded", "for good"
-    assert server.refusal("a", server.push_of(1), encoded([1, 1, 1])).code == "unknown_worker"
-    server.heartbeat("new")
-
-
 # -- thieves ----------------------------------------------------------------------------------------------------------
 
 

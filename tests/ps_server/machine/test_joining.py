@@ -16,10 +16,8 @@ from ps_server.replication.standby_copy import Replay
 from ps_server.state import ledger
 from ps_server.state.training_run import TrainingRun
 from tests.ps_server.transcripts import (
-    EPOCH,
     Transcript,
     encoded,
-    restored_run,
     sends,
 )
 from tests.rows import row
@@ -160,31 +158,6 @@ def test_a_standby_forgets_the_names_that_the_primary_forgets(
     numbers = [{name: one.number for name, one in run.ledger.accounts.items()} for run in (server.run, standby)]
     assert numbers[0] == numbers[1]
     assert server.run.ledger.superseded == standby.ledger.superseded
-
-
-@pytest.mark.parametrize("is_resumed", [False, True])
-def test_a_process_that_was_forgotten_is_superseded_and_the_next_one_of_its_name_begins_anew(
-    monkeypatch: pytest.MonkeyPatch, is_resumed: bool
-) -> None:
-    """Its push would be applied a second time; a process of a name that nobody had used is welcome as ever."""
-    monkeypatch.setattr(ledger, "MOST_KEPT", 0)
-    server = Transcript.seeded(workers=("a", "b"))
-    for worker in ("a", "b"):
-        assert server.push(worker, 1).verdict == "applied"
-    server.goodbye("a")
-    for _ in range(2):
-        server.now += SILENT_SECONDS
-        server.heartbeat("b")
-        server.hello("new")
-    assert server.run.ledger.accounts.keys() == {"b", "new"}
-    if is_resumed:
-        saved = server.save_and_complete()
-        server = Transcript(restored_run(saved.vectors, saved.record, epoch=EPOCH + 1))
-        server.now += SILENT_SECONDS  # names that a restarted server does not know are free after a lease
-    refused = server.refusal("a again", server.hello_of("a", incarnation=1))
-    assert (refused.code, "start it anew" in refused.reason) == ("superseded", True)
-    assert server.hello("a", process=2, peer="a anew").incarnation == 2
-    assert server.push("a anew", 1).verdict == "applied"
 
 
 def test_a_run_that_had_as_many_workers_as_it_can_hold_takes_new_ones_after_a_day(

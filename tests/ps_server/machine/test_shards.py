@@ -217,19 +217,6 @@ def test_shard_1_of_another_run_or_of_other_shards_is_not_followed() -> None:
     ]
 
 
-def test_a_worker_of_a_shard_that_shard_1_cannot_serve_learns_why() -> None:
-    """It waits without a word for what a moment mends, and this has to be mended by somebody."""
-    second = the_second()
-    hello = second.hello_of("w", first_shard=RUN_ID)
-    assert second.refusal("w", hello).code == "standby"
-    ask(second, Transcript(a_run(), shard=Shard(number=1, addresses=("one:1", "three:1"))))
-    refused = second.refusal("w", second.hello_of("w", first_shard=RUN_ID))
-    assert refused.code == "other_run"
-    assert "give all servers of a run the same --shards, in the same order" in refused.reason
-    ask(second, the_first())
-    second.hello("w", first_shard=RUN_ID)
-
-
 # -- the end ----------------------------------------------------------------------------------------------------------
 
 

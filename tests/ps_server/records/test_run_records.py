@@ -141,16 +141,6 @@ def test_serving_does_not_wait_for_a_frozen_disk_and_records_are_dropped_and_cou
     assert row.global_steps == 2000
 
 
-def test_a_server_that_ends_does_not_wait_for_a_frozen_disk(
-    tmp_path: Path, disk: FrozenDisk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(run_records, "CLOSE_SECONDS", 0.05)
-    records = RunRecords(tmp_path, lambda: PERF, endpoint="host:5555")
-    records.tick(a_status())
-    assert not records.close(a_status())
-    assert "the disk does not accept the run's records" in caplog.text
-
-
 def eventually(condition: Callable[[], Any]) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not condition():

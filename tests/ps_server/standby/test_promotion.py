@@ -233,3 +233,13 @@ def test_a_grant_is_given_back_where_the_primary_has_more_or_is_heard_again() ->
     third.ask()
     assert third.replies(Claim("says yes", lineage=a_lineage(run_id="another"))) == [DropClaim]
     assert {one.server.standby.server for one in (case, other, third)} == {None}
+
+
+def test_with_an_arbiter_a_witness_alone_promotes_nobody() -> None:
+    case = Arbitrated.after(2.0)
+    assert code_of(case.server, case.server.witness("a")) == "standby"
+
+
+def test_a_primary_that_lives_is_replaced_by_no_admin() -> None:
+    server = WithStandby.following()
+    assert refused(server, reason="why not").code == "primary_lives"

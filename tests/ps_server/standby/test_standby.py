@@ -197,16 +197,6 @@ def test_a_standby_that_was_cut_off_does_not_lose_what_the_primary_did_without_i
     assert server.standby.server is None
 
 
-def not_in_sync() -> WithStandby:
-    """The primary has dropped the standby, and went on; the network hides it from the standby for two seconds."""
-    server = WithStandby.following()
-    server.push("a", 1)
-    dropped = messages.Refused(request=1, code="fell_behind", reason="too slow")
-    server.from_standby(server.standby.receive_from_primary(dropped, now=server.now))
-    server.silence(2.0)
-    return server
-
-
 def test_the_status_says_in_sync_once_a_killed_primary_is_replaced_at_once() -> None:
     server = WithStandby.seeded(workers=("a", "b"))
     assert isinstance(server, WithStandby)
@@ -219,15 +209,6 @@ def test_the_status_says_in_sync_once_a_killed_primary_is_replaced_at_once() -> 
     server.silence(1.0)
     server.ask_standby(server.witness("a", oldest=1))
     assert server.standby.server is not None
-
-
-def test_what_one_worker_has_dropped_no_other_makes_a_standby_forget() -> None:
-    server = not_in_sync()
-    effects = server.ask_standby(server.witness("late", oldest=3), peer="late")
-    assert refusal([one for one in effects if isinstance(one, Send)]).reason.count("2 pushes that late has dropped")
-    server.silence(20.0)
-    assert refusal(server.ask_standby(server.witness("a"))).code == "lacking"
-    assert server.standby.server is None
 
 
 def test_a_stranger_that_claims_to_have_dropped_pushes_holds_up_no_promotion() -> None:
@@ -326,18 +307,6 @@ def test_a_reply_without_the_proof_of_its_epoch_confirms_nothing_to_a_standby() 
     assert server.standby.following.promise.confirmed == confirmed
 
 
-def test_a_server_of_another_run_is_left_in_peace() -> None:
-    server = taken_over()
-    other = WithStandby(TrainingRun(a_run(), a_lineage(run_id="another")), epoch=EPOCH, run_id="another")
-    other.hello("a")
-    other.seed("a")
-    other.standby = server.standby
-    other.from_standby(other.standby.tick(now=server.now))
-    assert other.machine.phase is Phase.SERVING
-    assert server.standby.server is not None
-    assert server.standby.server.phase is Phase.SERVING
-
-
 # -- a server that was started anew where the primary was -------------------------------------------------------------
 
 
@@ -386,3 +355,59 @@ def test_without_an_admins_key_nobody_makes_a_server_give_way() -> None:
     effects = server.machine.receive(b"x", fence, now=server.now, sender=Sender(key="k", is_admin=False))
     assert refusal(effects).code == "not_admin"
     assert server.machine.phase is Phase.EMPTY
+
+
+def test_a_server_of_another_run_is_left_in_peace() -> None:
+    server = taken_over()
+    other = WithStandby(TrainingRun(a_run(), a_lineage(run_id="another")), epoch=EPOCH, run_id="another")
+    other.hello("a")
+    other.seed("a")
+    other.standby = server.standby
+    other.from_standby(other.standby.tick(now=server.now))
+    assert other.machine.phase is Phase.SERVING
+    assert server.standby.server is not None
+    assert server.standby.server.phase is Phase.SERVING
+
+
+def not_in_sync() -> WithStandby:
+    """The primary has dropped the standby, and went on; the network hides it from the standby for two seconds."""
+    server = WithStandby.following()
+    server.push("a", 1)
+    dropped = messages.Refused(request=1, code="fell_behind", reason="too slow")
+    server.from_standby(server.standby.receive_from_primary(dropped, now=server.now))
+    server.silence(2.0)
+    return server
+
+
+def test_what_one_worker_has_dropped_no_other_makes_a_standby_forget() -> None:
+    server = not_in_sync()
+    effects = server.ask_standby(server.witness("late", oldest=3), peer="late")
+    assert refusal([one for one in effects if isinstance(one, Send)]).reason.count("2 pushes that late has dropped")
+    server.silence(20.0)
+    assert refusal(server.ask_standby(server.witness("a"))).code == "lacking"
+    assert server.standby.server is None
+
+
+def test_an_old_primary_that_comes_back_is_fenced() -> None:
+    server = taken_over()
+    server.is_cut = False
+    server.from_standby(server.standby.tick(now=server.now))
+    assert server.machine.phase is Phase.FENCED
+    assert f"ps-server --standby-of {STANDBY}" in server.machine.ending.fenced
+    assert server.machine.save(now=server.now) == [], "its checkpoints are not touched"
+
+
+def test_a_claim_of_a_later_epoch_without_its_proof_keeps_no_standby_from_taking_over() -> None:
+    server = WithStandby.following()
+    server.silence(2.0)
+    forged = later(10**15) | {"epoch_proof": a_lineage(EPOCH).proof}
+    assert refusal(server.ask_standby(server.hello_of("b", **forged), peer="b")).code == "standby"
+    server.ask_standby(server.witness("a"))
+    assert server.standby.server is not None
+
+
+def test_a_run_that_was_begun_is_not_ended_by_the_successor_of_another() -> None:
+    anew = started_anew(taken_over(), is_seeded=True)
+    anew.from_standby(anew.standby.tick(now=anew.now + 1.0))
+    assert anew.machine.phase is Phase.SERVING
+    assert anew.push("stranger", 1).verdict == "applied"

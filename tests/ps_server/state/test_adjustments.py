@@ -136,8 +136,8 @@ def test_of_several_settings_all_are_adjusted_or_none() -> None:
 def test_a_limit_that_the_run_has_passed_is_refused() -> None:
     run = a_training_run(global_steps=500)
     run.progress.count_minutes(True, now=NOW)
-    for _ in range(100):
-        run.progress.episode_finished(Episode(3.0, 10), run.spec.budget, now=NOW)
+    for score in 100 * [3.0] + 100 * [1.0]:  # its best hundred games count
+        run.progress.episode_finished(Episode(score, 10), run.spec.budget, now=NOW)
     passed = {"budget.max_steps": 500, "budget.max_minutes": 1.5, "budget.until_return": 3.0}
     for setting, value in passed.items():
         with pytest.raises(Denied, match=rf"{setting}: .* where the run is.*ps-ctl stop"):

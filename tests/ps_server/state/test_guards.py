@@ -165,3 +165,12 @@ def test_weights_are_guarded_like_gradients(values: list[float], code: str, sent
     said = denied_seed(Seed(request=1, schema=SCHEMA.specs), encoded(values))
     assert said[0] == code
     assert sentence in said[1]
+
+
+@pytest.mark.parametrize("values", [[], [1], [1, 2], [1, 2, 3, 4]], ids=str)
+def test_a_gradient_of_the_wrong_size_is_denied(values: list[float]) -> None:
+    """BytePS adds as many bytes as the client claims, over the end of its buffer (server.cc:316)."""
+    code, sentence = denied_push(a_push(), encoded(values))
+    assert code == "wrong_size"
+    assert "12 bytes" in sentence
+    assert f"{4 * len(values)}" in sentence

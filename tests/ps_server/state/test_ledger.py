@@ -65,23 +65,6 @@ def test_an_account_never_grows_beyond_its_window() -> None:
     assert (ledger.accounts["a"].through, ledger.accounts["a"].early) == (5000, set())
 
 
-def test_a_newer_incarnation_starts_its_sequences_afresh() -> None:
-    """ps-lite's key has no incarnation: the first pushes of a worker that came back are dropped as repetitions."""
-    ledger = a_ledger(1, 2, 3)
-    ledger.change("a", reported=5)
-    account = opened(ledger, "a", 2)
-    assert (account.incarnation, account.through, account.durable, account.reported) == (2, 0, 0, 0)
-    assert standings(ledger, 1) == ["new"]
-
-
-def test_pushes_that_are_never_resent_are_lacking_only_in_their_own_account() -> None:
-    ledger = a_ledger(1, 3)
-    assert ledger.lacking("a", proof_of(1), oldest=5, is_proven=False) == 2
-    assert ledger.lacking("a", proof_of(2), oldest=5, is_proven=False) == 0
-    assert ledger.lacking("b", proof_of(1), oldest=5, is_proven=False) == 0, "anybody can say so"
-    assert ledger.lacking("b", proof_of(1), oldest=5, is_proven=True) == 4
-
-
 def test_pushes_that_are_never_resent_count_as_settled() -> None:
     for oldest, through, early in [
         (1, 0, {3, 4, 6}),

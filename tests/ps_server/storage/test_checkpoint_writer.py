@@ -3,9 +3,7 @@
 import contextlib
 import dataclasses
 import logging
-import os
 import shutil
-import stat
 import subprocess
 import sys
 import time
@@ -100,16 +98,6 @@ def test_the_newest_checkpoints_are_kept_as_many_as_the_run_says(
     assert names(folder) == [file_name(steps) for steps in all_steps[-keep:]]
 
 
-@pytest.mark.parametrize("umask", [0o000, 0o022, 0o027, 0o077])
-def test_the_umask_decides_who_may_read_a_checkpoint(folder: Path, umask: int) -> None:
-    with contextlib.ExitStack() as stack:
-        stack.callback(os.umask, os.umask(umask))
-        writer = CheckpointWriter(folder)
-        write(writer, a_checkpoint(1, best=True, milestone=3), a_checkpoint(2))
-        writer.close()
-    assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o666 & ~umask}
-
-
 def test_milestones_are_kept_apart_from_the_newest_checkpoints(writer: CheckpointWriter, folder: Path) -> None:
     milestones = {1: 250, 3: 501, 4: 750}
     write(writer, *[a_checkpoint(steps, keep=2, milestone=milestones.get(steps)) for steps in range(1, 9)])
@@ -146,17 +134,6 @@ def test_a_disk_that_refuses_is_reported_and_the_next_checkpoint_is_tried(
     assert names(folder) == [file_name(3)]
 
 
-def test_a_refused_checkpoint_leaves_the_older_ones_and_nothing_half_written(
-    writer: CheckpointWriter, folder: Path
-) -> None:
-    write(writer, *[a_checkpoint(steps) for steps in range(1, 6)])
-    (folder / file_name(6)).mkdir()  # no file can be put in its place
-    (failed,) = write(writer, a_checkpoint(6))
-    assert failed.error != ""
-    assert names(folder) == [file_name(steps) for steps in range(1, 7)]
-    assert read_checkpoint(folder / file_name(5))[1].progress.global_steps == 5
-
-
 # -- finding one again ------------------------------------------------------------------------------------------------
 
 
@@ -173,20 +150,6 @@ def test_a_damaged_newest_checkpoint_is_skipped_with_a_warning_that_names_it(
     assert f"{folder / file_name(3)}: is damaged" in caplog.text
     assert f"{folder / file_name(3)}: moved aside, to {file_name(3)}.aside" in caplog.text
     assert names(folder) == [file_name(1), file_name(2), f"{file_name(3)}.aside"]
-
-
-def test_damaged_checkpoints_do_not_count_among_the_kept(folder: Path) -> None:
-    """Of five checkpoints three are damaged and three are to be kept: the two sound ones once were removed first."""
-    with contextlib.closing(CheckpointWriter(folder)) as writer:
-        write(writer, *[a_checkpoint(steps) for steps in range(1, 6)])
-    for steps in (3, 4, 5):
-        damage(folder / file_name(steps), "cut short")
-    assert newest_checkpoint(folder)[0].name == file_name(2)
-    with contextlib.closing(CheckpointWriter(folder)) as writer:
-        write(writer, a_checkpoint(4, keep=3))
-    sound, aside = [file_name(steps) for steps in (1, 2, 4)], [f"{file_name(steps)}.aside" for steps in (3, 4, 5)]
-    assert names(folder) == sorted(sound + aside)
-    assert newest_checkpoint(folder)[0].name == file_name(4)
 
 
 @pytest.mark.parametrize("how", DAMAGES)

@@ -58,13 +58,6 @@ def test_the_gradient_is_that_of_algorithm_s3(seen: Experience, value_weight: fl
     assert_gradient(gradient_of(learner, unroll_of(seen)), expected)
 
 
-@pytest.mark.parametrize("seen", [GOES_ON, TERMINATED, TRUNCATED], ids=["goes on", "terminated", "truncated"])
-@pytest.mark.parametrize("trace", [0.0, 0.5, 0.95])
-def test_with_generalised_advantages_the_value_is_drawn_to_the_lambda_return(seen: Experience, trace: float) -> None:
-    expected = algorithm_s3(MODEL, seen, value_weight=0.5, entropy_weight=0.1, trace=trace)
-    assert_gradient(gradient_of(algorithm(gae_lambda=trace), unroll_of(seen)), expected)
-
-
 def test_the_gradient_of_many_environments_is_the_sum_of_their_gradients() -> None:
     many = (GOES_ON, TERMINATED, TRUNCATED)
     together = gradient_of(algorithm(), unroll_of(*many))

@@ -108,21 +108,6 @@ def test_sticky_actions_repeat_the_previous_one_by_chance() -> None:
     assert (observations(0.0) != observations(0.25)).any()
 
 
-def shares(pixels: int, larger_pixels: int) -> NDArray[np.float64]:
-    """[pixels, larger_pixels]: how much of each pixel of a row lies in each of a row of larger ones; rows sum to 1."""
-    size = pixels / larger_pixels
-    edges, larger = np.arange(pixels), np.arange(larger_pixels)[:, None] * size
-    overlap: NDArray[np.float64] = np.minimum(edges + 1, larger + size) - np.maximum(edges, larger)
-    return overlap.clip(0) / size
-
-
-def as_the_agent_sees_it(screens: NDArray[np.uint8]) -> NDArray[np.float64]:
-    """In gray (ITU-R BT.601), and each pixel the mean of the area it covers."""
-    gray = screens @ np.array([0.299, 0.587, 0.114])
-    small: NDArray[np.float64] = shares(210, 84) @ gray @ shares(160, 84).T
-    return small
-
-
 def test_a_gray_scheme_of_whole_frames_has_screens_in_colour_of_the_same_game() -> None:
     settings = Environment(id="ALE/Pong-v5", preprocessing="field40", sticky_actions=0.25)
     environments = make_environments(settings, count=2, with_screen=True)
@@ -135,23 +120,6 @@ def test_a_gray_scheme_of_whole_frames_has_screens_in_colour_of_the_same_game() 
     gray = (screen @ np.array([0.299, 0.587, 0.114]))[34:194].reshape(40, 4, 40, 4).mean(axis=(1, 3))
     # ALE takes the brighter of two frames in each colour, or in gray: a moving paddle differs by 16, a ball by 70.
     assert np.abs(gray - seen).max() < 25
-
-
-def test_the_screen_shows_the_game_that_the_agent_plays() -> None:
-    """Also when actions are sticky, and after a game has ended."""
-    settings = Environment(id="ALE/Breakout-v5", sticky_actions=0.25, max_episode_steps=40)
-    environments = make_environments(settings, count=1, with_screen=True)
-    environments.reset(3)
-    chance = np.random.default_rng(0)
-    seen, screens = [], []
-    for step in range(70):
-        stepped = environments.step(chance.integers(4, size=1))
-        if step % 7 == 0:
-            seen.append(stepped.observations[0, -1])
-            screens.append(environments.screen().copy())
-    environments.close()
-    assert {(screen.shape, screen.dtype) for screen in screens} == {((210, 160, 3), np.dtype(np.uint8))}
-    assert np.abs(as_the_agent_sees_it(np.array(screens)) - seen).max() < 3
 
 
 @pytest.mark.parametrize("game", ["Pong", "SpaceInvaders", "Freeway"])

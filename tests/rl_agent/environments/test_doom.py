@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ps_common.errors import SettingsError
 from ps_common.settings.run_spec import Environment
 from rl_agent.environments.interface import Environments
 from rl_agent.environments.make import make_environments
@@ -99,24 +98,3 @@ def test_the_same_seed_plays_the_same_games_and_environment_k_has_the_seed_plus_
     np.testing.assert_array_equal(both[:, 0], seen(1, 4)[:, 0])
     np.testing.assert_array_equal(both[:, 1], seen(1, 5)[:, 0])
     assert (both[:, 0] != both[:, 1]).any()
-
-
-@pytest.mark.parametrize(
-    ("settings", "sentence"),
-    [
-        (Environment(id="VizdoomBasic-v0"), "--environment VizdoomBasic-v0: .*v1"),
-        (
-            Environment(id="VizdoomBasic-MultiBinary-v1"),
-            "--environment VizdoomBasic-MultiBinary-v1: its action space is Multi",
-        ),
-        (Environment(id="VizdoomBasic-v1", actions=(4,)), "--actions 4: VizdoomBasic-v1 has actions 0 to 3"),
-        (
-            Environment(id="VizdoomBasic-v1", preprocessing="atari84"),
-            "--preprocessing atari84: not for VizdoomBasic-v1; use one of doom84, doom42",
-        ),
-    ],
-    ids=str,
-)
-def test_what_cannot_be_played_is_refused(settings: Environment, sentence: str) -> None:
-    with pytest.raises(SettingsError, match=f"^{sentence}"):
-        make_environments(settings, count=1)

@@ -62,3 +62,7 @@ def test_no_part_of_any_kind_is_imported_unless_its_module_was_named() -> None:
                 import_modules(["xml"], run, source="the run of x")
             import_modules(["xml", "json"], run, source="the run of x")
             import_modules([], run, source="the run of x", is_trusted=True)
+
+
+def test_a_server_that_is_known_by_its_key_is_believed() -> None:
+    asked_for("json:X-v0", is_trusted=True)

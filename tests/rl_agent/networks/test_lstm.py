@@ -133,19 +133,6 @@ def test_what_is_carried_into_the_next_unroll_is_detached_and_not_zero() -> None
     assert not any(part.requires_grad for part in second.initial_state)
 
 
-def test_neither_the_bootstrap_nor_learning_advances_the_memory() -> None:
-    learning, of_learning = agent_and_collector(run_of(surrogate="clip", epochs=2, minibatches=2), scripts())
-    _, of_playing = agent_and_collector(run_of(surrogate="clip", epochs=2, minibatches=2), scripts())
-    for _ in range(4):
-        unroll, alone = of_learning.collect(), of_playing.collect()
-        assert torch.equal(unroll.recorded["values"][:, 2], alone.recorded["values"][:, 2])
-        assert torch.equal(unroll.observations, alone.observations)
-        before = [part.clone() for part in unroll.final_state]
-        for batch in learning.batches(unroll):
-            learning.loss(batch)
-        assert all(map(torch.equal, before, unroll.final_state))
-
-
 def test_minibatches_are_whole_environments_with_their_own_memory() -> None:
     agent, collector = agent_and_collector(run_of(minibatches=3), scripts())
     collector.collect()

@@ -182,16 +182,3 @@ def test_layer_norm_makes_the_sums_of_each_layer_alike_whatever_their_scale(shap
     network = ActionValueNetwork(NetworkSettings(layer_norm=True), numbers(*shape), actions=3)
     observations = torch.randn(6, *shape)
     torch.testing.assert_close(network(observations), network(1000 * observations), rtol=1e-3, atol=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("activation", "of_minus_one", "of_ten"),
-    [("relu", 0.0, 10.0), ("relu6", 0.0, 6.0), ("elu", math.expm1(-1), 10.0), ("tanh", math.tanh(-1), math.tanh(10))],
-)
-def test_activations_are_what_their_names_say(activation: str, of_minus_one: float, of_ten: float) -> None:
-    network = network_for((1,), hidden=(1,), activation=activation)
-    torso = network.branch.torso  # type: ignore[union-attr]
-    with torch.no_grad():
-        torso[1].weight.fill_(1.0)  # type: ignore[index, union-attr]
-    found = torso(torch.tensor([[-1.0], [10.0]]))  # type: ignore[operator]
-    torch.testing.assert_close(found, torch.tensor([[of_minus_one], [of_ten]]))

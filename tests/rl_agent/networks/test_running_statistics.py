@@ -116,22 +116,6 @@ def test_the_scale_follows_however_much_was_seen() -> None:
     torch.testing.assert_close(deviation, everything.std(0), atol=0.2, rtol=0)
 
 
-def test_older_rows_fade_without_rounding() -> None:
-    """The update that halves the sums changes neither the mean nor the standard deviation, to the last bit."""
-    store, (worker, _) = started(seen_by(0))
-    statistics = store.flat[store.schema.weights :]
-    for name in ("count", "total", "squares"):
-        worker.flat.schema.views(store.flat)[f"0.{name}"].mul_(MOST_ROWS / 50)
-    worker.flat.load(store.flat)
-    before = worker.normalization.mean_and_deviation()
-    store.apply(torch.zeros_like(store.flat), 0.01)
-    worker.flat.load(store.flat)
-    assert float(worker.normalization.count) == MOST_ROWS / 2
-    assert statistics.isfinite().all()
-    for earlier, later in zip(before, worker.normalization.mean_and_deviation(), strict=True):
-        assert torch.equal(earlier, later)
-
-
 def test_the_worker_that_seeds_measures_random_play() -> None:
     """Observations are (row, game, step), 0 to 3 steps: the deviation of the row is ½."""
     network = torch.nn.Sequential(RunningNormalization((SIZE,)))
