@@ -127,7 +127,7 @@ class Replication:
         return [LogLine(wants, peer="standby"), *_waiting(standby, now=now)]
 
     def acknowledge(self, peer: PeerId, ack: Followed, run: TrainingRun, *, now: float) -> list[Effect]:
-        """The standby lives, and has everything up to a number. Raises Denied when this peer is not the standby."""
+        """The standby lives, and has everything up to a position. Raises Denied when this peer is not the standby."""
         standby = self._living
         if standby is None or (standby.peer, standby.follow.request) != (peer, ack.follow):
             raise Denied("not_following", "this peer is not the standby of this server; send FOLLOW")

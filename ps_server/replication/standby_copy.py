@@ -1,5 +1,5 @@
 """
-Replication: what one standby is sent, in order, and what it makes of it.
+Replication: what one standby is sent of the log, in order, and what it makes of it.
 
 The backlog has the messages that the standby has not acknowledged, and which of them are in flight. It measures the
 standby's lag. It knows neither peers nor what is durable, and drops nothing by itself.
@@ -61,7 +61,7 @@ class Backlog:
     """
 
     def __init__(self, state: State, vector: Sequence[Buffer], *, now: float) -> None:
-        self.acknowledged = 0  # everything up to this number; 0 before the standby has the state
+        self.acknowledged = 0  # the position up to which the standby has everything; 0 before it has the run
         self._progressed = now
         self._queue: deque[Item] = deque()
         self._in_flight = self._bytes = 0

@@ -33,7 +33,7 @@ class Following:
 
     def __init__(self, primary: str, *, process: str, run: TrainingRun | None, now: float) -> None:
         self.run = run
-        self.number = 0  # the number of the last update that is applied
+        self.position = 0  # in the log of the primary, up to which everything has come; 0 before there is a state
         self.state = AtStandby.TRANSFER
         self.promise = Promise()
         self.heard = now  # the primary, last
@@ -56,7 +56,7 @@ class Following:
     def holds_every_durable_push(self, *, at: float) -> bool:
         """Whether every push that was durable then is here: the primary has promised that, and not taken it back."""
         is_kept = self.state in (AtStandby.BOUND, AtStandby.BEREFT)
-        return is_kept and self.promise.holds(self.number, at=at)
+        return is_kept and self.promise.holds(self.position, at=at)
 
     def sees(self, event: OfPrimary) -> AtStandby:
         self.state = AT_STANDBY[self.state].get(event, self.state)
@@ -97,7 +97,7 @@ class Following:
                 self.sees(OfPrimary.NOT_FOLLOWING)
             case "no_weights" | "other_run":
                 self.promise.ended = min(self.promise.ended, now)
-                held = self.promise.holds(self.number, at=self.promise.ended)
+                held = self.promise.holds(self.position, at=self.promise.ended)
                 self.sees(OfPrimary.DIED_BOUND if held else OfPrimary.HAS_NO_RUN)
             case _:
                 return self._refused_for_good(refused)
@@ -133,7 +133,7 @@ class Following:
         self.heard = now
 
     def violations(self) -> str:
-        return "; ".join(self._replay.violations(self.number)) if self._replay is not None else ""
+        return "; ".join(self._replay.violations(self.position)) if self._replay is not None else ""
 
     def next_request(self) -> int:
         self._last_request += 1
@@ -157,7 +157,7 @@ class Following:
             return self.warn(f"{error}; it is requested again")
         self.sees(OfPrimary.STATE)
         self._replay = Replay(self.run)
-        self.number, self.promise.through, self.promise.ended = state.number, 0, math.inf
+        self.position, self.promise.through, self.promise.ended = state.number, 0, math.inf
         line = LogLine(
             f"following {self._primary}: {self.run.weights.schema.size} parameters at version {self.version}"
         )
@@ -165,10 +165,10 @@ class Following:
 
     def _apply(self, replay: Replay, update: messages.Update, vector: Sequence[Buffer], *, now: float) -> list[Effect]:
         """Apply an update. One that is out of order is ignored: the primary sends it again."""
-        if update.number != self.number + 1:
+        if update.number != self.position + 1:
             return [self._acknowledge()]
         assert self.run is not None, "updates follow the state"
-        self.number = update.number
+        self.position = update.number
         if not isinstance(update.message, messages.HandedOver):
             return [self._acknowledge(), *replay.apply(update, vector, now=now)]
         if not self.run.weights.is_all_finite():
@@ -178,7 +178,7 @@ class Following:
 
     def _acknowledge(self, *, request: int = 0) -> SendToServer:
         said = {"durable_through": self.promise.through} if request else {}
-        return self.send(messages.Followed(request=request, follow=self._follow, number=self.number, **said))
+        return self.send(messages.Followed(request=request, follow=self._follow, number=self.position, **said))
 
     def _ask_anew(self) -> None:
         """Request another state, under a new number."""

@@ -154,7 +154,7 @@ class Standby:
         copy, promise = self.following, self.following.promise
         if copy.holds_every_durable_push(at=now):
             return f"nothing is lost that was durable at {self.primary}"
-        is_behind = not 0 < promise.through <= copy.number
+        is_behind = not 0 < promise.through <= copy.position
         why = "was not in sync" if is_behind else f"has not been in touch with it for {now - promise.confirmed:.0f} s"
         shown = f", and a worker has shown that it lacks {self._lacks}" if self._lacks else ""
         after = f"whatever {self.primary} did after version {self.version} may be lost"

@@ -51,8 +51,8 @@ def _forgets_one(settle: Any, ledger: Ledger, worker_id: str, sequence: int) -> 
 
 
 def _acknowledges_first(apply: Any, copy: Following, replay: Replay, update: Any, *rest: Any, **named: Any) -> Any:
-    if update.number > copy.number + 1:  # one that is out of order
-        copy.number = update.number
+    if update.number > copy.position + 1:  # one that is out of order
+        copy.position = update.number
         return [copy._acknowledge()]
     return apply(copy, replay, update, *rest, **named)
 

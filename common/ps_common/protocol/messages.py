@@ -315,10 +315,10 @@ class Follow(Request, frozen=True, kw_only=True, tag="FOLLOW"):
 
 
 class Followed(Request, frozen=True, kw_only=True, tag="FOLLOWED"):
-    """Acknowledge everything up to a number. Answered by LEADING, unless `request` is 0."""
+    """Acknowledge everything up to a position of the log. Answered by LEADING, unless `request` is 0."""
 
     follow: Count  # the request of FOLLOW
-    number: Count  # of the last update that is applied; 0 before STATE
+    number: Count  # that position; 0 before STATE
     durable_through: Count = 0  # as the newest LEADING said
 
 
