@@ -10,7 +10,7 @@ from ps_common.protocol.deltas import Base
 from ps_common.protocol.messages import Settlement
 
 
-class Newest(Struct, frozen=True, eq=False):
+class Newest(Struct, frozen=True):
     """The newest version; its weights unless the worker has them already."""
 
     epoch: int
