@@ -1,6 +1,5 @@
 """The last word of a page: how the run ended, and nothing that has the look of a live run."""
 
-import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -56,18 +55,6 @@ def test_the_last_word_is_how_the_run_ended(programs: Programs, tmp_path: Path, 
     commands = later.locator("#facts code").all_inner_texts()
     assert commands[0].startswith("rl-cluster --preset cartpole-a3c"), "how it was begun"
     assert f"--resume {tmp_path / 'my-run'}" in commands[3], "what may be typed next"
-
-
-def test_the_last_word_of_a_run_that_is_stopped(
-    programs: Programs, tmp_path: Path, open_page: Callable[..., Page]
-) -> None:
-    cluster = start_cluster(programs, tmp_path / "my-run")
-    page = open_page(printed_address(cluster))
-    until(page, AN_ALIVE_WORKER)
-    until(page, A_RECORDED_RETURN)
-    cluster.signal(signal.SIGINT)
-    it_is_over(page, "my-run: CartPole-v1, over after ", "(rl-cluster was interrupted)", "ps-web has ended.")
-    cluster.wait(60)
 
 
 def test_a_page_whose_program_is_gone_says_so_and_takes_no_worker_for_alive(
