@@ -15,14 +15,14 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from multiprocessing.connection import wait
 from types import TracebackType
 from typing import Any, Self
 
-import msgspec
 import torch
+from msgspec.structs import replace
 from torch import Tensor
 
 from ps_client.shell.newest import Newest
@@ -264,7 +264,7 @@ class Gang:
     def _say(self, member: Member, newest: Newest, *, are_new: bool) -> None:
         adjusted: dict[str, Any] | None = None
         if member.is_to_adjust and self._adjusted is not None:
-            adjusted = msgspec.structs.replace(self._run, algorithm=self._adjusted).to_dict()
+            adjusted = replace(self._run, algorithm=self._adjusted).to_dict()
         member.is_to_adjust = False
         versions = (newest.epoch, newest.version, newest.global_steps, newest.target_version)
         answer = Answer(*versions, are_new, adjusted, workers=newest.workers, recalls=newest.recalls)

@@ -10,11 +10,12 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
 
 import torch
+from msgspec.structs import replace
 from torch import Tensor, nn
 
 from ps_client.shell.newest import Newest

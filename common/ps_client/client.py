@@ -10,11 +10,11 @@ import contextlib
 import operator
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 from torch import Tensor
 
 from ps_client.named_tensors import flat, float32

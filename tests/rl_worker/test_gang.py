@@ -5,13 +5,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import replace
 from multiprocessing import Pipe
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from msgspec.structs import replace
 from torch import Tensor
 
 from ps_client.shell.newest import Newest

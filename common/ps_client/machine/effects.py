@@ -2,35 +2,32 @@
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ps_common.errors import PsRlError
 from ps_common.protocol.messages import ToServer, ToWorker, Welcome
 from ps_common.protocol.wire import Buffer
 
 
-@dataclass(frozen=True)
-class Transmit:
+class Transmit(Struct, frozen=True):
     """Send a message, with the bytes of a vector. It may be lost."""
 
     message: ToServer
     vector: Sequence[Buffer] = ()
 
 
-@dataclass(frozen=True)
-class Reconnect:
+class Reconnect(Struct, frozen=True):
     """Close the connection and open another one, to the next address if there are several."""
 
 
-@dataclass(frozen=True)
-class Joined:
+class Joined(Struct, frozen=True):
     """The first WELCOME has come."""
 
     welcome: Welcome
 
 
-@dataclass(frozen=True)
-class Resolve:
+class Resolve(Struct, frozen=True):
     """The call with this ticket has its reply."""
 
     ticket: int
@@ -38,16 +35,14 @@ class Resolve:
     vector: Sequence[Buffer]
 
 
-@dataclass(frozen=True)
-class Fail:
+class Fail(Struct, frozen=True):
     """The call with this ticket has failed; with ticket 0 all calls, pending and later."""
 
     ticket: int
     error: PsRlError
 
 
-@dataclass(frozen=True)
-class LogLine:
+class LogLine(Struct, frozen=True):
     """A line for the log."""
 
     text: str

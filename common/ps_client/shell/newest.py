@@ -1,16 +1,16 @@
 """The newest version of a run's weights, as a worker has it: of one server, or of all shards together."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
+from msgspec import Struct
+from msgspec.structs import replace
 from torch import Tensor
 
 from ps_common.protocol.deltas import Base
 from ps_common.protocol.messages import Settlement
 
 
-@dataclass(frozen=True)
-class Newest:
+class Newest(Struct, frozen=True):
     """The newest version; its weights unless the worker has them already."""
 
     epoch: int

@@ -12,11 +12,12 @@ from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
 import torch
+from msgspec.structs import replace
 from torch import Tensor
 
 from ps_client.shell.gradient_encoder import GradientEncoder

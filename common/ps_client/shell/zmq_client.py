@@ -217,9 +217,10 @@ class ZmqClient:
     def _poll(self, seconds: float) -> None:
         """Wait for `seconds` at most, then receive what has arrived and let the machine do what is due."""
         wait = min(seconds, POLL_SECONDS, self.machine.next_tick() - self._clock.now())
-        if wait > 0:
-            zmq.zmq_poll([(self._socket, zmq.POLLIN)], int(wait * 1000) + 1)
-        self._receive()
+        milliseconds = int(wait * 1000) + 1 if wait > 0 else 0
+        while zmq.zmq_poll([(self._socket, zmq.POLLIN)], milliseconds):  # asking costs a third of zmq.Again
+            self._receive()
+            milliseconds = 0
         if self.machine.phase is Phase.JOINING and self._server.has_moved(now=self._clock.now()):
             self._do(self.machine.reconnect(now=self._clock.now()))
         self._do(self.machine.tick(now=self._clock.now(), stalled=self._watch.stalled_seconds > 0))
@@ -234,18 +235,14 @@ class ZmqClient:
         self._do(effects)
 
     def _receive(self) -> None:
-        while True:
-            try:
-                frames = receive_frames(self._socket)
-            except zmq.Again:
-                return
-            try:
-                read = self._slots.read([frame.buffer for frame in frames])
-            except WireError as error:
-                self._log_of_server.warning("the server at %s sent something unreadable: %s", self._server, error)
-            else:
-                if read is not None:
-                    self._do(self.machine.receive(*read, now=self._clock.now()))
+        frames = receive_frames(self._socket)
+        try:
+            read = self._slots.read([frame.buffer for frame in frames])
+        except WireError as error:
+            self._log_of_server.warning("the server at %s sent something unreadable: %s", self._server, error)
+        else:
+            if read is not None:
+                self._do(self.machine.receive(*read, now=self._clock.now()))
 
     def _do(self, effects: list[Effect]) -> None:
         for effect in effects:

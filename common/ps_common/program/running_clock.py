@@ -14,9 +14,12 @@ from collections.abc import Callable
 MOST_SECONDS = 0.5
 
 
+# A clock that also runs while the machine is suspended, where the system has one.
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
 def _real_seconds() -> float:
-    """Seconds that also pass while the machine is suspended, where the system can measure them."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+    return time.clock_gettime(_CLOCK)
 
 
 class RunningClock:

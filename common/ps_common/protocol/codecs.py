@@ -47,7 +47,7 @@ class Float32:
     def decode(self, buffers: Sequence[Buffer], size: int, statistics: int = 0) -> Tensor:
         views = _views("float32", buffers, size, ELEMENT_BYTES * size)
         if len(views) == 1 and not views[0].readonly and sys.byteorder == "little":
-            return torch.from_numpy(np.frombuffer(views[0], dtype=np.float32))
+            return torch.frombuffer(views[0], dtype=torch.float32)
         return torch.from_numpy(_joined(views).view("<f4").astype(np.float32, copy=False))
 
 

@@ -11,7 +11,7 @@ Reading raises WireError and nothing else, whatever the bytes.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, TypeVar, get_args
 
 import msgpack
 import msgspec
@@ -22,6 +22,7 @@ from ps_common.protocol.names import as_text
 from ps_common.release import is_newer
 
 Buffer = bytes | bytearray | memoryview
+M = TypeVar("M", bound=Message)
 
 PROTOCOL_TAG = b"ps-rl/1"
 MEMORY_TAG = b"ps-rl/1 memory"
@@ -93,17 +94,30 @@ def read_to_server(
     A sender of a later release may have more fields, which are ignored. The release is in the message, or was in the
     sender's HELLO: then `sender` returns it.
     """
-    return _read(frames, _TO_SERVER, MAX_HEADER_BYTES, sender)
+
+    def decode(header: Buffer) -> ToServer:
+        plain = msgpack.unpackb(header, object_pairs_hook=_without_duplicates)  # msgspec would take the last of two
+        try:
+            return _TO_SERVER.decode(header)
+        except msgspec.ValidationError:
+            if not isinstance(plain, dict) or not is_newer(str(plain.get("release", "")) or sender()):
+                raise
+            fields = FIELDS.get(plain.get("type"), set(plain))
+            return _TO_SERVER.decode(_ENCODER.encode({name: plain[name] for name in plain if name in fields}))
+
+    return _read(frames, decode, MAX_HEADER_BYTES)
 
 
 def read_to_worker(frames: Sequence[Buffer]) -> tuple[ToWorker, Sequence[Buffer]]:
-    """A message to a worker and the buffers of its vector. Raises WireError."""
-    return _read(frames, _TO_WORKER, MAX_REPLY_HEADER_BYTES)
+    """
+    A message to a worker and the buffers of its vector. Raises WireError.
+
+    Of a key that stands twice the last counts: a worker trusts its server.
+    """
+    return _read(frames, _TO_WORKER.decode, MAX_REPLY_HEADER_BYTES)
 
 
-def _read(
-    frames: Sequence[Buffer], decoder: Any, max_header_bytes: int, sender: Callable[[], str] = lambda: ""
-) -> tuple[Any, Sequence[Buffer]]:
+def _read(frames: Sequence[Buffer], decode: Callable[[Buffer], M], max_header_bytes: int) -> tuple[M, Sequence[Buffer]]:
     if not 2 <= len(frames) <= MAX_FRAMES:
         raise WireError(f"a message has 2 to {MAX_FRAMES} frames, not {len(frames)}")
     if frames[0] != PROTOCOL_TAG:
@@ -111,14 +125,7 @@ def _read(
     if len(frames[1]) > max_header_bytes:
         raise WireError(f"the header takes {len(frames[1])} bytes; {max_header_bytes} are allowed")
     try:
-        plain = msgpack.unpackb(frames[1], object_pairs_hook=_without_duplicates)  # msgspec would take the last of two
-        try:
-            message = decoder.decode(frames[1])
-        except msgspec.ValidationError:
-            if not isinstance(plain, dict) or not is_newer(str(plain.get("release", "")) or sender()):
-                raise
-            fields = FIELDS.get(plain.get("type"), set(plain))
-            message = decoder.decode(_ENCODER.encode({name: plain[name] for name in plain if name in fields}))
+        message = decode(frames[1])
     # msgpack's errors have no base class: deep nesting, bad UTF-8 or odd keys raise any of these.
     except (ValueError, TypeError, OverflowError, RecursionError, msgpack.UnpackException, msgspec.MsgspecError) as e:
         raise WireError(as_text(f"bad header: {e or type(e).__name__}")) from e  # the error may quote the message

@@ -22,11 +22,13 @@ from ps_common.settings.kinds import did_you_mean
 from ps_common.settings.run_spec import ALGORITHM_SETTINGS, NO_ENVIRONMENT, OPTIMIZER_SETTINGS, Environment, RunSpec
 from ps_common.settings.table import TABLE, choices_of, kinds_of
 
-# Settings that are gone: the value that any release reads over, and what there is instead of the others.
-GONE: dict[str, tuple[Any, str]] = {
-    "records.summary_every_updates": (100, "TensorBoard has a point in two seconds"),
-    "records.gif_every_episodes": (0, "rl-eval --gif records a game with any checkpoint"),
-    "wire.checksums": (False, "vectors have no checksum; encryption authenticates them (ps-ctl keygen)"),
+# Settings of release 0.2.0 that are gone, or some of their values, which leave the default. Nothing that a run learns
+# depends on them, so its checkpoints and policies are read all the same.
+GONE: dict[str, tuple[Any, ...]] = {
+    "records.summaries": ("model",),
+    "records.summary_every_updates": (),  # any value
+    "records.gif_every_episodes": (),
+    "wire.checksums": (),
 }
 NAMED_SECTIONS: dict[str, Mapping[str, type[Any]]] = {"algorithm": ALGORITHM_SETTINGS, "optimizer": OPTIMIZER_SETTINGS}
 
@@ -37,10 +39,7 @@ def run_from_dict(settings: Mapping[str, Any], *, source: str) -> RunSpec:
 
     Raises SettingsError that names `source` (a file, a flag, a worker) and the setting.
     """
-    settings = {section: _with_name(section, value) for section, value in settings.items()}
-    for setting, (neutral, instead) in GONE.items():
-        if (value := taken(settings, setting, neutral)) != neutral:
-            raise SettingsError(f"{source}: {setting} = {json.dumps(value)} was removed; {instead}")
+    settings = {section: _with_name(section, _without_gone(section, value)) for section, value in settings.items()}
     algorithm = settings.get("algorithm")
     if isinstance(algorithm, Mapping) and is_import_path(str(algorithm["name"])):
         own = {name: value for name, value in algorithm.items() if name != "name"}
@@ -60,19 +59,21 @@ def run_from_dict(settings: Mapping[str, Any], *, source: str) -> RunSpec:
         raise SettingsError(f"{source}: {problem[:1].lower()}{problem[1:]}{where}{there_are}") from error
 
 
-def taken(settings: dict[str, Any], setting: str, default: Any) -> Any:
-    """Take a setting out of sections, which are copied; `default` where it is not among them."""
-    section, _, name = setting.rpartition(".")
-    if not isinstance(place := settings.get(section), Mapping) or name not in place:
-        return default
-    settings[section] = {key: value for key, value in place.items() if key != name}
-    return place[name]
-
-
 def problem_and_place(error: msgspec.ValidationError) -> tuple[str, str]:
     """The sentence, and the path at its end (".records.summaries"; "" at the top); a value may imitate such a path."""
     located = re.fullmatch(r"(.*) - at `\$([^`]*)`", str(error), re.DOTALL)
     return (located[1], located[2]) if located else (str(error), "")
+
+
+def _without_gone(section: str, settings: Any) -> Any:
+    if not isinstance(settings, Mapping):
+        return settings
+    return {name: value for name, value in settings.items() if not _is_gone(f"{section}.{name}", value)}
+
+
+def _is_gone(setting: str, value: Any) -> bool:
+    values = GONE.get(setting)
+    return values is not None and (not values or value in values)
 
 
 def _with_name(section: str, settings: Any) -> Any:

@@ -194,6 +194,4 @@ def test_a_server_that_comes_back_as_another_shard_is_left() -> None:
     client = joined_client(shard=Shard(number=2, addresses=("a:1", "b:2")))
     client.receive(unknown_worker(9), now=1.0)
     join(client, now=1.1, shard=Shard(number=1, addresses=("a:1", "b:2")))
-    assert "the server came back as shard 1/2 of the run, and was shard 2/2; start this worker anew" in str(
-        client.error
-    )
+    assert "the server came back as shard 1/2 of the run, and was shard 2/2; restart this worker" in str(client.error)

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
+from msgspec.structs import replace
 
 from ps_client.machine.effects import Fail, Resolve, Transmit
 from ps_client.machine.parameter_client import Call, ParameterClient
