@@ -28,7 +28,8 @@ import {", ".join(FOLDERS)}
 for package in ({", ".join(FOLDERS)}):
     print(package.__file__)
 """
-A_COMMIT = ("-c", "user.name=A", "-c", "user.email=a@example.org", "commit", "--quiet", "--allow-empty", "-m", "A commit")
+IDENTITY = ("-c", "user.name=A", "-c", "user.email=a@example.org")
+A_COMMIT = (*IDENTITY, "commit", "--quiet", "--allow-empty", "-m", "A commit")
 
 
 @pytest.fixture(scope="module")
