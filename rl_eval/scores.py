@@ -111,7 +111,7 @@ def print_result(result: Result) -> None:
         print(f"  {name}: mean {value:.2f}")
     if result.failed:
         times = "a game" if result.failed == 1 else f"{result.failed} games"
-        print(f"  {times} of an environment that raised an exception did not count, and another was played for each")
+        print(f"  {times} of an environment that failed did not count, and another was played for each")
     if not result.baselines:
         return
     table = Table("", "mean", "95 %", "games", "distinct", box=SIMPLE_HEAD, pad_edge=False)

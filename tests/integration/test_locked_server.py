@@ -44,7 +44,8 @@ def flags_of(folder: Path, name: str) -> list[str]:
 def is_answered(endpoint: str, keys: ClientKeys | None, *, within_seconds: float = 10.0) -> bool:
     try:
         ask(endpoint, messages.StatusRequest(request=1), timeout_seconds=within_seconds, keys=keys)
-    except ServerUnreachable:
+    except ServerUnreachable as error:
+        assert ("--curve-server-key" in str(error)) == (keys is None), "the flags that are lacking are named"
         return False
     return True
 

@@ -55,10 +55,8 @@ def ask(server: str, message: ToServer, *, timeout_seconds: float, keys: ClientK
             last = reply
     if last is not None:
         return _result(last)
-    terms = "know this key" if keys else "do without keys"
-    raise ServerUnreachable(
-        f"{server} sent no reply within {timeout_seconds:g} s; is a ps-server listening there, and does it {terms}?"
-    )
+    key = " that knows this key?" if keys else "? One that is locked takes --curve-server-key and --curve-secret"
+    raise ServerUnreachable(f"{server} sent no reply within {timeout_seconds:g} s; is a ps-server listening there{key}")
 
 
 def status_of(server: str, *, timeout_seconds: float, keys: ClientKeys | None = None) -> StatusReply:
