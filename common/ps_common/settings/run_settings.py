@@ -7,7 +7,7 @@ Here they become a RunSpec, with every name and value checked. run_files.py read
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from pathlib import PurePath
 from typing import Any
@@ -22,11 +22,13 @@ from ps_common.settings.kinds import did_you_mean
 from ps_common.settings.run_spec import ALGORITHM_SETTINGS, NO_ENVIRONMENT, OPTIMIZER_SETTINGS, Environment, RunSpec
 from ps_common.settings.table import TABLE, choices_of, kinds_of
 
-# Settings that are gone: the value that any release reads over, and what there is instead of the others.
-GONE: dict[str, tuple[Any, str]] = {
-    "records.summary_every_updates": (100, "TensorBoard has a point in two seconds"),
-    "records.gif_every_episodes": (0, "rl-eval --gif records a game with any checkpoint"),
-    "wire.checksums": (False, "vectors have no checksum; encryption authenticates them (ps-ctl keygen)"),
+# Settings of release 0.2.0 that are gone, or some of their values, which leave the default. Nothing that a run learns
+# depends on them, so its checkpoints and policies are read all the same.
+GONE: dict[str, tuple[Any, ...]] = {
+    "records.summaries": ("model",),
+    "records.summary_every_updates": (),  # any value
+    "records.gif_every_episodes": (),
+    "wire.checksums": (),
 }
 NAMED_SECTIONS: dict[str, Mapping[str, type[Any]]] = {"algorithm": ALGORITHM_SETTINGS, "optimizer": OPTIMIZER_SETTINGS}
 
@@ -37,10 +39,7 @@ def run_from_dict(settings: Mapping[str, Any], *, source: str) -> RunSpec:
 
     Raises SettingsError that names `source` (a file, a flag, a worker) and the setting.
     """
-    settings = {section: _with_name(section, value) for section, value in settings.items()}
-    for setting, (neutral, instead) in GONE.items():
-        if (value := taken(settings, setting, neutral)) != neutral:
-            raise SettingsError(f"{source}: {setting} = {json.dumps(value)} was removed; {instead}")
+    settings = {section: _with_name(section, _without_gone(section, value)) for section, value in settings.items()}
     algorithm = settings.get("algorithm")
     if isinstance(algorithm, Mapping) and is_import_path(str(algorithm["name"])):
         own = {name: value for name, value in algorithm.items() if name != "name"}
@@ -60,19 +59,21 @@ def run_from_dict(settings: Mapping[str, Any], *, source: str) -> RunSpec:
         raise SettingsError(f"{source}: {problem[:1].lower()}{problem[1:]}{where}{there_are}") from error
 
 
-def taken(settings: dict[str, Any], setting: str, default: Any) -> Any:
-    """Take a setting out of sections, which are copied; `default` where it is not among them."""
-    section, _, name = setting.rpartition(".")
-    if not isinstance(place := settings.get(section), Mapping) or name not in place:
-        return default
-    settings[section] = {key: value for key, value in place.items() if key != name}
-    return place[name]
-
-
 def problem_and_place(error: msgspec.ValidationError) -> tuple[str, str]:
     """The sentence, and the path at its end (".records.summaries"; "" at the top); a value may imitate such a path."""
     located = re.fullmatch(r"(.*) - at `\$([^`]*)`", str(error), re.DOTALL)
     return (located[1], located[2]) if located else (str(error), "")
+
+
+def _without_gone(section: str, settings: Any) -> Any:
+    if not isinstance(settings, Mapping):
+        return settings
+    return {name: value for name, value in settings.items() if not _is_gone(f"{section}.{name}", value)}
+
+
+def _is_gone(setting: str, value: Any) -> bool:
+    values = GONE.get(setting)
+    return values is not None and (not values or value in values)
 
 
 def _with_name(section: str, settings: Any) -> Any:
@@ -225,18 +226,21 @@ def _plain(value: Any) -> Any:
     raise NotImplementedError
 
 
-def with_keywords(run: RunSpec, keywords: Mapping[str, Any], *, source: str) -> tuple[RunSpec, dict[str, Any]]:
+def with_keywords(
+    run: RunSpec, keywords: Mapping[str, Any], *, source: str, others: Collection[str] = ()
+) -> tuple[RunSpec, dict[str, Any]]:
     """
     The run with these settings, and the settings alone, flat.
 
-    `algorithm` and `optimizer` decide which other keywords there are. Raises SettingsError that names `source`.
+    `algorithm` and `optimizer` decide which other keywords there are; `others` are those that the caller has taken out.
+    Raises SettingsError that names `source`.
     """
     keywords = plain(keywords, source=source)
     sections = {f"{section}.name": keywords[section] for section in NAMED_SECTIONS if section in keywords}
     settings = {keyword_of(key): key for key in flat_settings(with_settings(run, sections, source=source).to_dict())}
     for keyword in keywords:
         if keyword not in settings:
-            meant = did_you_mean(keyword, settings) or f"there are {', '.join(settings)}"
+            meant = did_you_mean(keyword, [*settings, *others]) or f"there are {', '.join(settings)}"
             raise SettingsError(f"{source}: {as_text(keyword)} is not a setting of this run; {meant.strip()}")
     given = {settings[keyword]: value for keyword, value in keywords.items()}
     changed = with_settings(run, given, source=source)
