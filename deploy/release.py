@@ -85,8 +85,8 @@ def try_in_a_project(python: Path, project: Path) -> None:
         (project / name).write_text(text, encoding="utf-8")
     flags = ("--environment", "common.cartpole:make", "--workers", "1", "--max-steps", "600", "--no-web")
     run(python.with_name("rl-cluster"), *flags, "--run-dir", "run", folder=project)
-    export = ("export", "run", "policy", "--import", "common.cartpole", "--episodes", "2")
-    run(python.with_name("ps-ctl"), *export, folder=project)
+    export = ("--checkpoint", "run", "--export", "policy", "--import", "common.cartpole", "--episodes", "2")
+    run(python.with_name("rl-eval"), *export, folder=project)
     run(python, "main.py", folder=project)
 
 

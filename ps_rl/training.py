@@ -114,8 +114,9 @@ def _named_run(start: Mapping[str, Any], of_run: Mapping[str, Any], *, source: s
     _check_names(typed, run, source)
     run = _with_custom_settings(run, named=of_run.get("algorithm"))
     if of_run.get("algorithm") != PPO:
-        return with_keywords(run, of_run, source=source)
-    run, changed = with_keywords(run, {**of_run, "algorithm": run.algorithm_name}, source=source)
+        return with_keywords(run, of_run, source=source, others=FLAGS)
+    of_run = {**of_run, "algorithm": run.algorithm_name}
+    run, changed = with_keywords(run, of_run, source=source, others=FLAGS)
     settings = flat_settings(run.to_dict())
     return run, {name: settings[name] for name in OF_PPO} | changed
 

@@ -269,8 +269,8 @@ class _Patience:
         if time.monotonic() > self._silent_until:
             self._silent_until = math.inf
             log.warning(
-                f"no game has ended after {steps:,} steps of each; each is cut off after {self._most_steps:,}, or as "
-                "many as --max-episode-steps says (max_episode_steps in Python)"
+                f"no game has ended yet, after {steps:,} steps of each; a game is cut off after {self._most_steps:,} "
+                "steps; for fewer give --max-episode-steps (max_episode_steps in Python)"
             )
 
 

@@ -28,6 +28,7 @@ from rl_agent.environments.interface import Environments
 from rl_agent.environments.make import closing, make_environments
 from rl_agent.environments.spaces import Actions, ActionSpace, BoxActions, DiscreteActions, MultiDiscreteActions
 from rl_eval.games import MOST_ENVIRONMENTS, Action, Baseline, Game, Result, shares
+from rl_eval.policy_folder import RECEIPT
 from rl_eval.settings import MOST_EPISODES, MOST_SEED
 
 KIND, FORMAT = "receipt", 1
@@ -93,6 +94,8 @@ def read_receipt(path: Path) -> Receipt:
         content = content_of(path, most_bytes=MOST_BYTES)
         check_format(msgspec.json.decode(content, type=_Formatted).format, KIND, newest=FORMAT, oldest=FORMAT)
         receipt = msgspec.json.decode(content, type=Receipt)
+    except IsADirectoryError as error:
+        raise ReceiptError(f"--verify {path}: is a folder; name the receipt in it: {path / RECEIPT}") from error
     except OSError as error:
         raise ReceiptError(f"--verify {path}: cannot be read: {error.strerror}") from error
     except CheckpointError as error:

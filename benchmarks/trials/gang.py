@@ -88,7 +88,10 @@ def speak(server: str, first: int, count: int, weights: int, counters: Path, sto
 
 def _begin(first: int, member: int, memory: str, size: int) -> Begin:
     """What a member is told; it has no run."""
-    nothing: Any = {"run": {}, "modules": (), "hooks": (), "environments": 1, "threads": 1, "device": "cpu", "seed": 0}
+    nothing: Any = {
+        "run": {}, "modules": (), "hooks": (), "environments": 1, "threads": 1, "device": "cpu", "seed": 0,
+        "is_seeded": False,
+    }  # fmt: skip
     return Begin(name=f"gang-{first}+{member}", worker=first, member=member, memory=memory, size=size, **nothing)
 
 

@@ -30,7 +30,7 @@ from ps_server.state.training_run import TrainingRun
 
 LEASE_SECONDS = 3.0  # without a message of the standby, after which it is gone
 IN_SYNC_SECONDS = 1.0  # the longest lag with which a standby comes to be in sync
-LATE_SECONDS = 2.0  # a longer lag costs a standby its place while a resend buffer fills up
+LATE_SECONDS = LEASE_SECONDS + 0.5  # a longer lag of a standby that is not silent costs it its place, if a worker waits
 BACKLOG_BYTES = 2**28  # the most that updates without acknowledgement may take
 PAUSE_SECONDS = 30.0  # before a standby that was dropped is sent the state again
 

@@ -27,6 +27,7 @@ from tests.rl_agent.custom_environments import line_with
     ("settings", "sentence"),
     [
         ({"learning_rat": 1.0}, "learning_rat is not a setting of this run; did you mean learning_rate"),
+        ({"worker": 2}, "train: worker is not a setting of this run; did you mean workers"),
         ({"workers": -1}, "train: workers=-1: Expected `int` >= 1"),
         ({"environment": "CartPole-v99", "max_steps": 1}, "CartPole-v99"),  # as rl-cluster says it, from its process
     ],

@@ -28,7 +28,8 @@ import {", ".join(FOLDERS)}
 for package in ({", ".join(FOLDERS)}):
     print(package.__file__)
 """
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
+IDENTITY = ("-c", "user.name=A", "-c", "user.email=a@example.org")
+A_COMMIT = (*IDENTITY, "commit", "--quiet", "--allow-empty", "-m", "A commit")
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +37,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel. A copy of the checkout is built: setuptools would take stale files of build/ into it."""
     copy = tmp_path_factory.mktemp("built") / "ps-rl"
     shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*NOT_SOURCE))
-    (copy / ".git").mkdir()
-    (copy / ".git" / "HEAD").write_text(COMMIT)
+    run("git", "init", "--quiet", folder=copy)
+    run("git", *A_COMMIT, folder=copy)
     run(sys.executable, "-c", BUILD_SDIST, folder=copy)
     (source,) = (copy / "dist").iterdir()
     flags = ("--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir", "wheels")
@@ -79,11 +80,12 @@ def test_a_wheel_has_every_file_of_the_packages_and_no_other(wheel: Path) -> Non
     assert any(name.endswith("/licenses/LICENSE") for name in about)
 
 
-def test_every_program_is_installed(programs: Path, tmp_path: Path) -> None:
+def test_every_program_is_installed(wheel: Path, programs: Path, tmp_path: Path) -> None:
+    commit = run("git", "rev-parse", "HEAD", folder=wheel.parents[1])
     loads = "from importlib.metadata import distribution\nfor one in distribution('ps-rl').entry_points: one.load()"
     run(programs / "python", "-c", loads, folder=tmp_path)
     assert [program for program in SCRIPTS if not (programs / program).exists()] == []
-    assert run(programs / "ps-server", "--version", folder=tmp_path).strip() == f"ps-server {VERSION}+{COMMIT[:9]}"
+    assert run(programs / "ps-server", "--version", folder=tmp_path).strip() == f"ps-server {VERSION}+{commit[:9]}"
 
 
 def test_beside_packages_of_its_user_an_installed_run_learns_and_its_policy_is_taken_away(

@@ -17,6 +17,7 @@ from ps_client.shell.shard_connections import postponed_interrupt
 from ps_common.errors import SchemaMismatch, SettingsError
 from ps_common.protocol import messages
 from ps_common.protocol.messages import ToServer
+from ps_common.settings.run_spec import OPTIMIZER_SETTINGS
 from ps_rl import ParameterServerClient, RunEnded
 from tests.ps_client.loopback_server import LoopbackServer, Polite, Reply, serving
 from tests.rows import row
@@ -72,7 +73,7 @@ def test_gradients_that_do_not_fit_are_named(
     [
         ({"learning_rat": 1.0}, "learning_rat is not a setting of this run; did you mean learning_rate"),
         ({"learning_rate": -1.0}, r"ParameterServerClient: .* >= 0.* for schedule.learning_rate \(--learning-rate\)"),
-        ({"optimizer": "adagrad"}, "there are sgd, momentum, rmsprop, adam"),
+        ({"optimizer": "adagrad"}, f"there are {', '.join(OPTIMIZER_SETTINGS)}"),
         ({"momentum": 0.9}, "momentum is not a setting of this run"),
         ({"name": "two words"}, "for example two-words"),
         ({"resend_mib": -1}, "resend_mib -1: must be"),

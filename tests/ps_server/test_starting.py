@@ -246,7 +246,7 @@ def test_what_cannot_be_started_from_is_named_with_its_flag(tmp_path: Path) -> N
     lacking.mkdir()
     a_folder(part, msgspec.structs.replace(FIRST, shard=Shard(number=1, addresses=("a:1", "b:1"))))
     for place, words in [
-        (tmp_path / "nowhere", "No such file or directory"),
+        (tmp_path / "nowhere", "there is no such file or folder"),
         (text, "is damaged, because it cannot be read"),
         (lacking, "it is not the folder of a run"),
         (part, "is the folder of shard 1/2 alone"),

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ps_common.errors import SettingsError
+from ps_common.errors import PsRlError, SettingsError
 from ps_common.protocol import messages
 from ps_common.protocol.messages import ToServer
 from ps_common.protocol.status import Status
@@ -400,3 +400,15 @@ def folder(path: Path) -> Path:
 def test_flags_that_make_no_sense_are_said_with_the_flag(flags: dict[str, Any], sentence: str) -> None:
     with pytest.raises(SettingsError, match=f"^{sentence}"):
         EvaluationSettings(**flags)
+
+
+def test_a_path_where_nothing_can_be_read_is_refused_with_its_flag_and_what_to_name(tmp_path: Path) -> None:
+    for flag, path, words in [
+        ("--checkpoint", tmp_path / "none", "there is no such file or folder"),
+        ("--verify", tmp_path / "none", "No such file"),
+        ("--verify", tmp_path, f"is a folder; name the receipt in it: {tmp_path / 'receipt.json'}"),
+    ]:
+        with row(flag, path), pytest.raises(PsRlError) as refused:
+            evaluate([flag, str(path)])
+        assert str(refused.value).startswith(f"{flag} {path}: ")
+        assert words in str(refused.value)

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from torch import Tensor
 
 from ps_common.protocol.tensors import Schema, TensorSpec
-from ps_common.settings.run_spec import Wire
+from ps_common.settings.run_spec import OPTIMIZER_SETTINGS, Wire
 from tests.simulation.cluster import Faults
 from tests.simulation.shards import SimulatedShards
 from tests.simulation.swarm import Played
@@ -27,10 +27,7 @@ ROUNDS = 10
 GOOD = Faults()
 BAD = Faults(drop=0.1, duplicate=0.2, longest_delay_seconds=0.3)
 OPTIMIZERS: list[dict[str, Any]] = [
-    {"name": "sgd"},
-    {"name": "momentum"},
-    {"name": "rmsprop", "epsilon": 0.01},
-    {"name": "adam"},
+    {"name": name} | ({"epsilon": 0.01} if name == "rmsprop" else {}) for name in OPTIMIZER_SETTINGS
 ]
 
 

@@ -61,6 +61,8 @@ def trained_in(place: Path | str, *, flag: str = "--checkpoint", newest: bool = 
     path = Path(place)
     if path.name == MODEL or (path / MODEL).is_file():
         return _trained_policy(path / MODEL if path.is_dir() else path)
+    if not path.exists():
+        raise CheckpointError(f"{flag} {path}: there is no such file or folder here")
     if not path.is_dir():
         return trained_as(path)
     check_whole_run(path, flag=f"{flag} {path}")

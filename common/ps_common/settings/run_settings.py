@@ -7,7 +7,7 @@ Here they become a RunSpec, with every name and value checked. run_files.py read
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from pathlib import PurePath
 from typing import Any
@@ -226,18 +226,21 @@ def _plain(value: Any) -> Any:
     raise NotImplementedError
 
 
-def with_keywords(run: RunSpec, keywords: Mapping[str, Any], *, source: str) -> tuple[RunSpec, dict[str, Any]]:
+def with_keywords(
+    run: RunSpec, keywords: Mapping[str, Any], *, source: str, others: Collection[str] = ()
+) -> tuple[RunSpec, dict[str, Any]]:
     """
     The run with these settings, and the settings alone, flat.
 
-    `algorithm` and `optimizer` decide which other keywords there are. Raises SettingsError that names `source`.
+    `algorithm` and `optimizer` decide which other keywords there are; `others` are those that the caller has taken out.
+    Raises SettingsError that names `source`.
     """
     keywords = plain(keywords, source=source)
     sections = {f"{section}.name": keywords[section] for section in NAMED_SECTIONS if section in keywords}
     settings = {keyword_of(key): key for key in flat_settings(with_settings(run, sections, source=source).to_dict())}
     for keyword in keywords:
         if keyword not in settings:
-            meant = did_you_mean(keyword, settings) or f"there are {', '.join(settings)}"
+            meant = did_you_mean(keyword, [*settings, *others]) or f"there are {', '.join(settings)}"
             raise SettingsError(f"{source}: {as_text(keyword)} is not a setting of this run; {meant.strip()}")
     given = {settings[keyword]: value for keyword, value in keywords.items()}
     changed = with_settings(run, given, source=source)

@@ -25,8 +25,8 @@ def make_environments(
     settings: Environment, *, count: int, threads: int = 1, with_screen: bool = False, forgives: bool = False
 ) -> Environments:
     """
-    `threads` is how many step the games of a family that is emulated in C++. `forgives`: a failure costs a game
-    ; otherwise it is an error.
+    `threads` is how many step the games of a family that is emulated in C++. `forgives`: a failure
+    costs its game; otherwise it is an error.
 
     Raises SettingsError naming the flag if the environment does not exist or is not supported.
     """

@@ -64,7 +64,7 @@ def test_the_error_for_a_mistake_in_a_file_names_the_file_the_setting_and_its_fl
         ("[optimizer]\nname = 'sgd'\nbeta1 = 0.5", "unknown field `beta1` for optimizer"),
         (
             "[optimizer]\nname = 'newton'",
-            "'newton' for optimizer.name (--optimizer); there are sgd, momentum, rmsprop, adam",
+            f"'newton' for optimizer.name (--optimizer); there are {', '.join(OPTIMIZER_SETTINGS)}",
         ),
         ("[optimizer]\nbeta1 = 0.5", "unknown field `beta1` for optimizer"),
         (

@@ -43,7 +43,7 @@ def test_a_standby_that_is_dropped_during_its_state_transfer_comes_back_in_sync(
     server.is_cut = True
     server.push("a", 1)
     server.save_and_complete()
-    server.now += 2.25
+    server.now += 3.75
     server.heartbeat("a", save_soon=True)
     server.is_cut = False
     server.pass_time(1.0)

@@ -7,6 +7,7 @@ import pytest
 
 from ps_common.protocol import messages
 from ps_common.release import release
+from ps_common.settings.run_spec import OPTIMIZER_SETTINGS
 from ps_server.machine.ending import FAREWELL_SECONDS, Phase
 from ps_server.machine.parts import ANYBODY, Sender
 from ps_server.replication.replication import LEASE_SECONDS
@@ -201,7 +202,7 @@ def test_following_and_fencing_take_an_admins_key(message: Any) -> None:
 # -- damage -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "rmsprop", "adam"])
+@pytest.mark.parametrize("optimizer", OPTIMIZER_SETTINGS)
 def test_the_standby_is_sent_the_very_buffers_of_a_push_which_no_optimizer_changes(optimizer: str) -> None:
     """A copy of them would cost more than the update."""
     server = Primary.seeded(workers=("a", "b"), optimizer={"name": optimizer})

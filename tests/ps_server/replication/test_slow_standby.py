@@ -174,7 +174,7 @@ def state_after_pause(server: Primary, request: int) -> None:
 def drop_again(server: Primary, request: int, sequence: int) -> None:
     server.push("a", sequence)
     save_anew(server)
-    for _ in range(10):
+    for _ in range(16):
         server.after(0.25)
         server.followed(0, follow=request)
     presses(server)

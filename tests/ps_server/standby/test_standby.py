@@ -9,6 +9,7 @@ import torch
 
 from ps_common.protocol import messages
 from ps_common.protocol.record import Record
+from ps_common.settings.run_spec import OPTIMIZER_SETTINGS
 from ps_server.machine.ending import Phase
 from ps_server.machine.parts import Sender
 from ps_server.replication.replication import LEASE_SECONDS
@@ -33,7 +34,6 @@ Q_LEARNING: dict[str, Any] = {
     "algorithm": {"name": "one_step_q", "target_interval": 100},
     "schedule": {"learning_rate": 0.1, "final_learning_rate": 0.01, "anneal_steps": 5000},
 }
-OPTIMIZERS = ["sgd", "momentum", "rmsprop", "adam"]
 
 
 def train(server: WithStandby, sequences: range, seed: int = 0) -> None:
@@ -75,7 +75,7 @@ def refusal(effects: Any) -> messages.Refused:
     return message
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("optimizer", OPTIMIZER_SETTINGS)
 def test_a_standby_that_takes_over_goes_on_as_the_primary_would_have(optimizer: str) -> None:
     server = WithStandby.seeded(workers=("a", "b"), optimizer={"name": optimizer}, **Q_LEARNING)
     train(server, range(1, 10))

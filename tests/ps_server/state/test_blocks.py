@@ -14,6 +14,7 @@ from ps_common.protocol.lineage import Shard
 from ps_common.protocol.messages import Opened, Push, Update
 from ps_common.protocol.record import record_from_json, record_to_json
 from ps_common.protocol.tensors import BlockSpec, Schema, TensorSpec
+from ps_common.settings.run_spec import OPTIMIZER_SETTINGS
 from ps_server.replication.standby_copy import Replay, run_of, state_of
 from ps_server.state.guards import Denied, gradient_of
 from ps_server.state.optimizers import Optimizer, settings_in
@@ -22,7 +23,7 @@ from ps_server.state.training_run import TrainingRun
 from tests.ps_server.transcripts import START, a_lineage, a_run
 
 SIZES = {"policy.w": (40, 9), "policy.b": (9,), "log_temperature": (), "critics.w": (40, 13), "critics.b": (13,)}
-OPTIMIZERS: list[dict[str, Any]] = [{"name": name} for name in ("sgd", "momentum", "rmsprop", "adam")]
+OPTIMIZERS: list[dict[str, Any]] = [{"name": name} for name in OPTIMIZER_SETTINGS]
 each_optimizer = pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda optimizer: str(optimizer["name"]))
 ACTOR = BlockSpec(name="actor", learning_rate=0.25)
 CRITIC = BlockSpec(name="critic")

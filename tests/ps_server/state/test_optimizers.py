@@ -81,6 +81,10 @@ def name_of(settings: run_spec.Optimizer) -> str:
     return next(name for name, kind in OPTIMIZER_SETTINGS.items() if isinstance(settings, kind))
 
 
+def test_each_optimizer_is_written_out_here_and_tried() -> None:
+    assert BY_HAND.keys() == {name_of(settings) for settings in SETTINGS} == OPTIMIZER_SETTINGS.keys()
+
+
 def some_gradients(seed: int, steps: int = STEPS) -> np.ndarray:
     """Gradients [steps, P] of very different sizes; one parameter never has any, one only now and then."""
     numbers = np.random.default_rng(seed)

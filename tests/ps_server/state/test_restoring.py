@@ -10,10 +10,11 @@ import pytest
 import torch
 
 from ps_common.run_folder.checkpoint_file import read_checkpoint, write_checkpoint
+from ps_common.settings.run_spec import OPTIMIZER_SETTINGS
 from ps_server.state.effects import SaveCheckpoint
 from tests.ps_server.transcripts import EPOCH, START, Transcript, restored_run
 
-OPTIMIZERS: list[dict[str, Any]] = [{"name": name} for name in ("sgd", "momentum", "rmsprop", "adam")]
+OPTIMIZERS: list[dict[str, Any]] = [{"name": name} for name in OPTIMIZER_SETTINGS]
 each_optimizer = pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda optimizer: str(optimizer["name"]))
 
 
