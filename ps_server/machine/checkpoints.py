@@ -37,7 +37,7 @@ STALLED = "the disk, or the store, does not take it; training goes on, and it co
 
 @dataclass(frozen=True)
 class Content:
-    """What a checkpoint holds: the run at this position of its log."""
+    """What a checkpoint holds of the run: all changes up to this position of its log."""
 
     position: int
     accounts: dict[str, Account]
@@ -81,8 +81,8 @@ class Checkpoints:
         self._begun = now  # when the checkpoint in progress was begun
         self._age_seconds = 0.0  # how long the checkpoint in progress had taken at the last tick
         self._longest_seconds = 0.0  # the same of the slowest checkpoint so far
-        self._undurable: list[Content] = []  # on disk in order, and not all of it at the standby that counts
-        # The mean return of the best checkpoint, and the candidate with its T, before the newest was begun.
+        self._undurable: list[Content] = []  # on disk, in order, and not yet at a standby that has to have it
+        # What holds again if the newest fails: the mean return of the best checkpoint, and the candidate with its T.
         self._before: tuple[float | None, int, int] = (None, 0, 0)
         self._not_finite = 0  # the newest version that could not be saved
 
@@ -125,14 +125,14 @@ class Checkpoints:
             self.every_seconds, self._due = every_seconds, now + every_seconds
 
     def is_due(self, position: int, *, best: bool = False, milestone: bool = False, now: float) -> bool:
-        """Whether to begin one now: on request, when it is due and there is something new, or early."""
+        """Whether to begin one now: it is requested, or needed early, or its time has come and the run has changed."""
         if self.is_writing:
             return False
-        # After a failure, perhaps of a full disk, the next is not begun early.
-        early = milestone or (self._is_early and now >= self._early_due) or (best and now >= self._best_due)
-        if early and not self.failing:
-            return True
-        return bool(self._asked) or (now >= self._due and (early or position != self.saved.position))
+        is_time = now >= self._due
+        is_needed = milestone or (self._is_early and now >= self._early_due) or (best and now >= self._best_due)
+        # After a failure, perhaps of a full disk, none is begun before its time.
+        is_early = is_needed and (is_time or not self.failing)
+        return bool(self._asked) or is_early or (is_time and position != self.saved.position)
 
     def is_milestone(self, episodes: int, *, every: int) -> bool:
         """Whether one that is begun now is to be kept, because another `every` episodes have been played; 0: never."""
@@ -225,7 +225,7 @@ class Checkpoints:
         return self._has_failed(reason, self._finished()[1])
 
     def mark_durable(self, ledger: Ledger) -> None:
-        """Changes are durable up to the newest position that is on disk, and at the standby that counts."""
+        """Changes are durable up to the newest position that is on disk, and at a standby that has to have it."""
         has_all = [one for one in self._undurable if one.position <= self._replication.followed]
         if has_all:
             ledger.mark_durable(has_all[-1].accounts)

@@ -66,7 +66,7 @@ class PushBudget:
         self._end_grants(now=now)
         while (found := self._first(waiting_bytes, has_waiting)) is not None:
             peer, request, size = found
-            if peer not in self._granted:  # else the answer was lost
+            if peer not in self._granted:  # else this is a retry, since the answer was lost
                 if self._granted and self._granted_bytes + size > self._budget_bytes:
                     break
                 self._granted[peer] = size, now + GRANT_SECONDS
@@ -83,7 +83,7 @@ class PushBudget:
         return sum(size for size, _ in self._granted.values())
 
     def _first(self, waiting_bytes: int, has_waiting: Callable[[str], bool]) -> tuple[PeerId, int, int] | None:
-        """The next peer that may be granted credit, its request and bytes."""
+        """The first peer in the queue that may be granted credit, its request and bytes."""
         gone: list[PeerId] = []
         found = None
         taken = waiting_bytes + self._granted_bytes

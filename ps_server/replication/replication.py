@@ -44,8 +44,8 @@ class _Standby:
     backlog: Backlog
     heard: float
     state: AtPrimary = AtPrimary.TRANSFER
-    bound_at: int = 0  # the position up to which changes may be durable without it; 0: any may be
-    again_at: float = 0.0  # when one that could not keep up may get the state again
+    bound_at: int = 0  # changes after this position are durable only when it has them; 0: it is not bound
+    again_at: float = 0.0  # the earliest moment at which one that could not keep up gets the run again
 
     @property
     def process(self) -> str:
@@ -144,13 +144,14 @@ class Replication:
         if ack.request:
             through, minutes = standby.bound_at, run.progress.minutes(now=now)
             effects.append(Send(peer, leading(ack.request, run.lineage, durable_through=through, minutes=minutes)))
+        # The promise of LEADING has come there, and everything that was durable before it.
         if standby.state is AtPrimary.BOUND and standby.bound_at <= min(ack.durable_through, ack.number):
             standby.sees(OfStandby.KNOWS)
             effects.append(LogLine(f"{standby.follow.address} follows as the standby", peer="standby"))
         return effects
 
     def send_changes(self, log: ChangeLog, *, now: float) -> list[Effect]:
-        """The changes of the run since the last call go to the standby."""
+        """Send the changes of the run since the last call. Without a standby the log keeps none."""
         standby = self._following
         entries = log.take(is_read=standby is not None)
         if standby is None or not entries:

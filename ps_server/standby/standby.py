@@ -241,7 +241,8 @@ class Standby:
         lineage = run.lineage.promoted(draw=self._draw)
         promote(run, lineage, self.primary)
         self.server = server = ParameterServer(run, lineage=lineage, overrides={}, limits=self._limits, now=now)
-        server.checkpoints.saved, self._fence_due = NOTHING, now
+        server.checkpoints.saved = NOTHING  # the checkpoints of the run are on the primary's disk
+        self._fence_due = now
         line = LogLine(f"{why}: promoted at version {self.version}", warning=True)
         return server, [line, *server.save(now=now)]
 

@@ -104,8 +104,8 @@ def _check_moments(vector: Tensor, schema: Schema, *, least: int) -> None:
 
     Rounding may make up a thousandth of the squares, and a standard deviation of a millionth.
     """
-    flat = vector.numpy()  # of so few numbers it is several times as fast
     for path, (count, total, squares) in schema.moments.items():
+        flat = vector.numpy()  # of so few numbers it is several times as fast
         rows, sums_of_squares = flat.item(count.start), flat[squares].astype(float)
         most = rows * (1.001 * sums_of_squares + 1e-12 * rows)
         is_of_rows = rows >= least and (rows > 0 or not sums_of_squares.any()) and not (sums_of_squares < 0).any()

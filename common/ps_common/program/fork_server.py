@@ -162,7 +162,12 @@ class _ForkServer:
 
 
 def _served(requests: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """Serve. Returns in each fork alone: the request, and the descriptors of channel, output and input."""
+    """
+    Serve. Returns in each fork alone: the request, and the descriptors of channel, output and input.
+
+    The process between the server and the fork ends at once: so the kernel gives the fork to the process that has
+    asked for it. The fork replies with its id when that has happened.
+    """
     while True:
         request, descriptors, _, _ = socket.recv_fds(requests, MOST_BYTES, 3)
         if not request:

@@ -262,7 +262,7 @@ def _line(spec: TensorSpec) -> str:
 
 def norm_of(vector: "Tensor", weights: int) -> float:
     """The Euclidean norm of the first `weights` elements; infinite or NaN if a statistic among the others is absurd."""
-    if weights < len(vector):
+    if weights < vector.numel():  # len() of a tensor is Python, and takes as long as a short dot product
         greatest = float(vector[weights:].abs().max())
         if not greatest <= ABSURD_STATISTIC:  # NaN is not
             return greatest * math.inf

@@ -1,4 +1,4 @@
-"""The machine's tables stay bounded, however many workers come and go."""
+"""The machine's tables stay bounded, however many workers and standbys come and go."""
 
 import math
 from collections import deque
@@ -35,7 +35,10 @@ def things_in(root: Any) -> int:
 
 
 def a_life(server: Transcript, number: int) -> None:
-    """A worker joins, pushes, reports, asks, and leaves in one way or another; a stranger talks nonsense."""
+    """
+    A worker joins, pushes, reports, asks, and leaves in one way or another; a stranger talks nonsense, and a standby
+    follows for a while.
+    """
     peer = f"connection-{number}"
     server.say(peer, server.hello_of(f"worker-{number % NAMES}", process=number))
     for sequence in (1, 2, 5, 6):  # 3 and 4 were lost
@@ -46,6 +49,8 @@ def a_life(server: Transcript, number: int) -> None:
     for request in range(10):
         server.say(peer, messages.CheckpointRequest(request=request))
     server.machine.unreadable(f"stranger-{number}".encode(), "no message", now=server.now)
+    if number % 20 == 0:  # as often as its lease and its pause allow, with all that changes meanwhile in its backlog
+        server.say("standby", messages.Follow(request=number, address="s:1", process=f"process {number}"))
     if number % 3 == 0:
         server.say(peer, messages.Goodbye(request=9))
     if number % 10 == 0 and server.machine.checkpoints.is_writing:
