@@ -45,9 +45,11 @@ def is_answered(endpoint: str, keys: ClientKeys | None, *, within_seconds: float
     try:
         ask(endpoint, messages.StatusRequest(request=1), timeout_seconds=within_seconds, keys=keys)
     except ServerUnreachable as error:
-        assert ("--curve-server-key" in str(error)) == (keys is None), "the flags that are lacking are named"
-        return False
-    return True
+        names_flags = "--curve-server-key" in str(error)
+    else:
+        return True
+    assert names_flags == (keys is None), "the flags that are lacking are named"
+    return False
 
 
 def test_a_worker_with_a_key_trains_and_an_admin_ends_the_run(programs: Programs, folder: Path) -> None:
