@@ -43,6 +43,8 @@ class Flags:
     """threads of Stable-Baselines3's network; each process of the other side has one"""
     every: int = EVERY
     """steps between two points of a curve"""
+    shared: bool = False
+    """whether other programs run on this machine meanwhile: minutes are compared on a quiet one alone"""
     file: Path = Path("benchmarks/results/dear-mujoco.json")
     """rows; the page lies beside it"""
     venvs: Path = Path(".peers")
@@ -123,6 +125,7 @@ def _row(
         curve=curve(games, start_minutes=start_minutes, end=end, every=flags.every),
         greedy=greedy,
         busy_before=busy,
+        shared=flags.shared,
         date=time.strftime("%Y-%m-%d"),
     )
 
