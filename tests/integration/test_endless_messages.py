@@ -116,7 +116,7 @@ def test_a_message_without_an_end_costs_no_more_than_the_budget(
             honest.push_pull(ones, steps=1)
             pushes += 1
     assert attack.growth_mib < MOST_GROWTH_MIB
-    assert status_of(endpoint).updates == pushes
+    wait_for(lambda: status_of(endpoint).updates == pushes)
     np.testing.assert_allclose(weights_of(endpoint, SIZE).numpy(), -0.1 * pushes, rtol=1e-4)
     wait_for(lambda: "cut off: a connection of" in server.output)
     honest.leave()

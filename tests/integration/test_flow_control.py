@@ -22,5 +22,5 @@ def test_workers_that_must_take_turns_lose_nothing(programs: Programs, tmp_path:
     ]
     totals = [wait_for(lambda worker=worker: told(worker.output), program=worker) for worker in workers]  # type: ignore[misc]
     wait_for(lambda: status_of(endpoint).version >= 1 + WORKERS * UPDATES, program=server)
-    assert status_of(endpoint).version == 1 + WORKERS * UPDATES
+    wait_for(lambda: status_of(endpoint).version == 1 + WORKERS * UPDATES)
     np.testing.assert_array_equal(weights_of(endpoint, SCHEMA.size).numpy(), -np.sum(totals, axis=0))

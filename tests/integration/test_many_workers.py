@@ -25,7 +25,7 @@ def test_workers_of_one_machine_live_die_and_leave_together(programs: Programs) 
     wait_for(lambda: f"{name} joined" in server.output.partition("is gone")[2], program=many)
     many.signal(signal.SIGTERM)
     assert many.wait() == 0, many.output
-    assert status_of(endpoint).workers_alive == 0
+    wait_for(lambda: status_of(endpoint).workers_alive == 0)
     assert re.findall(r"(host-\d): asked to leave: everything is pushed", many.output)
     assert "all workers have left" in many.output
     assert not [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]

@@ -59,5 +59,5 @@ def test_a_server_and_its_disk_are_lost_and_nothing_that_was_durable(
     assert resumed_at(server) > 0
     totals = [wait_for(lambda worker=worker: told(worker.output), program=worker) for worker in workers]  # type: ignore[misc]
     wait_for(lambda: status_of(endpoint).version >= 1 + WORKERS * UPDATES, program=server)
-    assert status_of(endpoint).global_steps == WORKERS * UPDATES
+    wait_for(lambda: status_of(endpoint).global_steps == WORKERS * UPDATES)
     np.testing.assert_array_equal(weights_of(endpoint, SCHEMA.size).numpy(), -np.sum(totals, axis=0))

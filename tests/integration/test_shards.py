@@ -39,7 +39,7 @@ def test_a_killed_shard_comes_back_alone_and_one_server_goes_on_with_the_run_of_
     control(["reshard", str(shards.folder), "--shards", "1"])
     _, alone = programs.start_server("--resume", str(shards.folder))
     assert torch.equal(weights_of(alone, PARAMETERS), -expected)
-    assert status_of(alone).global_steps == UPDATES
+    wait_for(lambda: status_of(alone).global_steps == UPDATES)
     assert status_of(alone).parameters == PARAMETERS
 
 
@@ -57,7 +57,7 @@ def test_a_live_run_is_adjusted_at_any_shard_then_joined_and_resumed(
     control(["set", "learning_rate=1e-4", "--server", second])
     assert "schedule.learning_rate: " in capsys.readouterr().out
     wait_for(lambda: status_of(second).settings_version == 1)
-    assert status_of(second).adjustments == status_of(first).adjustments
+    wait_for(lambda: status_of(second).adjustments == status_of(first).adjustments)
     workers.append(programs.start("rl-worker", "--server", first, "--name", "w1"))
     wait_for(lambda: status_of(second).workers_alive == 2, within_seconds=120, program=workers[1])
     shards.stop()
@@ -66,7 +66,7 @@ def test_a_live_run_is_adjusted_at_any_shard_then_joined_and_resumed(
     workers.append(programs.start("rl-worker", "--server", second, "--name", "w2"))
     wait_for(lambda: status_of(second).workers_alive == 3, within_seconds=120, program=workers[2])
     wait_for(lambda: {status_of(address).settings_version for address in shards.addresses} == {1})
-    assert status_of(second).adjustments == status_of(first).adjustments
+    wait_for(lambda: status_of(second).adjustments == status_of(first).adjustments)
     control(["stop", "--server", second])
     for program in (*shards.servers, *workers):
         assert program.wait() == 0, program.output

@@ -37,4 +37,4 @@ def test_a_standby_on_a_slow_link_is_dropped_and_training_goes_on(programs: Prog
 
         link.down.bytes_per_second = None
         wait_for(lambda: getattr(status_of(first).standby, "phase", "") == "in sync", program=primary)
-        assert status_of(second).version == status_of(first).version == 2 + UPDATES
+        wait_for(lambda: status_of(second).version == status_of(first).version == 2 + UPDATES)

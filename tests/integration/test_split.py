@@ -79,7 +79,7 @@ def test_a_newcomer_promotes_nobody_and_no_push_is_lost_when_the_wire_is_whole_a
     totals = [wait_for(lambda one=one: told(one.output), program=one) for one in split.workers]  # type: ignore[misc]
     where, pushes = split.addresses[1], len(split.workers) * UPDATES
     wait_for(lambda: status_of(where).version >= 1 + pushes, program=split.standby)
-    assert status_of(where).version == 1 + pushes
+    wait_for(lambda: status_of(where).version == 1 + pushes)
     np.testing.assert_array_equal(weights_of(where, SCHEMA.size).numpy(), -np.sum(totals, axis=0))
 
 
