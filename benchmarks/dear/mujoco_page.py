@@ -112,7 +112,8 @@ def _table(unit: str, rows: Sequence[Row]) -> str:
 def _cell(scores: Sequence[float]) -> str:
     if not scores:
         return "–"
-    return f"{mean(scores):,.0f} ({min(scores):,.0f} to {max(scores):,.0f})".replace("-", "−")
+    interval = f" ({min(scores):,.0f} to {max(scores):,.0f})" if len(scores) > 1 else ""
+    return f"{mean(scores):,.0f}{interval}".replace("-", "−")
 
 
 def _verdicts(units: Sequence[str], rows: Sequence[Row]) -> str:
