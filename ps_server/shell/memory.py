@@ -1,9 +1,9 @@
 """The memory of this process, as glibc and Linux count it."""
 
 import ctypes
-import sys
 from pathlib import Path
-from typing import Any
+
+from ps_common.program.resources import of_glibc
 
 KERNEL_NAMES = {"VmRSS": "memory_bytes", "VmHWM": "memory_peak_bytes"}
 
@@ -28,7 +28,7 @@ def memory_of_this_process() -> dict[str, int]:
 
 def give_back_freed_memory() -> None:
     """Return freed memory to the kernel, say after an attack. Takes some milliseconds."""
-    malloc_trim = _of_glibc("malloc_trim")
+    malloc_trim = of_glibc("malloc_trim")
     if malloc_trim is not None:
         malloc_trim(0)
 
@@ -44,11 +44,6 @@ class _MallInfo(ctypes.Structure):
     ]  # fmt: skip
 
 
-def _of_glibc(name: str) -> Any:
-    """A function of glibc; None elsewhere, and in versions without it."""
-    return getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None
-
-
-_mallinfo2 = _of_glibc("mallinfo2")
+_mallinfo2 = of_glibc("mallinfo2")
 if _mallinfo2 is not None:
     _mallinfo2.restype = _MallInfo

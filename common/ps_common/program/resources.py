@@ -3,6 +3,7 @@
 import ctypes
 import os
 import sys
+from typing import Any
 
 # Options of glibc's <malloc.h>, and their names in the environment.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
@@ -19,10 +20,15 @@ def keep_freed_memory() -> None:
     heap to the kernel, so the next message page-faults again: a round trip of 0.7 M parameters over CURVE took up to
     2,000 faults, and a third longer.
     """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    mallopt = of_glibc("mallopt")
     if mallopt is not None and not MALLOC_VARIABLES & os.environ.keys():
         mallopt(_TRIM_THRESHOLD, KEPT_BYTES)
         mallopt(_MMAP_THRESHOLD, LARGEST_BYTES)
+
+
+def of_glibc(name: str) -> Any:
+    """A function of glibc; None elsewhere, and in versions without it."""
+    return getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None
 
 
 def flush_denormals() -> None:
