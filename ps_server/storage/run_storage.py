@@ -120,10 +120,6 @@ class RunStorage:
         """The command that resumes the run of this folder and the store at `url`."""
         return shlex.join(["ps-server", "--resume", str(self.folder), "--checkpoint-dir", url])
 
-    @property
-    def new_locks(self) -> list[Path]:
-        return self._locks.new_files
-
     def keep(self) -> None:
         """Hold the locks until the process ends: a thread may still be writing there."""
         self._outlives_us = True
