@@ -49,7 +49,7 @@ class RunStorage:
             if not may_hold_a_run:
                 self.check_unused()
         except BaseException:
-            self._locks.remove()
+            self._locks.close()
             raise
 
     def check_unused(self) -> None:
