@@ -39,7 +39,6 @@ WorkerCount = Annotated[int, msgspec.Meta(ge=0, le=10_000)]
 # Bounds of what memory and time depend on: a number beyond is a slip, and would end in a crash.
 Frames = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 Noops = Annotated[int, msgspec.Meta(ge=0, le=10_000)]
-Tics = Annotated[int, msgspec.Meta(ge=0, le=100_000)]
 Action = Annotated[int, msgspec.Meta(ge=0, le=10_000)]
 EpisodeSteps = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
 LONGEST_UNROLL = 100_000
@@ -76,7 +75,6 @@ def _family(*families: str) -> Callable[["RunSpec"], bool]:
 ALE = ("an ALE game", _family("ale"))
 FRAMES_OF_GAMES = ("an ALE game or ViZDoom", _family(*OF_FRAMES))
 STACKED_FRAMES = (f"{FRAMES_OF_GAMES[0]} (elsewhere a --wrapper of yours stacks them)", FRAMES_OF_GAMES[1])
-DOOM = ("ViZDoom", _family("doom"))
 SLACK = ("--consistency ssp or paced", lambda run: run.consistency.rule in ("ssp", "paced"))
 CLIP = ("--surrogate clip", _of_a3c(lambda a3c: a3c.surrogate == "clip"))
 IMITATION = ("--imitation-weight", _of_a3c(lambda a3c: a3c.imitation_weight > 0))
@@ -129,10 +127,6 @@ class Environment(Section, frozen=True, kw_only=True):
     """the subset of the game's actions to use, by number; all of them when empty"""
     action_mask: Literal["auto", "none"] = "auto"
     """auto: only actions that the environment's action_mask allows (in its observations or info); none: ignore it"""
-    start_tic: Annotated[Tics, needs(*DOOM, 0)] = 0
-    """games begin at this tic; 0: at the scenario's own (ViZDoom)"""
-    decals_and_particles: Annotated[bool, needs(*DOOM, True)] = True
-    """bullet holes and particles are drawn where the scenario has them; otherwise nowhere (ViZDoom)"""
     box_actions: Literal["clipped", "squashed"] = "clipped"
     """how real actions stay in their bounds: clipped, or the tanh of the policy's sample, scaled to the bounds"""
     max_episode_steps: Annotated[EpisodeSteps, of_a_game()] = 0
