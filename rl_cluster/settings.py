@@ -81,7 +81,7 @@ class ClusterSettings(WorkersHere):
     device: Literal["cpu", "cuda"] = "cpu"
     """where the workers' networks run"""
     threads: Threads = 1
-    """threads of each worker's network, and of its emulator of Atari and EnvPool games"""
+    """threads of each worker's network, and of its emulator of Atari games"""
     json: Path | None = None
     """file for one JSON object that sums the run up"""
 

@@ -97,7 +97,7 @@ class Environment(Section, frozen=True, kw_only=True):
     """Gymnasium id, as ALE/Pong-v5; or MODULE:NAME, a function of yours that returns an environment; none: no game, the
     workers are custom programs"""
     kwargs: Annotated[KeywordArguments, of_a_game(), *table_flag("environment-kwargs")] = {}
-    """keyword arguments of the environment (not ALE, ViZDoom, EnvPool): numbers, texts, true, false, and lists and
+    """keyword arguments of the environment (not ALE, ViZDoom): numbers, texts, true, false, and lists and
     tables of these"""
     wrapper: Annotated[tuple[ImportPath, ...], kinds(takes="MODULE:NAME")] = ()
     """MODULE:NAME of each wrapper of yours around an environment, the innermost first (not ALE, ViZDoom)"""
@@ -133,7 +133,7 @@ class Environment(Section, frozen=True, kw_only=True):
     """truncate episodes after this many steps; 0: the environment's own limit"""
     step_in: Annotated[Literal["turn", "threads", "processes"], EACH_WORKERS, CHANGEABLE, ADDED_IN_0_3] = "turn"
     """how a worker's environments are stepped: one after another; in a thread each, for simulators that wait; or in a
-    process each, for simulators that compute (neither for ALE, ViZDoom and EnvPool)"""
+    process each, for simulators that compute (neither for ALE and ViZDoom)"""
     most_failures: Annotated[Fraction, EACH_WORKERS, CHANGEABLE, ADDED_IN_0_3] = 0.01
     """share of games that a failure of the environment (an exception, NaN, infinity) may cut off before the worker
     ends; it never ends before the third"""
