@@ -26,7 +26,6 @@ from ps_common.program.stop_signals import StopSignal
 from ps_common.protocol.messages import Frame, Refused, StopRequest, ToServer, ToWorker, Welcome
 from ps_common.protocol.names import as_text
 from ps_common.protocol.wire import Buffer, read_to_server, read_to_worker, to_frames
-from ps_common.run_folder.paths import NewPaths
 from ps_rl.run import Callback, Run
 from ps_rl.updates import Updates
 from ps_server.machine.parameter_server import ParameterServer
@@ -229,13 +228,12 @@ def train_here(run: Run, flags: Sequence[str], callbacks: Sequence[Callback]) ->
 def _serve(run: Run, flags: Sequence[str], on_tick: Callable[[], None]) -> None:
     cluster = parse_with_run(ClusterSettings, flags, prog="train", custom_settings=custom_settings)
     of_server = parse_with_run(ServerSettings, prepare(cluster)[1], prog="ps-server")
-    with NewPaths() as new, closing(storage_for(of_server, new)) as storage:
+    with closing(storage_for(of_server)) as storage:
         if of_server.program.resume is None:
             storage.check_unused()
         machine = machine_for(of_server, storage, keys=None, now=time.monotonic())
         assert isinstance(machine, ParameterServer), "only --standby-of makes another"
         server = LocalServer(machine, storage, on_tick)
-        new.keep()
         run.ask_here = server.ask
         try:
             _work(server, cluster)

@@ -4,7 +4,6 @@ import contextlib
 import logging
 import re
 import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -17,17 +16,13 @@ from ps_common.program.reasons import reason_of, say
 from ps_common.program.resources import flush_denormals
 from ps_common.program.running_clock import RunningClock
 from ps_common.program.stop_signals import StopSignal
-from ps_common.protocol.lineage import WHOLE
 from ps_common.protocol.names import as_text, is_loopback, join_address
 from ps_common.protocol.status import Status
 from ps_common.run_folder.commands import keep_command
 from ps_common.run_folder.followers import followers_of
 from ps_common.run_folder.paths import (
-    CHECKPOINTS,
     LINEAGE,
-    NewPaths,
     make_run_folder,
-    shard_folder,
 )
 from ps_common.settings.run_settings import flag_of
 from ps_common.sockets.curve import read_pair
@@ -69,15 +64,12 @@ def serve_run(flags: Parsed[ServerSettings]) -> Parsed[ServerSettings] | None:
     torch.set_num_threads(settings.threads)
     take_every_descriptor_allowed()
     stop = StopSignal(raises=True)
-    # New files are removed while the storage is still locked.
-    with contextlib.ExitStack() as locked, NewPaths() as new:
-        access_control = None
-        if settings.curve_secret is not None and settings.authorized_keys is not None:  # they go together
-            access_control = AccessControl(read_pair("--curve-secret", settings.curve_secret), settings.authorized_keys)
-        storage = locked.enter_context(contextlib.closing(storage_for(flags, new)))
+    access_control = None
+    if settings.curve_secret is not None and settings.authorized_keys is not None:  # they go together
+        access_control = AccessControl(read_pair("--curve-secret", settings.curve_secret), settings.authorized_keys)
+    with contextlib.closing(storage_for(flags)) as storage:
         keys = access_control.server_keys if access_control is not None else None
         if successor := successor_of(settings, storage, keys=keys):
-            new.keep()
             follows = settings.following(successor, storage.folder, port=settings.port)
             return Parsed(follows, flags.run, overrides={})
         clock = RunningClock()
@@ -92,7 +84,7 @@ def serve_run(flags: Parsed[ServerSettings]) -> Parsed[ServerSettings] | None:
             followers.announce_page(leaving=stop.is_set)
             followers.watch(partial(log.warning, "%s"))
             with stop.postponed():  # from here on the server itself leaves in order
-                follower = _serve(machine, storage, settings, access_control, stop, clock, begun=new.keep)
+                follower = _serve(machine, storage, settings, access_control, stop, clock)
     return None if follower is None else Parsed(follower, flags.run, overrides={})
 
 
@@ -103,8 +95,6 @@ def _serve(
     access_control: AccessControl | None,
     stop: StopSignal,
     clock: RunningClock,
-    *,
-    begun: Callable[[], None],
 ) -> ServerSettings | None:
     """Serve until the run ends or a signal comes, then save the run. Returns settings to follow another server with."""
     shell = _shell(machine, storage, settings, access_control, clock)
@@ -116,7 +106,6 @@ def _serve(
     if access_control is None and not is_loopback(host):
         log.warning(UNLOCKED)
     records = _records(machine, shell, storage.folder, endpoint=address)
-    begun()
     say("serves", address)
     if settings.resume is None:
         keep_command(storage.folder, PROGRAM)
@@ -179,35 +168,26 @@ def _records(machine: ParameterServer | Standby, shell: ZmqServer, folder: Path,
         raise SettingsError(f"{folder}: the run's records cannot be kept there: {error}") from error
 
 
-def storage_for(flags: Parsed[ServerSettings], new: NewPaths) -> RunStorage:
-    """The run's folders, created and locked, which are `new`. Raises SettingsError."""
+def storage_for(flags: Parsed[ServerSettings]) -> RunStorage:
+    """The run's folders, created and locked. Raises SettingsError."""
     settings, run = flags.program, flags.run
     _check_standby(flags)
     # Until a first worker has decided the run, it has no name and no seed. The experiment is named on the server.
     named = "standby" if settings.standby_of else run.preset if flags.names_a_run else "run"
     experiment = "" if settings.standby_of else run.experiment
     given = settings.resumed_folder or settings.run_dir or _usual_folder(settings)
-    new.expect(given or Path("runs", experiment))
     folder = settings.resumed_folder or make_run_folder(
         given,
         experiment=experiment,
         preset=named,
         seed=run.seed if flags.names_a_run else None,
     )
-    if given is None:
-        new.made(folder)
-    place = settings.place or WHOLE
-    own = shard_folder(folder, place.number, place.of)
-    new.expect(own, settings.checkpoint_folder or own / CHECKPOINTS)
     folder = folder_of_shard(folder, settings.place)
     check_number(folder, settings.store_flag[1] if settings.store_flag else None)
     may_hold_a_run = settings.resume is not None or settings.standby_of is not None or (folder / LINEAGE).exists()
     store = CheckpointStore(settings.store_flag[1], flag=settings.store_flag[0]) if settings.store_flag else None
     checkpoints = settings.checkpoint_folder
-    storage = RunStorage(folder, checkpoints=checkpoints, may_hold_a_run=may_hold_a_run, store=store)
-    new.made(*storage.new_locks)
-    new.expect(storage.folder / LINEAGE)  # another server could have written it before the folder was locked
-    return storage
+    return RunStorage(folder, checkpoints=checkpoints, may_hold_a_run=may_hold_a_run, store=store)
 
 
 def _check_standby(flags: Parsed[ServerSettings]) -> None:

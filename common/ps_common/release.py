@@ -32,21 +32,14 @@ def is_newer(other: str) -> bool:
     return _order(other) > _order(VERSION)
 
 
-def is_older(other: str) -> bool:
-    """Whether a release is earlier than this one, whatever their commits; False for what is none."""
-    return () < _order(other) < _order(VERSION)
-
-
 def beside(whose: str, other: str, *, here: str = "this program") -> str:
     """
-    A clause, with "; " before it, on the releases of two that do not understand each other, and what to do: of `whose`,
-    such as "the server", and of `here`. "" where both have the same, or that of the other is unknown.
+    A clause, with "; " before it, on the releases of two that do not understand each other: of `whose`, such as "the
+    server", and of `here`. "" where both have the same, or that of the other is unknown.
     """
     if other in ("", release()):
         return ""
-    later, earlier = is_newer(other), is_older(other)
-    what = f"update {here}" if later else f"update {whose}" if earlier else "bring both to one commit"
-    return f"; {whose} is of ps-rl {other}, and {here} of ps-rl {release()}: {what}"
+    return f"; {whose} is of ps-rl {other}, and {here} of ps-rl {release()}: bring both to one release"
 
 
 def of_other(other: str) -> str:

@@ -3,11 +3,20 @@
 import inspect
 from collections.abc import Iterator, Mapping
 
-from docs.extension.attributes import Attribute, attributes_of, default_in_words, plain, table, tables, values_of
+from docs.extension.attributes import (
+    Attribute,
+    attributes_of,
+    default_in_words,
+    in_words,
+    plain,
+    table,
+    tables,
+    values_of,
+)
 from ps_common.settings.adjustable import ADJUSTABLE
 from ps_common.settings.run_settings import NAMED_SECTIONS, flag_of
 from ps_common.settings.run_spec import RunSpec
-from ps_common.settings.table import TABLE, allowed
+from ps_common.settings.table import TABLE
 
 HEAD = ("flag", "values", "default", "what it does", "who")
 
@@ -61,5 +70,5 @@ def _changes(setting: str) -> str:
 
 def adjustable() -> str:
     """The settings that ps-ctl set takes, and the values that are allowed."""
-    rows = [(f"`{name.rpartition('.')[2]}`", f"`{name}`", allowed(kind)) for name, kind in ADJUSTABLE.items()]
+    rows = [(f"`{name.rpartition('.')[2]}`", f"`{name}`", in_words(kind)) for name, kind in ADJUSTABLE.items()]
     return table(("setting", "whole name", "values"), rows)

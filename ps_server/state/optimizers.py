@@ -118,8 +118,7 @@ class RmsProp:
     g ← α g + (1 − α) Δθ²;  θ ← θ − η Δθ / √(g + ε)      Mnih et al. 2016, equations S2 and S3
 
     ε is inside the root. (PyTorch's RMSprop has it outside, which is another method for ε = 0.1.) g starts at 0, so the
-    first step of a weight is η / √(1 − α), however small its gradient is beside ε. Where g starts at `initial_square`
-    1, as in TensorFlow 1, it is about η times the gradient.
+    first step of a weight is η / √(1 − α), however small its gradient is beside ε.
 
     The slot holds u = g + ε, whose recursion is u ← α u + (1 − α) (Δθ² + ε). Then θ ← θ − η Δθ / √u is a step of Adam
     with β1 = 0 and ε = 0, after so many steps that bias correction is 1. For that torch has a kernel of one pass over
@@ -131,7 +130,7 @@ class RmsProp:
         self._before_decay = settings.epsilon * (1 - settings.decay) / settings.decay
         self._gradient = torch.zeros(size)  # the kernel's running mean of one gradient
         self._steps = torch.tensor(1e9)
-        self.slots = {"mean_square_plus_epsilon": torch.full((size,), settings.initial_square + settings.epsilon)}
+        self.slots = {"mean_square_plus_epsilon": torch.full((size,), settings.epsilon)}
 
     def apply(self, weights: Tensor, gradient: Tensor, learning_rate: float) -> None:
         plus_epsilon = self.slots["mean_square_plus_epsilon"].add_(self._before_decay)

@@ -49,7 +49,7 @@ class RunStorage:
             if not may_hold_a_run:
                 self.check_unused()
         except BaseException:
-            self._locks.remove()
+            self._locks.close()
             raise
 
     def check_unused(self) -> None:
@@ -119,10 +119,6 @@ class RunStorage:
     def resumed_from(self, url: str) -> str:
         """The command that resumes the run of this folder and the store at `url`."""
         return shlex.join(["ps-server", "--resume", str(self.folder), "--checkpoint-dir", url])
-
-    @property
-    def new_locks(self) -> list[Path]:
-        return self._locks.new_files
 
     def keep(self) -> None:
         """Hold the locks until the process ends: a thread may still be writing there."""

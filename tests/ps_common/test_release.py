@@ -11,7 +11,6 @@ from ps_common.release import (
     VERSION,
     beside,
     is_newer,
-    is_older,
     release,
 )
 from tests.rows import row
@@ -46,32 +45,25 @@ def test_it_is_the_version_alone_where_there_is_no_checkout_or_a_broken_one(plac
 
 def test_which_of_two_releases_is_later(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "VERSION", "0.10.2")
-    for other, is_later, is_earlier in [
-        ("0.10.2", False, False),
-        ("0.10.2+0123456", False, False),
-        ("0.10.3", True, False),
-        ("0.9.9", False, True),
-        ("1.0.0.dev0+0123456", True, False),
-        ("0.10.2.dev0", False, True),
-        ("0.10.2rc1", False, True),
-        ("", False, False),
-        ("new", False, False),
-        ("0.10", False, False),
-        ("99999999999999999999.0.0", False, False),
+    for other, is_later in [
+        ("0.10.2", False),
+        ("0.10.2+0123456", False),
+        ("0.10.3", True),
+        ("0.9.9", False),
+        ("1.0.0.dev0+0123456", True),
+        ("0.10.2.dev0", False),
+        ("0.10.2rc1", False),
+        ("", False),
+        ("new", False),
+        ("0.10", False),
+        ("99999999999999999999.0.0", False),
     ]:
         with row(other):
-            assert (is_newer(other), is_older(other)) == (is_later, is_earlier)
+            assert is_newer(other) == is_later
 
 
-def test_two_that_do_not_understand_each_other_are_told_both_releases_and_what_to_do() -> None:
-    for other, what in [
-        ("99.0.0", "update this program"),
-        ("0.0.1", "update the server"),
-        (f"{VERSION}+000000000", "bring both to one commit"),
-    ]:
-        with row(other):
-            clause = beside("the server", other)
-            assert other in clause
-            assert release() in clause
-            assert clause.endswith(what)
+def test_two_that_do_not_understand_each_other_are_told_both_releases() -> None:
+    clause = beside("the server", "99.0.0")
+    assert "99.0.0" in clause
+    assert release() in clause
     assert beside("the server", release()) == beside("the server", "") == ""

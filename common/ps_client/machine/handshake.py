@@ -13,7 +13,7 @@ run before it has tried the others.
 """
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 from ps_common.protocol import messages
 from ps_common.protocol.codecs import CODEC_NAMES
@@ -30,10 +30,6 @@ FIRST_HELLO_SECONDS = 0.05  # until HELLO is sent again; doubles up to the next 
 SLOWEST_HELLO_SECONDS = 2.0
 REFUSED_HELLO_SECONDS = 0.1  # until HELLO is sent again to a server that will soon serve the run
 REFUSED_SECONDS = 1.0  # after this long with nothing but temporary refusals, the next address is tried
-NAME_TAKEN_SECONDS = 60.0  # of a worker whose name another process has; leases of the dead are shorter
-# Two such refusals with more time between have different causes: the server was away meanwhile. A dead second address
-# keeps a worker for half as long.
-REFUSALS_APART_SECONDS = 30.0
 BRIEF = {"standby", "lacking", "fenced"}  # refusals of moments: a standby is being promoted
 OF_A_RUN = {"lacking", "name_taken", "drained"}  # refusals by a server that has a run: the worker begins no other
 TEMPORARY = {*BRIEF, "other_run", "name_taken", "drained"}
@@ -50,8 +46,6 @@ class Handshake:
         self._interval = FIRST_HELLO_SECONDS
         self._first_request = self._last_request = 0  # numbers of HELLOs since the worker has had to join
         self._refused_since: float | None = None  # on this connection
-        self._name_taken_since: float | None = None
-        self._name_taken_at = now  # the last time
 
     def begin(self, *, next_request: int, now: float) -> None:
         """The worker has to join. Its HELLOs are numbered from `next_request` on."""
@@ -86,25 +80,19 @@ class Handshake:
 
     def completed(self) -> None:
         """The worker has joined."""
-        self._refused_since = self._name_taken_since = self._untried = None
+        self._refused_since = self._untried = None
 
-    def refused(self, code: str, why: str, *, now: float) -> Literal["again", "next address", "give up"]:
-        """HELLO was refused with a temporary code. Where it is sent next."""
+    def refused(self, code: str, why: str, *, now: float) -> bool:
+        """HELLO was refused with a temporary code. Whether it is sent to the next address from now on."""
         self.refusal = why
         if code in OF_A_RUN:
             self._untried = None
         if code in BRIEF:
             self._send_often_from(now + REFUSED_HELLO_SECONDS)
-        if code == "name_taken":
-            if self._name_taken_since is None or now - self._name_taken_at > REFUSALS_APART_SECONDS:
-                self._name_taken_since = now
-            self._name_taken_at = now
-            if now - self._name_taken_since > NAME_TAKEN_SECONDS:
-                return "give up"
         if self._refused_since is None:
             self._refused_since = now
         is_enough = code == "fenced" or now - self._refused_since > REFUSED_SECONDS
-        return "next address" if is_enough and self._addresses > 1 else "again"
+        return is_enough and self._addresses > 1
 
     def _send_often_from(self, due: float) -> None:
         self._interval, self.due = FIRST_HELLO_SECONDS, due

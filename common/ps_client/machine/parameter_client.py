@@ -171,8 +171,8 @@ class ParameterClient:
         refusal = self._handshake.refusal
         if (error := self._patience.error(refusal, now=now)) is not None:
             return self._end(error)
-        warnings = (self._requests.refusals.take_warning(), self._patience.warning(refusal, now=now))
-        effects: list[Effect] = [LogLine(warning) for warning in warnings if warning]
+        warning = self._patience.warning(refusal, now=now)
+        effects: list[Effect] = [LogLine(warning)] if warning else []
         if self.link_timeout.has_expired(self._requests.bytes_in_flight, now=now):
             effects += self.reconnect(now=now)
         if self.phase is Phase.JOINING and now >= self._handshake.due:
@@ -232,11 +232,8 @@ class ParameterClient:
             return []
         self._join_again(now=now)
         is_news = code not in BRIEF and why != self._handshake.refusal
-        next_hello = self._handshake.refused(code, why, now=now)
-        if next_hello == "give up":
-            return self._end(RequestRefused(code, why))
         effects: list[Effect] = [LogLine(f"{why}; trying again")] if is_news else []
-        return effects + (self.reconnect(now=now) if next_hello == "next address" else [])
+        return effects + (self.reconnect(now=now) if self._handshake.refused(code, why, now=now) else [])
 
     # -- requests and replies -----------------------------------------------------------------------------------------
 
@@ -266,13 +263,9 @@ class ParameterClient:
 
     def _retry(self, refused: messages.Refused, *, now: float) -> list[Effect]:
         """A request was refused, but not finally. It is sent again, in its window."""
-        try:
-            self._requests.refusals.refused(refused.code, refused.reason, now=now)
-        except PsRlError as error:
-            return self._end(error)
         if refused.code in ("unknown_worker", "no_weights"):  # or a server was restored without weights; SEED was lost
             self._join_again(now=now)
-        return []
+        return [LogLine(f"refused ({refused.code}): {refused.reason}; trying again")]
 
     def _send_pending(self, *, now: float) -> list[Effect]:
         effects = self._requests.send_pending() if self.phase is Phase.JOINED else []

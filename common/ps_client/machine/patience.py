@@ -6,14 +6,12 @@ The patience of a worker's machine, in three clocks. `now` is seconds of any mon
 - The link timeout: how long a connection may be silent before it is taken for dead. A server with more to do than it
   can is silent too, for as long as its queue lasts. To reconnect then adds to the queue: each worker sends its vectors
   again. Each timeout therefore doubles the next, until replies come as quickly as usual.
-- Patience with a server that does not serve the worker, and with a refusal loop: the server keeps replying, but fulfils
-  no request. The worker retries after a refusal that is not final ("send HELLO first", "outside the window"). A few of
-  them are normal; a long row without progress is a fault.
+- Patience with a server that does not serve the worker.
 """
 
 import math
 
-from ps_common.errors import RequestRefused, ServerUnreachable
+from ps_common.errors import ServerUnreachable
 from ps_common.protocol.messages import Alive, Settled, ToWorker, Weights
 
 TIMEOUT_SECONDS = 5.0
@@ -102,9 +100,6 @@ class Heartbeats:
 
 
 WARNING_SECONDS = 10.0  # between two lines about a server that does not serve this worker
-MOST_REFUSALS = 50  # without progress
-REFUSED_SECONDS = 60.0  # between the first and the last of them, at least
-WARN_AFTER = 10
 
 
 class Patience:
@@ -144,32 +139,3 @@ class Patience:
     def _trouble(self, refusal: str, now: float) -> str:
         seconds = now - self._served
         return f"not served for {seconds:.0f} s: {refusal}" if refusal else f"no reply for {seconds:.0f} s"
-
-
-class RefusalLoop:
-    """Counts refusals since the last progress."""
-
-    def __init__(self) -> None:
-        self._warning = ""
-        self._refusals = 0
-        self._refused_since = 0.0
-
-    def replied(self) -> None:
-        """A call of the trainer has its reply."""
-        self._refusals = 0
-
-    def refused(self, code: str, reason: str, *, now: float) -> None:
-        """A request was refused, and is sent again. Raises RequestRefused when the worker should end."""
-        if self._refusals == 0:
-            self._refused_since = now
-        self._refusals += 1
-        if self._refusals == WARN_AFTER:
-            self._warning = f"refused {WARN_AFTER} times in a row ({code}): {reason}"
-        if self._refusals >= MOST_REFUSALS and now - self._refused_since >= REFUSED_SECONDS:
-            in_vain = f"{self._refusals} refusals in a row without anything that succeeded"
-            raise RequestRefused(code, f"{reason}; {in_vain}: restart this worker")
-
-    def take_warning(self) -> str:
-        """A line for the log, once; else ""."""
-        warning, self._warning = self._warning, ""
-        return warning

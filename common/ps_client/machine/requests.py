@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from ps_client.machine.effects import Effect, Fail, Resolve, Transmit
-from ps_client.machine.patience import RefusalLoop
 from ps_client.machine.resend_buffer import ResendBuffer
 from ps_common.errors import RequestRefused, WireError
 from ps_common.protocol import messages
@@ -64,7 +63,6 @@ class Requests:
         self.pushes = 0
         self.is_watched = False  # somebody watches this worker's game
         self.resend_buffer = ResendBuffer(resend_bytes)
-        self.refusals = RefusalLoop()
         self._pending: dict[int, Request] = {}  # by number, the lowest first
         self._in_flight: dict[int, Request] = {}
         self._last_order = 0
@@ -185,7 +183,6 @@ class Requests:
             message, vector = _whole(message, vector, request)
             if not getattr(request.message, "target", False):
                 self._weights_bytes = vector_bytes(vector)
-        self.refusals.replied()
         return [*effects, Resolve(message.request, message, vector)]
 
     def clear(self) -> None:

@@ -60,7 +60,8 @@ class ProgressDisplay:
             self._draw_in_notebook(self._panel(status))
         elif time.monotonic() >= self._line_due:
             self._line_due = time.monotonic() + LINE_SECONDS
-            self.print_line("  ".join(f"{name} {value}" for name, value in _line(status).items()))
+            facts = _facts(status) | {"workers": str(status.workers_alive)}
+            self.print_line("  ".join(f"{name} {value}" for name, value in facts.items()))
 
     def finish(self, status: Status) -> None:
         """Show the last status of the run, however recent the line before it."""
@@ -85,7 +86,7 @@ class ProgressDisplay:
         columns = next((count for count in COLUMNS if count * CELL_WIDTH <= width), COLUMNS[-1])
         for _ in range(columns):
             grid.add_column(ratio=1, no_wrap=True)
-        for cells in (_facts(status), _workers(status)):
+        for cells in ([_fact(*fact) for fact in _facts(status).items()], _workers(status)):
             for first in range(0, len(cells), columns):
                 grid.add_row(*cells[first : first + columns])
         title = Text(status.preset or "undecided", style="bold").append(f"  {status.environment}", style="not bold")
@@ -121,25 +122,25 @@ def _phase(status: Status) -> str:
     return PHASES.get(status.phase, status.phase)
 
 
-def _facts(status: Status) -> list[Text]:
-    steps = f"{status.global_steps:,}"
-    if status.max_steps:
-        steps += f" {status.global_steps / status.max_steps:.0%}"
-    return [
-        _fact("last 100", _score(status.mean_return_100)),
-        _fact("best", _score(status.best_mean_return_100)),
-        *([_fact("evaluation", _score(status.evaluation))] if status.evaluation is not None else []),
-        _fact("target", _score(status.until_return)),
-        _fact("games", f"{status.episodes:,}"),
-        _fact("minutes", f"{status.minutes:.1f}"),
-        _fact("left", _minutes_left(status)),
-        _fact("T", steps),
-        _fact("of", f"{status.max_steps:,}" if status.max_steps else "any"),
-        _fact("steps/s", f"{status.steps_per_second:,.0f}"),
-        *([_fact("frames/s", _frames_per_second(status))] if status.frames_per_step > 1 else []),
-        _fact("updates/s", f"{status.updates_per_second:,.1f}"),
-        _fact("staleness", f"{status.staleness_recent:.2f}"),
-    ]
+def _facts(status: Status) -> dict[str, str]:
+    """The numbers of the panel, and of a line in a pipe."""
+    share = f" {status.global_steps / status.max_steps:.0%}" if status.max_steps else ""
+    frames_per_second = status.steps_per_second * status.frames_per_step
+    return {
+        "last 100": _score(status.mean_return_100),
+        "best": _score(status.best_mean_return_100),
+        **({"evaluation": _score(status.evaluation)} if status.evaluation is not None else {}),
+        "target": _score(status.until_return),
+        "games": f"{status.episodes:,}",
+        "minutes": f"{status.minutes:.1f}",
+        "left": _minutes_left(status),
+        "T": f"{status.global_steps:,}{share}",
+        "of": f"{status.max_steps:,}" if status.max_steps else "any",
+        "steps/s": f"{status.steps_per_second:,.0f}",
+        **({"frames/s": f"{frames_per_second:,.0f}"} if status.frames_per_step > 1 else {}),
+        "updates/s": f"{status.updates_per_second:,.1f}",
+        "staleness": f"{status.staleness_recent:.2f}",
+    }
 
 
 def _workers(status: Status) -> list[Text]:
@@ -158,29 +159,6 @@ def _worker(worker: WorkerStatus) -> Text:
 
 def _fact(name: str, value: str) -> Text:
     return Text(f"{name} ", style="dim", overflow="ellipsis").append(value, style="not dim bold")
-
-
-def _line(status: Status) -> dict[str, str]:
-    """The fields of a line in a pipe."""
-    return {
-        "minutes": f"{status.minutes:.1f}",
-        "T": f"{status.global_steps:,}",
-        "steps/s": f"{status.steps_per_second:,.0f}",
-        **({"frames/s": _frames_per_second(status)} if status.frames_per_step > 1 else {}),
-        "updates/s": f"{status.updates_per_second:,.1f}",
-        "staleness": f"{status.staleness_recent:.2f}",
-        "workers": str(status.workers_alive),
-        "episodes": f"{status.episodes:,}",
-        "mean return of the last 100": _score(status.mean_return_100),
-        "best": _score(status.best_mean_return_100),
-        **({"evaluation": _score(status.evaluation)} if status.evaluation is not None else {}),
-        "target": _score(status.until_return),
-        "minutes left": _minutes_left(status),
-    }
-
-
-def _frames_per_second(status: Status) -> str:
-    return f"{status.steps_per_second * status.frames_per_step:,.0f}"
 
 
 def _score(value: float | None) -> str:

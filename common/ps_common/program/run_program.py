@@ -6,7 +6,6 @@ import gc
 import os
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, NoReturn
@@ -22,9 +21,7 @@ DISK_REFUSES = {errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EACCES
 NO_MEMORY = "can't allocate memory"  # in torch's RuntimeError
 OF_FLAGS = 2  # the exit status where what was typed makes no sense, as shells have it
 INTERRUPTED = 130  # the exit status after Ctrl-C, as shells have it
-THREADS_SECONDS = 1.0  # for the threads that a user's code has left to end
-EXIT_SECONDS = 5.0  # for everything else at the end of the interpreter
-MOST_NAMED = 3  # threads in a line
+EXIT_SECONDS = 3.0  # for what a user's code has left running when the main thread ends
 
 
 class ProgramEnd(SystemExit):
@@ -132,18 +129,9 @@ def end_in_time(end: ProgramEnd) -> None:
 
 def _end_after_main(status: int, prog: str) -> None:
     """The thread."""
-    main = threading.main_thread()
-    main.join()
-    end = time.monotonic() + THREADS_SECONDS
-    left = [thread for thread in threading.enumerate() if thread is not main and not thread.daemon]
-    for thread in left:
-        thread.join(max(0.0, end - time.monotonic()))
-    if alive := [thread.name for thread in left if thread.is_alive()]:
-        names = ", ".join(alive[:MOST_NAMED]) + (", …" if len(alive) > MOST_NAMED else "")
-        why = f"threads still run: {len(alive)} ({names})"
-    else:
-        threading.Event().wait(EXIT_SECONDS)
-        why = f"an atexit function or a child process has not ended within {EXIT_SECONDS:g} s"
+    threading.main_thread().join()
+    threading.Event().wait(EXIT_SECONDS)
+    why = f"a thread, an atexit function or a child process has not ended within {EXIT_SECONDS:g} s"
     print(f"{prog}: ends though {why}", file=sys.stderr, flush=True)
     os._exit(status)
 

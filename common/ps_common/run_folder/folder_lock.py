@@ -32,21 +32,12 @@ class FolderLocks:
     def __init__(self, folders: Iterable[Path]) -> None:
         """Raises SettingsError that names the holder of a folder, or one that cannot be written to."""
         self._descriptors: list[int] = []
-        self.new_files: list[Path] = []  # lock files that were not there before
         try:
             for folder in dict.fromkeys(folder.resolve() for folder in folders):
-                is_new = not (folder / LOCK).exists()
                 self._descriptors.append(_locked(folder))
-                self.new_files += [folder / LOCK] if is_new else []
         except BaseException:
-            self.remove()
+            self.close()
             raise
-
-    def remove(self) -> None:
-        """Release the folders without the new files, which are removed while their lock is held."""
-        for file in self.new_files:
-            file.unlink(missing_ok=True)
-        self.close()
 
     def close(self) -> None:
         """Release the folders."""
@@ -88,9 +79,6 @@ def _locked(folder: Path) -> int:
             os.close(descriptor)
             raise SettingsError(f"{folder}: cannot be locked: {error.strerror}") from error
         log.warning("%s: this file system has no locks; make sure that no other server keeps a run there", folder)
-    if os.fstat(descriptor).st_nlink == 0:  # a former holder has removed the file, so nobody else will find it
-        os.close(descriptor)
-        return _locked(folder)
     _name_holder(descriptor)
     return descriptor
 

@@ -13,9 +13,8 @@ import secrets
 import shlex
 import time
 from pathlib import Path
-from types import TracebackType
 
-from ps_common.errors import Fenced, SettingsError
+from ps_common.errors import SettingsError
 from ps_common.settings.regular_file import flush, made_folder, opened_to_write
 from ps_common.settings.run_files import SETTINGS
 
@@ -216,37 +215,3 @@ def _make_new(folder: Path) -> Path:
             continue
         return new
     raise AssertionError("itertools.count does not end")
-
-
-class NewPaths:
-    """
-    Files and folders that are not there yet; an error inside this block removes those that were made.
-
-    A folder with anything else in it stays, and so does everything when the server was fenced, which its folder
-    records.
-    """
-
-    def __init__(self) -> None:
-        self._paths: set[Path] = set()
-
-    def expect(self, *paths: Path) -> None:
-        """Paths that may be made from now on, with the folders above them. What is there already stays."""
-        self._paths.update(one for path in paths for one in (path, *path.parents) if not one.exists())
-
-    def made(self, *paths: Path) -> None:
-        """Paths that are new."""
-        self._paths.update(paths)
-
-    def keep(self) -> None:
-        """The command has begun."""
-        self._paths.clear()
-
-    def __enter__(self) -> "NewPaths":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        if error is None or isinstance(error, Fenced):
-            return
-        for path in sorted(self._paths, key=lambda one: len(one.parts), reverse=True):
-            with contextlib.suppress(OSError):
-                path.rmdir() if path.is_dir() else path.unlink()

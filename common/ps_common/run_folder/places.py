@@ -16,16 +16,12 @@ import torch
 from torch import Tensor
 
 from ps_common.errors import CheckpointError
-from ps_common.protocol.record import Record
 from ps_common.protocol.tensors import Schema
 from ps_common.run_folder.checkpoint_file import Checkpoint, read_checkpoint
 from ps_common.run_folder.checkpoint_folder import best_first, checkpoints_of, first_verified, why_none
 from ps_common.run_folder.object_store import ObjectStore
 from ps_common.run_folder.paths import BEST, SHARD_FOLDERS, SHARD_NAME, numbers_in, shard_folder
 from ps_common.run_folder.stored_run import Stored, fetch, newest_first, steps_in, stored_in
-
-# Checkpoints of shards that are further apart than this many minutes, and this share of the run, make no policy.
-APART_MINUTES, APART_SHARE = 1.0, 0.1
 
 Place = Path | ObjectStore
 Warn = Callable[[CheckpointError], None]
@@ -42,12 +38,6 @@ class Candidate:
 
     place: Place
     file: Path | Stored
-
-    @property
-    def steps(self) -> int | None:
-        """T, from its name; None of the best one."""
-        numbers = numbers_in(self.file.name if isinstance(self.file, Path) else self.file.file)
-        return numbers[0] if numbers else None
 
     def read(self, read: Callable[[Path], T]) -> T:
         """What `read` makes of the file; one in a store is downloaded, and verified, first. Raises CheckpointError."""
@@ -120,38 +110,6 @@ def newest_step(folder: Path) -> int:
 def read_newest(places: Sequence[Place], warn: Warn) -> list[Checkpoint]:
     """The newest verified checkpoint of each shard. Raises CheckpointError that names the first place without one."""
     return [verified(candidates(place), read_checkpoint, place, warn) for place in places]
-
-
-def read_best(places: Sequence[Place], warn: Warn) -> list[Checkpoint]:
-    """
-    The best checkpoint of shard 1, and of each other shard the one that is nearest to it in T; the newest of each where
-    shard 1 has none, or the nearest are of another moment: a kill may have come between the best ones of two shards.
-    """
-    first = candidates(places[0], best=True)
-    if not first or first[0].steps is not None:
-        return read_newest(places, warn)
-    read = [verified(first, read_checkpoint, places[0], warn)]
-    for place in places[1:]:
-        nearest = _nearest_first(place, read[0][1].progress.global_steps, warn)
-        read.append(verified(nearest, read_checkpoint, place, warn))
-    return read if are_of_one_moment([record for _, record in read]) else read_newest(places, warn)
-
-
-def are_of_one_moment(records: Sequence[Record]) -> bool:
-    """Whether the checkpoints of shards, which each writes at its own time, are close enough to be one policy."""
-    minutes = [record.progress.minutes for record in records]
-    return max(minutes) - min(minutes) <= max(APART_MINUTES, APART_SHARE * max(minutes))
-
-
-def _nearest_first(place: Place, global_steps: int, warn: Warn) -> list[Candidate]:
-    """The checkpoints of a shard, those first whose T is nearest to this one."""
-    steps: dict[Candidate, int] = {}
-    for one in candidates(place, best=True):
-        if one.steps is not None:
-            steps[one] = one.steps
-        elif found := first_verified([one], lambda best: best.read(read_checkpoint), lambda _, error: warn(error)):
-            steps[one] = found[1][1].progress.global_steps
-    return sorted(steps, key=lambda one: abs(steps[one] - global_steps))
 
 
 def joined(checkpoints: Sequence[Checkpoint]) -> tuple[Schema, dict[str, Tensor]]:

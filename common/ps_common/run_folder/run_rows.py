@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import IO, Annotated, Generic, Protocol, TypeVar
+from typing import IO, Annotated, Generic, TypeVar
 
 import msgspec
 
@@ -19,7 +19,6 @@ from ps_common.run_folder.paths import EPISODES, EVALUATIONS
 from ps_common.settings.regular_file import opened
 
 R = TypeVar("R", bound=msgspec.Struct)
-S = TypeVar("S", bound="Scored")
 T = TypeVar("T")
 
 # A row of a run of which its server has written none.
@@ -51,18 +50,7 @@ class MetricsRow(Status, frozen=True, kw_only=True, forbid_unknown_fields=False)
         return f"{self.global_steps:,} steps, {self.minutes:.1f} minutes{scored}{failed}"
 
 
-class Scored(Protocol):
-    """The fields of a row of metrics that place a score in its run."""
-
-    @property
-    def global_steps(self) -> int: ...
-    @property
-    def minutes(self) -> float: ...
-    @property
-    def mean_return_100(self) -> float | None: ...
-
-
-def scored_rows(rows: Iterable[S]) -> list[S]:
+def scored_rows(rows: Iterable[MetricsRow]) -> list[MetricsRow]:
     """The rows with a score, without lost ones."""
     scored = (row for row in rows if row.mean_return_100 is not None)
     return without_lost(scored, lambda old, new: old.global_steps > new.global_steps or old.minutes > new.minutes)

@@ -24,7 +24,6 @@ from ps_common.run_folder.places import (
     candidates,
     joined,
     newest_set,
-    read_best,
     read_newest,
     verified,
 )
@@ -52,9 +51,9 @@ class Trained:
 
 def trained_in(place: Path | str, *, flag: str = "--checkpoint", newest: bool = False) -> Trained:
     """
-    The weights of a checkpoint; of a run folder's best, or newest verified one; of all its shards; of a policy; of the
-    best checkpoint in the object store at a URL. `flag` named the place. `newest`: of a run folder, whatever its best
-    is. Raises CheckpointError or SettingsError.
+    The weights of a checkpoint; of a run folder's best, or newest verified one; of the newest of all shards; of a
+    policy; of the best checkpoint in the object store at a URL. `flag` named the place. `newest`: of a run folder,
+    whatever its best is. Raises CheckpointError or SettingsError.
     """
     if is_url(str(place)):
         return _trained_in_run(ObjectStore(str(place), flag=flag), flag, newest=False)
@@ -72,7 +71,7 @@ def trained_in(place: Path | str, *, flag: str = "--checkpoint", newest: bool = 
 def _trained_in_run(place: Place, flag: str, *, newest: bool) -> Trained:
     where = place if isinstance(place, Path) else place.url
     if len(shards := newest_set(place)) > 1:
-        return _trained_by((read_newest if newest else read_best)(shards, _warn), where)
+        return _trained_by(read_newest(shards, _warn), where)
     try:
         found = verified(candidates(place, best=not newest), trained_as, place, _warn)
     except NoCheckpoint as error:

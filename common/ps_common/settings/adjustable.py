@@ -16,7 +16,7 @@ from ps_common.protocol.names import as_text
 from ps_common.settings.keyword_arguments import is_plain
 from ps_common.settings.kinds import did_you_mean, value_in
 from ps_common.settings.run_spec import Fraction
-from ps_common.settings.table import TABLE, allowed
+from ps_common.settings.table import TABLE
 
 PAUSED, DRAINED, CHECKPOINT_SECONDS = "paused", "drained", "checkpoint_seconds"
 NOT_OF_THE_RUN = (PAUSED, DRAINED, CHECKPOINT_SECONDS)  # the settings that are in no run.toml
@@ -79,9 +79,9 @@ def _checked(setting: str, value: Any) -> Any:
     whole = int(value) if isinstance(value, float) and value.is_integer() else value  # 1e6 is a whole number too
     try:
         return msgspec.convert(whole, ADJUSTABLE[setting])
-    except msgspec.ValidationError:
-        told = as_text(str(value), 40)
-        raise SettingsError(f"{setting}: {told} is not allowed; it may be {allowed(ADJUSTABLE[setting])}") from None
+    except msgspec.ValidationError as error:
+        problem = str(error)
+        raise SettingsError(f"{setting}: {as_text(str(value), 40)}: {problem[:1].lower()}{problem[1:]}") from error
 
 
 def _full_name(name: str) -> str:

@@ -22,13 +22,18 @@ from ps_common.settings.kinds import did_you_mean
 from ps_common.settings.run_spec import ALGORITHM_SETTINGS, NO_ENVIRONMENT, OPTIMIZER_SETTINGS, Environment, RunSpec
 from ps_common.settings.table import TABLE, choices_of, kinds_of
 
-# Settings of release 0.2.0 that are gone, or some of their values, which leave the default. Nothing that a run learns
-# depends on them, so its checkpoints and policies are read all the same.
+# Settings of release 0.2.0 that are gone, or some of their values, which leave the default: nothing that a run learns
+# depends on these values, so its checkpoints and policies are read all the same.
 GONE: dict[str, tuple[Any, ...]] = {
     "records.summaries": ("model",),
     "records.summary_every_updates": (),  # any value
     "records.gif_every_episodes": (),
     "wire.checksums": (),
+    "algorithm.value_target": ("lambda_return",),
+    "algorithm.epsilon_redraw_steps": (0,),
+    "network.lstm_forget_bias": (0.0,),
+    "network.same_padding": (False,),
+    "optimizer.initial_square": (0.0,),
 }
 NAMED_SECTIONS: dict[str, Mapping[str, type[Any]]] = {"algorithm": ALGORITHM_SETTINGS, "optimizer": OPTIMIZER_SETTINGS}
 
@@ -39,13 +44,13 @@ def run_from_dict(settings: Mapping[str, Any], *, source: str) -> RunSpec:
 
     Raises SettingsError that names `source` (a file, a flag, a worker) and the setting.
     """
-    settings = {section: _with_name(section, _without_gone(section, value)) for section, value in settings.items()}
+    settings = {section: _with_name(section, value) for section, value in settings.items()}
     algorithm = settings.get("algorithm")
     if isinstance(algorithm, Mapping) and is_import_path(str(algorithm["name"])):
         own = {name: value for name, value in algorithm.items() if name != "name"}
         run = run_from_dict({key: value for key, value in settings.items() if key != "algorithm"}, source=source)
         return msgspec.structs.replace(run, algorithm=custom_algorithm(algorithm["name"], own, source=source))
-    settings = _with_reward_clip(settings)
+    settings = _with_reward_clip({section: _without_gone(section, value) for section, value in settings.items()})
     try:
         return msgspec.convert(settings, RunSpec)
     except msgspec.ValidationError as error:
@@ -68,10 +73,11 @@ def problem_and_place(error: msgspec.ValidationError) -> tuple[str, str]:
 def _without_gone(section: str, settings: Any) -> Any:
     if not isinstance(settings, Mapping):
         return settings
-    return {name: value for name, value in settings.items() if not _is_gone(f"{section}.{name}", value)}
+    return {name: value for name, value in settings.items() if not is_gone(f"{section}.{name}", value)}
 
 
-def _is_gone(setting: str, value: Any) -> bool:
+def is_gone(setting: str, value: Any) -> bool:
+    """Whether it is a setting of an earlier release, with a value that leaves the default."""
     values = GONE.get(setting)
     return values is not None and (not values or value in values)
 

@@ -55,7 +55,6 @@ Decay = Annotated[float, msgspec.Meta(ge=0, lt=1)]  # 1 would remember everythin
 Fading = Annotated[float, msgspec.Meta(gt=0, lt=1)]  # 0 would remember nothing
 Tiny = Annotated[float, msgspec.Meta(gt=0, le=1e12)]  # divides: 0 would make the weights NaN
 Amount = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
-Bias = Annotated[float, msgspec.Meta(ge=-100, le=100)]
 Score = Annotated[float, msgspec.Meta(ge=-1e12, le=1e12)]
 # Part of a path: no slashes, and nothing hidden.
 ExperimentName = Annotated[str, msgspec.Meta(max_length=60, pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]*)?\Z")]
@@ -202,8 +201,6 @@ class A3CSettings(Method, frozen=True, kw_only=True, tag="a3c"):
     """lambda of generalised advantage estimation; 1: the paper's n-step returns"""
     off_policy: Literal["none", "vtrace"] = "none"
     """vtrace: weight steps by how likely the newest policy is to take them (Espeholt et al. 2018)"""
-    value_target: Literal["lambda_return", "n_step"] = "lambda_return"
-    """target of the value: the return that the advantage uses, or the n-step return whatever lambda is"""
     value_weight: Amount = 0.5
     """weight of the value loss, (return - value)^2 / 2"""
     entropy_weight: Annotated[Amount, ADJUSTABLE, ADOPTED] = 0.01
@@ -273,8 +270,6 @@ class ActionValuesSettings(Method, frozen=True, kw_only=True):
     """probability of each of final_epsilons"""
     epsilon_anneal_steps: NotNegative = 1_000_000
     """global steps over which the share of random actions falls from 1 to the drawn one"""
-    epsilon_redraw_steps: NotNegative = 0
-    """global steps after which an environment draws again; 0: never"""
     gradient_clip: Amount = 10.0
     """greatest Euclidean norm of a gradient, clipped on the worker; 0: not clipped"""
 
@@ -423,11 +418,6 @@ class NetworkSettings(Section, frozen=True, kw_only=True):
     """policy and value each have their own torso"""
     lstm: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 0
     """width of an LSTM after the hidden layers; 0: none"""
-    lstm_forget_bias: Annotated[Bias, needs("--lstm", lambda run: run.network.lstm > 0, 0.0)] = 0.0
-    """added to the initial bias of the LSTM's forget gate; 1: it remembers at first (Jozefowicz et al. 2015)"""
-    same_padding: bool = False
-    """pad images so that a convolution of stride s makes sides of 1/s, rounded up: TensorFlow's SAME; otherwise the
-    torso's own padding, which is none in conv84"""
     activation: Literal["auto", "relu", "relu6", "elu", "tanh"] = "auto"
     """between layers; auto: tanh in mlp, relu elsewhere"""
     layer_norm: bool = False
@@ -488,8 +478,6 @@ class RmsPropSettings(Rule, frozen=True, kw_only=True, tag="rmsprop"):
     """decay of the mean square (alpha)"""
     epsilon: Tiny = 0.1
     """added to the mean square inside the root"""
-    initial_square: Amount = 0.0
-    """the mean square before the first gradient; 1: as in TensorFlow 1, whose first steps are small"""
 
 
 class AdamSettings(Rule, frozen=True, kw_only=True, tag="adam"):

@@ -48,39 +48,6 @@ def choices_of(setting: str) -> tuple[str, ...]:
     return get_args(kind) if get_origin(kind) is Literal else ()
 
 
-def allowed(kind: Any) -> str:
-    """The values of numbers or a switch: "a whole number from 1 to 64, or none"."""
-    return _allowed(msgspec.inspect.type_info(kind))
-
-
-def _allowed(kind: msgspec.inspect.Type) -> str:
-    match kind:
-        case msgspec.inspect.Metadata(type=inner):
-            return _allowed(inner)
-        case msgspec.inspect.UnionType(types=types):
-            return ", or ".join(map(_allowed, types))
-        case msgspec.inspect.VarTupleType(item_type=inner):
-            return f"{_allowed(inner)}, or several of them with spaces between"
-        case msgspec.inspect.NoneType():
-            return "none"
-        case msgspec.inspect.LiteralType(values=words):
-            return ", or ".join(map(str, words))
-        case msgspec.inspect.IntType() | msgspec.inspect.FloatType():
-            return ("a whole number" if isinstance(kind, msgspec.inspect.IntType) else "a number") + _bounds_of(kind)
-        case _:
-            return "true or false"
-
-
-def _bounds_of(kind: msgspec.inspect.IntType | msgspec.inspect.FloatType) -> str:
-    """In words. All but a few types have two, and include both."""
-    if kind.ge is not None and kind.le is not None:
-        is_whole = isinstance(kind, msgspec.inspect.IntType)
-        return f" from {kind.ge} to {kind.le}" if is_whole else f" from {kind.ge:g} to {kind.le:g}"
-    bounds = {"at least ": kind.ge, "above ": kind.gt, "at most ": kind.le, "below ": kind.lt}
-    words = [f"{word}{bound:g}" for word, bound in bounds.items() if bound is not None]
-    return f" {' and '.join(words)}" if words else ""
-
-
 def _bare(kind: Any) -> Any:
     return get_args(kind)[0] if get_origin(kind) is Annotated else kind
 

@@ -254,19 +254,11 @@ class A3C(FollowsNothing):
     ) -> tuple[Tensor, Tensor]:
         """Advantages and value targets, [T, B]. Only V-trace uses `log_ratios`."""
         settings = self._settings
-        returns, advantages = self._returns(steps, values, next_values, log_ratios, settings.gae_lambda)
-        if settings.value_target == "n_step" and settings.gae_lambda != 1:
-            returns, _ = self._returns(steps, values, next_values, log_ratios, 1.0)
-        return advantages, returns
-
-    def _returns(
-        self, steps: Steps, values: Tensor, next_values: Tensor, log_ratios: Tensor, lambda_: float
-    ) -> tuple[Tensor, Tensor]:
-        """Returns and advantages, [T, B]."""
-        if self._settings.off_policy == "vtrace":
-            return vtrace(steps, values, next_values, log_ratios, lambda_)
-        returns = lambda_returns(steps, next_values, lambda_)
-        return returns, returns - values
+        if settings.off_policy == "vtrace":
+            returns, advantages = vtrace(steps, values, next_values, log_ratios, settings.gae_lambda)
+            return advantages, returns
+        returns = lambda_returns(steps, next_values, settings.gae_lambda)
+        return returns - values, returns
 
     def _next_values(self, trajectory: Trajectory, values: Tensor) -> Tensor:
         """[T, B]: the value of the observation after each step. The final state of the unroll is left unchanged."""

@@ -28,7 +28,7 @@ from rl_agent.networks.networks import ActionValueNetwork, action_value_network,
 from rl_agent.rollouts import Decision, State, Trajectory, learner_rewards
 
 EVALUATION_EPSILON = 0.05  # of games that are scored; as in Mnih et al. 2015
-EXPLORATION = attrgetter("final_epsilons", "epsilon_probabilities", "epsilon_anneal_steps", "epsilon_redraw_steps")
+EXPLORATION = attrgetter("final_epsilons", "epsilon_probabilities", "epsilon_anneal_steps")
 
 
 class EpsilonSchedule:
@@ -36,25 +36,15 @@ class EpsilonSchedule:
 
     def __init__(self, count: int, settings: run_spec.ActionValuesSettings, generator: torch.Generator) -> None:
         self.count = count
-        self._finals = torch.tensor(settings.final_epsilons)
-        self._probabilities = torch.tensor(settings.epsilon_probabilities)
         self._anneal_steps = settings.epsilon_anneal_steps
-        self._redraw_steps = settings.epsilon_redraw_steps
-        self._generator = generator
-        self._drawn = self._draw()
-        self._drawing = 0  # the number of redraws so far
+        probabilities = torch.tensor(settings.epsilon_probabilities)
+        rows = torch.multinomial(probabilities, count, replacement=True, generator=generator)
+        self._drawn = torch.tensor(settings.final_epsilons)[rows]
 
     def at(self, global_steps: int) -> Tensor:
         """[B]: each environment's probability of a random action."""
-        drawing = global_steps // self._redraw_steps if self._redraw_steps else 0
-        if drawing != self._drawing:
-            self._drawn, self._drawing = self._draw(), drawing
         chance = linear(global_steps, initial=1.0, final=0.0, over=self._anneal_steps) if self._anneal_steps else 0.0
         return torch.lerp(self._drawn, torch.ones(self.count), chance)
-
-    def _draw(self) -> Tensor:
-        rows = torch.multinomial(self._probabilities, self.count, replacement=True, generator=self._generator)
-        return self._finals[rows]
 
 
 def epsilon_greedy(values: Tensor, epsilons: Tensor, generator: torch.Generator) -> Tensor:
@@ -120,7 +110,6 @@ class EpsilonGreedy(FollowsNothing):
             final_epsilons=(epsilon,),
             epsilon_probabilities=(1.0,),
             epsilon_anneal_steps=0,
-            epsilon_redraw_steps=0,
         )
 
     def begin_unroll(self, global_steps: int) -> None:

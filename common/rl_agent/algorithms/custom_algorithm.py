@@ -15,7 +15,7 @@ from msgspec import NODEFAULT
 
 from ps_common.errors import SettingsError
 from ps_common.settings.custom_algorithm import KNOWN_TO_THE_SERVER
-from ps_common.settings.run_settings import flag_of, problem_and_place
+from ps_common.settings.run_settings import flag_of, is_gone, problem_and_place
 from ps_common.settings.run_spec import CustomAlgorithmSettings, RunSpec
 from rl_agent.algorithms.algorithm import Algorithm
 from rl_agent.environments.imports import custom_part
@@ -52,6 +52,8 @@ def custom_settings(path: str, given: Mapping[str, Any], without_it: Sequence[ms
     kind = getattr(_part(path), "settings", None)
     if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct) and "unroll_length" in kind.__struct_fields__):
         raise SettingsError(f"{flag}: {_what(kind)}; {NEEDED}")
+    gone = [name for name in given if name not in kind.__struct_fields__ and is_gone(f"algorithm.{name}", given[name])]
+    given = {name: value for name, value in given.items() if name not in gone}
     if unknown := [name for name in given if name not in kind.__struct_fields__]:
         there_are = ", ".join(kind.__struct_fields__)
         raise SettingsError(f"{flag}: has no setting {unknown[0]} ({flag_of(f'algorithm.{unknown[0]}')}); {there_are}")

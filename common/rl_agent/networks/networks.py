@@ -28,7 +28,6 @@ class Branch(nn.Module):
         self.lstm: nn.LSTMCell | None = None
         if settings.lstm:
             self.lstm = nn.LSTMCell(self.features, settings.lstm)
-            self.lstm.bias_ih.data[settings.lstm : 2 * settings.lstm] += settings.lstm_forget_bias  # gates: i, f, g, o
             self.features = settings.lstm
 
     def initial_state(self, count: int, device: torch.device) -> State:

@@ -113,9 +113,6 @@ def _plain(settings: NetworkSettings, observations: ObservationSpace, name: str)
         return [*layers, nn.Flatten()], math.prod(shape)
     channels, height, width = shape
     for out, kernel, stride, padding in _convolutions(name, height, width):
-        if settings.same_padding:
-            layers.append(nn.ZeroPad2d((*_same(width, kernel, stride), *_same(height, kernel, stride))))
-            (height, width), padding = (_padded(side, kernel, stride) for side in (height, width)), 0
         convolution = nn.Conv2d(channels, out, kernel, stride, padding)
         layers.append(initialized(convolution, settings, gain=math.sqrt(2)))
         channels, height, width = out, *(_smaller(side, kernel, stride, padding) for side in (height, width))
@@ -176,16 +173,6 @@ def _activation(settings: NetworkSettings, name: str) -> Callable[[], nn.Module]
 def _after(settings: NetworkSettings, activation: Callable[[], nn.Module], shape: tuple[int, ...]) -> list[nn.Module]:
     """The modules after a linear or convolutional layer: layer norm if it is on, then the activation."""
     return [*([nn.LayerNorm(shape)] if settings.layer_norm else []), activation()]
-
-
-def _same(side: int, kernel: int, stride: int) -> tuple[int, int]:
-    """TensorFlow's SAME padding before and after a side: the side becomes ⌈side / stride⌉, and an odd pixel is last."""
-    missing = max(0, (math.ceil(side / stride) - 1) * stride + kernel - side)
-    return missing // 2, missing - missing // 2
-
-
-def _padded(side: int, kernel: int, stride: int) -> int:
-    return side + sum(_same(side, kernel, stride))
 
 
 def _smaller(side: int, kernel: int, stride: int, padding: int) -> int:

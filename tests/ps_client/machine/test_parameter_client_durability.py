@@ -64,7 +64,7 @@ def test_a_push_that_a_server_with_a_shorter_ledger_refused_is_sent_after_those_
     ticket, _ = push(client, 17, 17)
     assert sequences(rejoin(client, settled_through=0)) == list(range(1, 17))
     refusal = messages.Refused(request=ticket, code="outside_window", reason="push 17 is too far beyond the oldest")
-    assert client.receive(refusal, now=1.1) == []
+    assert sent(client.receive(refusal, now=1.1)) == []
     settled = Settlement(sequence=1, verdict="applied", version=2)
     reply = messages.Settled(request=ticket - 16, epoch=2, settlement=settled, global_steps=0)
     assert sequences(sent(client.receive(reply, now=1.2))) == [17]

@@ -175,7 +175,7 @@ def test_a_program_ends_though_python_waits_for_what_the_user_has_left(
 ) -> None:
     child = ended(f"ends.EXIT_SECONDS = 0.2; {left}; return 4", tmp_path, monkeypatch)
     assert (child.exit_status, child.reason) == (4, Reason("failed", "exit status 4"))
-    why = "an atexit function or a child process has not ended within 0.2 s"
+    why = "a thread, an atexit function or a child process has not ended within 0.2 s"
     assert f"oven: ends though {why}\n" in (tmp_path / "log").read_text()
 
 

@@ -47,10 +47,13 @@ def test_a_run_with_a_setting_that_this_release_does_not_have_is_refused_by_its_
         {"wire": {"checksums": True}},
         {"records": {"summary_every_updates": 5}},
         {"records": {"gif_every_episodes": 1000, "summaries": "model"}},
+        {"algorithm": {"value_target": "lambda_return"}, "network": {"same_padding": False, "lstm_forget_bias": 0.0}},
+        {"optimizer": {"initial_square": 0.0}},
     ],
 )
 def test_settings_of_release_0_2_0_that_are_gone_change_nothing(gone: dict[str, dict[str, Any]]) -> None:
-    kept = {"wire": {"prefetch": 1}, "records": {"keep_checkpoints": 3}}
+    kept: dict[str, dict[str, Any]] = {"wire": {"prefetch": 1}, "records": {"keep_checkpoints": 3}}
+    kept |= {"algorithm": {"name": "a3c"}, "network": {"lstm": 8}, "optimizer": {"name": "rmsprop"}}
     sections = {section: values | gone.get(section, {}) for section, values in kept.items()}
     assert run_from_dict(sections, source="run.toml") == run_from_dict(kept, source="run.toml")
 

@@ -17,7 +17,6 @@ ALONE = [
     ("--preset pong-a3c --final-entropy-weight -0.01", "--final-entropy-weight: .*--entropy-anneal-steps"),
     ("--preset pong --slack 2", "--slack: .*--consistency ssp or paced"),
     ("--preset cartpole --no-separate --value-hidden 8", "--value-hidden: .*--separate"),
-    ("--preset cartpole --lstm-forget-bias 1", "--lstm-forget-bias: .*--lstm"),
     ("--preset pong-a3c --imitation-samples 16", "--imitation-samples: .*--imitation-weight"),
 ]
 

@@ -102,7 +102,7 @@ def test_a_worker_must_speak_the_servers_protocol(
         refused = server.refusal("c", hello)
         assert refused.code == "protocol"
         assert "speaks protocol 1, the worker 2 to 3; the worker is of ps-rl 99.0.0, " in refused.reason
-        assert refused.reason.endswith("update this server")
+        assert refused.reason.endswith("bring both to one release")
 
 
 @pytest.mark.parametrize("codecs", [(), ("zip",), ("zip", "topk")], ids=str)

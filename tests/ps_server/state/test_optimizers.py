@@ -35,9 +35,9 @@ def momentum(
 
 
 def rmsprop(weights: list[float], gradients: np.ndarray, rates: list[float], settings: RmsPropSettings) -> list[float]:
-    """Mnih et al. 2016, equations S2 and S3; tf.train.RMSPropOptimizer of TensorFlow 1 where the square begins at 1."""
+    """Mnih et al. 2016, equations S2 and S3."""
     alpha, epsilon = settings.decay, settings.epsilon
-    g = [settings.initial_square] * SIZE
+    g = [0.0] * SIZE
     for delta, eta in zip(gradients, rates, strict=True):
         g = [alpha * old + (1 - alpha) * d**2 for old, d in zip(g, delta, strict=True)]
         weights = [w - eta * d / math.sqrt(old + epsilon) for w, d, old in zip(weights, delta, g, strict=True)]
@@ -70,7 +70,6 @@ SETTINGS: list[run_spec.Optimizer] = [
     MomentumSettings(momentum=0.5),
     RmsPropSettings(),
     RmsPropSettings(decay=0.9, epsilon=1e-5),
-    RmsPropSettings(epsilon=1e-10, initial_square=1.0),
     AdamSettings(),
     AdamSettings(beta1=0.5, beta2=0.9, epsilon=1e-2),
 ]
@@ -180,12 +179,9 @@ def test_slots_are_the_whole_state_of_a_rule(settings: run_spec.Optimizer) -> No
     assert torch.equal(weights, copied)
 
 
-@pytest.mark.parametrize(("initial_square", "first_step"), [(0.0, 10.0), (1.0, 1e-3)])
-def test_the_first_step_of_a_small_gradient_is_ten_learning_rates_unless_the_square_begins_at_1(
-    initial_square: float, first_step: float
-) -> None:
-    """A gradient of 1e-3, in learning rates: over √(0.01 · 1e-6), or over √0.99."""
-    optimizer = rule_for(RmsPropSettings(epsilon=1e-12, initial_square=initial_square), 1)
+def test_the_first_step_of_a_small_gradient_is_ten_learning_rates() -> None:
+    """A gradient of 1e-3, in learning rates: over √(0.01 · 1e-6)."""
+    optimizer = rule_for(RmsPropSettings(epsilon=1e-12), 1)
     weights = torch.zeros(1)
     optimizer.apply(weights, torch.tensor([1e-3]), 1.0)
-    assert -float(weights) == pytest.approx(first_step, rel=0.01)
+    assert -float(weights) == pytest.approx(10.0, rel=0.01)

@@ -1,12 +1,8 @@
 """The folder of a shard: named by that of its run or by itself, and never taken for that of the whole run."""
 
-import itertools
 import secrets
-import shutil
-from collections.abc import Sequence
 from pathlib import Path
 
-import fsspec
 import msgspec
 import pytest
 import torch
@@ -16,7 +12,7 @@ from ps_common.program.flags import parse_with_run
 from ps_common.protocol.lineage import Lineage, Shard
 from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_common.run_folder.checkpoint_file import read_checkpoint, write_checkpoint
-from ps_common.run_folder.paths import BEST, CHECKPOINTS, checkpoint_name, shard_folder
+from ps_common.run_folder.paths import CHECKPOINTS, checkpoint_name, shard_folder
 from ps_common.run_folder.trained import trained_as, trained_in
 from ps_common.settings.run_settings import run_for_peers
 from ps_rl.run import Run
@@ -30,7 +26,6 @@ from ps_server.storage.run_storage import RunStorage
 from ps_server.storage.shard_folders import check_number, folder_of_shard
 from rl_cluster.settings import ClusterSettings
 from tests.ps_server.transcripts import a_run
-from tests.rows import row
 
 WHOLE = Schema([TensorSpec("w", (8,))])
 
@@ -91,53 +86,6 @@ def test_shards_in_a_store_are_played_as_one(tmp_path: Path) -> None:
     assert trained.origin == f"{url}, 4 shards, step 100"
     with pytest.raises(CheckpointError, match="is of one of 4 shards alone"):
         trained_in(f"{url}/shard-2-of-4")
-
-
-MOMENTS = (100, 2_000, 4_000, 6_000)  # T of the checkpoints of each shard
-
-
-def moments_of_shards(folder: Path, best: Sequence[int | None]) -> Path:
-    """A run whose weights are the T of their moments, with these best checkpoints (None: none, 0: a torn one)."""
-    for number, steps in enumerate(best, 1):
-        for moment in MOMENTS:
-            a_checkpoint(folder, number, len(best), steps=moment, weight=float(moment), minutes=moment / 100)
-        checkpoints = shard_folder(folder, number, len(best)) / CHECKPOINTS
-        if steps:
-            shutil.copy(checkpoints / checkpoint_name(steps, 1), checkpoints / BEST)
-        elif steps == 0:
-            (checkpoints / BEST).write_bytes(b"torn")
-    return folder
-
-
-@pytest.mark.parametrize("is_stored", [False, True], ids=["folder", "store"])
-def test_the_best_weights_of_shards_are_of_one_moment_wherever_a_kill_has_come(tmp_path: Path, is_stored: bool) -> None:
-    """Of each shard its own best may be missing, torn, of another moment, or of one that nobody else has any more."""
-    for best in itertools.product((None, 0, 2_000, 6_000), repeat=2):
-        with row(best):
-            run = moments_of_shards(tmp_path / "-".join(map(str, best)), best)
-            trained = trained_in(_stored(run) if is_stored else run)
-            moment = best[0] or MOMENTS[-1]
-            assert trained.weights.tolist() == [float(moment)] * 8
-    run = moments_of_shards(tmp_path / "pruned", (2_000, 6_000))
-    for moment in (100, 2_000, 4_000):
-        (run / "shard-2-of-2" / CHECKPOINTS / checkpoint_name(moment, 1)).unlink()
-    trained = trained_in(_stored(run) if is_stored else run)
-    assert trained.weights.tolist() == [6_000.0] * 8, "no other shard has anything near the best of the first"
-
-
-def _stored(run: Path) -> str:
-    url = f"memory://{secrets.token_hex(8)}/run"
-    files = fsspec.filesystem("memory")
-    for folder in run.iterdir():
-        lineage = read_lineage(folder)
-        assert lineage is not None
-        store = CheckpointStore(f"{url}/{folder.name}", flag="--checkpoint-dir")
-        names = [
-            store.put(one, lineage, best=False, milestone="", keep=5) for one in sorted(folder.rglob("checkpoint-*"))
-        ]
-        if (best := folder / CHECKPOINTS / BEST).exists():
-            files.pipe_file(f"{names[0].rpartition('/')[0]}/{BEST}", best.read_bytes())
-    return url
 
 
 def test_whoever_needs_the_whole_run_refuses_the_folder_of_a_shard_with_that_of_the_run(tmp_path: Path) -> None:

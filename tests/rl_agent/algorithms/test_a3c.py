@@ -108,24 +108,12 @@ def test_the_entropy_weight_moves_with_the_steps_of_the_whole_run(
     assert_gradient(found, algorithm_s3(MODEL, GOES_ON, value_weight=0.5, entropy_weight=weight))
 
 
-@pytest.mark.parametrize("trace", [0.0, 0.5, 1.0])
-@pytest.mark.parametrize("off_policy", ["none", "vtrace"])
-def test_the_value_target_is_the_n_step_return_when_that_is_asked_for(trace: float, off_policy: str) -> None:
-    """The policy part is that of λ, the value part that of λ = 1; V-trace of a policy that has not moved is both."""
-    learner = algorithm(gae_lambda=trace, value_target="n_step", off_policy=off_policy)
-    of_policy = algorithm_s3(MODEL, TRUNCATED, value_weight=0.0, entropy_weight=0.1, trace=trace)
-    of_both = algorithm_s3(MODEL, TRUNCATED, value_weight=0.5, entropy_weight=0.1, trace=1.0)
-    of_value = of_both - algorithm_s3(MODEL, TRUNCATED, value_weight=0.0, entropy_weight=0.1, trace=1.0)
-    assert_gradient(gradient_of(learner, unroll_of(TRUNCATED)), of_policy + of_value)
-
-
-@pytest.mark.parametrize("value_target", ["lambda_return", "n_step"])
-def test_v_trace_weighs_what_another_policy_has_done(value_target: str) -> None:
+def test_v_trace_weighs_what_another_policy_has_done() -> None:
     """Where the action was twice as probable then, the step counts half: all of it at λ = 0, by hand."""
     trajectory = unroll_of(experience(6, *["terminated"] * 4))
     half = torch.tensor([0.0, np.log(2.0), 0.0, np.log(2.0)])[:, None]
     trajectory.recorded["log_probabilities"] += half
-    learner = algorithm(off_policy="vtrace", value_target=value_target)
+    learner = algorithm(off_policy="vtrace")
     (batch,) = learner.batches(trajectory)
     weights = torch.exp(-half).double()
     errors = trajectory.rewards - trajectory.recorded["values"]

@@ -12,12 +12,11 @@ from rl_agent.networks.networks import ActionValueNetwork, allowed
 FINALS, PROBABILITIES = (0.1, 0.01, 0.5), (0.4, 0.3, 0.3)
 
 
-def schedule(count: int, *, anneal_steps: int = 1000, redraw_steps: int = 0, seed: int = 0) -> EpsilonSchedule:
+def schedule(count: int, *, anneal_steps: int = 1000, seed: int = 0) -> EpsilonSchedule:
     settings = ActionValuesSettings(
         final_epsilons=FINALS,
         epsilon_probabilities=PROBABILITIES,
         epsilon_anneal_steps=anneal_steps,
-        epsilon_redraw_steps=redraw_steps,
     )
     return EpsilonSchedule(count, settings, torch.Generator().manual_seed(seed))
 
@@ -35,15 +34,6 @@ def test_all_begin_with_chance_alone_and_anneal_in_a_straight_line_on_the_steps_
     torch.testing.assert_close(epsilons.at(250), 1 - 0.25 * (1 - finals))
     torch.testing.assert_close(epsilons.at(900), 1 - 0.9 * (1 - finals))
     assert torch.equal(epsilons.at(10**12), finals)
-
-
-def test_a_redraw_comes_once_with_each_period_however_often_and_unevenly_one_asks() -> None:
-    epsilons = schedule(50, redraw_steps=5000)
-    seen = [epsilons.at(global_steps).tolist() for global_steps in (1000, 4999, 5000, 7000, 9999, 31_000, 34_999)]
-    assert seen[0] == seen[1]
-    assert seen[2] == seen[3] == seen[4]
-    assert seen[5] == seen[6]
-    assert len({tuple(drawn) for drawn in seen}) == 3
 
 
 @pytest.mark.parametrize("shift", [0.0, 1e3, -1e3, -1e9, -1e10, 1e20, -1e37])
