@@ -70,7 +70,8 @@ def _float32(pixels: Tensor) -> Tensor:
     """float32 pixels; large batches of images get channels last, which makes the learner's convolutions 25 % faster."""
     is_traced = torch.compiler.is_compiling()  # for ONNX, which takes any number of observations
     if not is_traced and pixels.dim() == 4 and len(pixels) >= LARGE_BATCH:
-        pixels = pixels.contiguous(memory_format=torch.channels_last)  # as bytes: a quarter of the memory traffic
+        # As bytes, a quarter of the memory traffic. `contiguous` with this memory format takes twice as long.
+        pixels = torch.stack(pixels.unbind(1), dim=-1).movedim(-1, 1)
     return pixels.to(torch.float32)
 
 

@@ -11,7 +11,7 @@ from ps_common.errors import SettingsError
 from ps_common.settings.run_spec import NetworkSettings, RunSpec
 from rl_agent.agent import build_agent
 from rl_agent.networks.networks import ActionValueNetwork, PolicyValueNetwork
-from rl_agent.networks.normalization import PixelsToUnit
+from rl_agent.networks.normalization import LARGE_BATCH, PixelsToUnit
 from tests.rl_agent.observation_spaces import numbers, pixels
 from tests.rl_agent.scripted_environments import Game, ScriptedEnvironments
 from tests.rows import row
@@ -182,3 +182,21 @@ def test_layer_norm_makes_the_sums_of_each_layer_alike_whatever_their_scale(shap
     network = ActionValueNetwork(NetworkSettings(layer_norm=True), numbers(*shape), actions=3)
     observations = torch.randn(6, *shape)
     torch.testing.assert_close(network(observations), network(1000 * observations), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("activation", ["relu", "relu6", "elu"])
+def test_many_pictures_have_the_loss_and_gradient_of_the_layers_as_written(activation: str) -> None:
+    """The order of pixels in memory, and activations in place, change nothing."""
+    seen = torch.randint(0, 256, (LARGE_BATCH, 4, 84, 84), dtype=torch.uint8)
+    network = network_for((4, 84, 84), name="nature84", activation=activation)
+    features = seen / 255
+    for layer in network.branch.torso[1:]:  # type: ignore[index, union-attr]
+        is_plain = isinstance(layer, nn.Conv2d | nn.Linear | nn.Flatten)
+        features = layer(features) if is_plain else getattr(nn.functional, activation)(features)
+    as_written = network.policy(features), network.value(features)[:, 0]  # type: ignore[operator]
+    found = []
+    for logits, values in (outputs_of(network, seen), as_written):
+        loss = logits.square().mean() + values.square().mean()
+        found.append([loss.detach(), *torch.autograd.grad(loss, list(network.parameters()))])
+    for ours, its in zip(*found, strict=True):
+        assert float((ours - its).norm()) <= 1e-6 * float(its.norm())
