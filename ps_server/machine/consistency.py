@@ -13,13 +13,12 @@ Workers whose lease has ended, or that left, keep no push of another waiting.
 """
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
 from ps_common.protocol.messages import Push
 from ps_common.protocol.names import MOST
-from ps_common.protocol.record import Account
 from ps_common.protocol.wire import Buffer
 from ps_common.settings.run_spec import Consistency
 from ps_server.machine.membership import Member, Membership
@@ -158,19 +157,6 @@ class ConsistencyGate:
         if self._settings.rule == "paced":
             return self._next_of_paced(members, epoch, version)
         return self._next_of_sync(members)
-
-    def violations(self, accounts: Mapping[str, Account], *, window: int) -> Iterator[str]:
-        """The violations by worker; a push may wait as far as the window beyond the last that is settled."""
-        waiting_bytes = 0
-        for worker, pushes in self._waiting.items():
-            waiting_bytes += sum(push.size for push in pushes.values())
-            account = accounts.get(worker)
-            if account is None:
-                yield f"{worker}: pushes of it wait, and it has no account"
-            elif not account.through < min(pushes, default=0) <= max(pushes, default=0) <= account.through + window:
-                yield f"{worker}: pushes {sorted(pushes)} wait, and those up to {account.through} are settled"
-        if waiting_bytes != self.waiting_bytes:
-            yield f"{self.waiting_bytes} bytes count as waiting, and {waiting_bytes} do"
 
     def _next_of_sync(self, members: Membership) -> list[WaitingPush]:
         for member in members.who_may_push():

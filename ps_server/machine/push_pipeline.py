@@ -5,7 +5,7 @@ training_run.py decides what a push does to the weights; this file decides when,
 the states of a push. Pulls pass here too: the gate of a paced run has to know which version each worker computes on.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -23,7 +23,7 @@ from ps_server.replication.first_shard import FirstShard
 from ps_server.replication.replication import Replication
 from ps_server.state.effects import Effect, PeerId, ReloadCheckpoint, Send
 from ps_server.state.guards import Denied, codec_for_weights
-from ps_server.state.rollback import Rollback, violations_of
+from ps_server.state.rollback import Rollback
 from ps_server.state.training_run import TrainingRun
 
 
@@ -136,14 +136,6 @@ class PushPipeline:
         gate = self.gate
         grants = self.budget.next_grants(waiting_bytes=gate.waiting_bytes, has_waiting=gate.has_waiting, now=now)
         return [Send(peer, messages.CreditGrant(request=request)) for peer, request in grants]
-
-    def violations(self) -> Iterator[str]:
-        yield from self.budget.violations()
-        if (run := self._run) is not None:
-            yield from self._replication.violations(run.log)
-            yield from violations_of(run)
-            yield from self._membership.violations(run.ledger.accounts)
-            yield from self.gate.violations(run.ledger.accounts, window=run.ledger.window)
 
     def watch_weights(self) -> list[Effect]:
         """Go back to a checkpoint if the weights are not finite any more."""

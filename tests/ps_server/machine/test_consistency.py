@@ -14,6 +14,7 @@ from ps_server.machine.membership import Membership
 from ps_server.state.effects import Effect, LogLine
 from tests.ps_server.transcripts import LEASE_SECONDS, Transcript, encoded, sends
 from tests.rows import row
+from tests.simulation.violations import violations_at
 
 Answers = list[tuple[str, int, str]]  # worker, sequence, verdict
 
@@ -57,7 +58,7 @@ def test_pushes_that_their_worker_gives_up_take_no_memory_and_are_not_applied() 
     for sequence in range(1, 200):
         assert push(server, "a", sequence, oldest=sequence) == []
         assert server.machine.pushes.gate.waiting_bytes == 12, sequence
-        assert server.machine.check() == ""
+        assert violations_at(server.machine) == ""
     assert push(server, "b", 1) == [("a", 199, "applied"), ("b", 1, "applied")]
     server.after(0.25)
 
