@@ -2,7 +2,7 @@
 The path of a push through the server: flow control, consistency gate, settlement, reply.
 
 training_run.py decides what a push does to the weights; this file decides when, and what the reply is. ledger.py has
-the states of a push. Pulls pass here too: the gate of a paced run has to know which version each worker computes on.
+the states of a push.
 """
 
 from collections.abc import Sequence
@@ -72,10 +72,8 @@ class PushPipeline:
 
     # -- requests -----------------------------------------------------------------------------------------------------
 
-    def pull(self, peer: PeerId, member: Member | None, pull: Pull, *, epoch: int) -> Send:
+    def pull(self, peer: PeerId, pull: Pull, *, epoch: int) -> Send:
         """The reply to PULL, of a member or of any other peer. Raises Denied."""
-        if member is not None and not pull.target:
-            self.gate.pulled(member.worker_id, self._run.store.version if self._run and self._run.store else 0)
         return self._newest(peer, pull, codec=codec_for_weights(pull.codec), epoch=epoch)
 
     def receive(self, member: Member, push: Push, vector: Sequence[Buffer], *, now: float) -> list[Effect]:
@@ -116,7 +114,7 @@ class PushPipeline:
         """
         if self._run is None:
             return []
-        self.gate.look_again(self._membership)
+        self.gate.look_again()
         return self._settle_next(self._run, now=now)
 
     def _settle_next(self, run: TrainingRun, *, now: float) -> list[Effect]:
@@ -126,7 +124,7 @@ class PushPipeline:
             return effects
         if self._first_shard.holds(run, now=now):
             return effects
-        while together := self.gate.next(self._membership, epoch=run.epoch, version=run.store.version):
+        while together := self.gate.next(self._membership):
             effects += self._settle(run, together, now=now)
             if run.end_reason(now=now):
                 break
@@ -144,8 +142,6 @@ class PushPipeline:
     def _settle(self, run: TrainingRun, together: Sequence[WaitingPush], *, now: float) -> list[Effect]:
         """Apply these pushes as one update, or discard them, and reply."""
         settled = run.settle([(push.member.worker_id, push.message, push.vector) for push in together])
-        for push in together:
-            self.gate.settled(push, epoch=run.epoch, version=run.weights.version)
         replies = [self._reply(run, push, one, now=now) for push, one in zip(together, settled, strict=True)]
         return [*replies, *(self.watch_weights() if any(one.code == "not_finite" for one in settled) else [])]
 

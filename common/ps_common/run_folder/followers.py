@@ -21,11 +21,10 @@ from ps_common.program.output import line_of_page
 from ps_common.program.supervision import SupervisedProcess, deaths_of
 from ps_common.run_folder.paths import PAGE, WEB_LOG, tracker_log
 
-TrackerName = Literal["wandb", "trackio", "mlflow"]
+TrackerName = Literal["wandb", "mlflow"]
 # The packages of each extra that ps_track imports.
 PACKAGES: dict[TrackerName, tuple[str, ...]] = {
     "wandb": ("wandb",),
-    "trackio": ("trackio",),
     "mlflow": ("mlflow", "sqlalchemy", "alembic"),
 }
 PAGE_SECONDS = 10.0  # for the page to be served
