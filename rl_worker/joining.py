@@ -214,8 +214,7 @@ class Work:
             run,
             partial(self._begin, run, welcome, run_seed),
             members=settings.gang,
-            stall_seconds=settings.stall_seconds,
-            progressed=self._progressed,
+            check=self.connections.check,
         )
         self._gang = self.environments.enter_context(gang)
         return gang
