@@ -37,7 +37,7 @@ LOOK_SECONDS = 0.5  # between two looks of `watch`
 class Follower:
     """How a follower is started."""
 
-    name: str  # "page", "hooks" or a tracker's
+    name: str  # "page" or a tracker's
     start: Callable[[], Child]
     advice: str = ""  # how the user does what a failed follower leaves undone
 
@@ -144,11 +144,10 @@ def followers_of(
     track: Sequence[TrackerName],
     web_port: int | None,
     secret_key: Path | None = None,
-    others: Sequence[Follower] = (),
     report: Callable[[str], None],
 ) -> Followers:
-    """Trackers, a page (None: none), and others; `secret_key` is that of a locked server. Raises SettingsError."""
-    followers = [*map(partial(_tracker, folder), dict.fromkeys(track)), *others]
+    """Trackers and a page (None: none); `secret_key` is that of a locked server. Raises SettingsError."""
+    followers = [*map(partial(_tracker, folder), dict.fromkeys(track))]
     if web_port is not None:
         followers.append(_page(folder, web_port, secret_key))
     return Followers(folder, followers, report=report)
