@@ -187,6 +187,7 @@ def test_layer_norm_makes_the_sums_of_each_layer_alike_whatever_their_scale(shap
 @pytest.mark.parametrize("activation", ["relu", "relu6", "elu"])
 def test_many_pictures_have_the_loss_and_gradient_of_the_layers_as_written(activation: str) -> None:
     """The order of pixels in memory, and activations in place, change nothing."""
+    torch.manual_seed(0)
     seen = torch.randint(0, 256, (LARGE_BATCH, 4, 84, 84), dtype=torch.uint8)
     network = network_for((4, 84, 84), name="nature84", activation=activation)
     features = seen / 255
@@ -198,5 +199,6 @@ def test_many_pictures_have_the_loss_and_gradient_of_the_layers_as_written(activ
     for logits, values in (outputs_of(network, seen), as_written):
         loss = logits.square().mean() + values.square().mean()
         found.append([loss.detach(), *torch.autograd.grad(loss, list(network.parameters()))])
-    for ours, its in zip(*found, strict=True):
-        assert float((ours - its).norm()) <= 1e-6 * float(its.norm())
+    assert float(found[0][0]) == pytest.approx(float(found[1][0]), rel=2e-6)
+    for ours, its in zip(*found, strict=True):  # gradients are sums of 25,600 numbers, in another order
+        assert float((ours - its).norm()) <= 1e-5 * float(its.norm())
