@@ -21,11 +21,10 @@ from ps_common.program.output import line_of_page
 from ps_common.program.supervision import SupervisedProcess, deaths_of
 from ps_common.run_folder.paths import PAGE, WEB_LOG, tracker_log
 
-TrackerName = Literal["wandb", "trackio", "mlflow"]
+TrackerName = Literal["wandb", "mlflow"]
 # The packages of each extra that ps_track imports.
 PACKAGES: dict[TrackerName, tuple[str, ...]] = {
     "wandb": ("wandb",),
-    "trackio": ("trackio",),
     "mlflow": ("mlflow", "sqlalchemy", "alembic"),
 }
 PAGE_SECONDS = 10.0  # for the page to be served
@@ -38,7 +37,7 @@ LOOK_SECONDS = 0.5  # between two looks of `watch`
 class Follower:
     """How a follower is started."""
 
-    name: str  # "page", "hooks" or a tracker's
+    name: str  # "page" or a tracker's
     start: Callable[[], Child]
     advice: str = ""  # how the user does what a failed follower leaves undone
 
@@ -145,11 +144,10 @@ def followers_of(
     track: Sequence[TrackerName],
     web_port: int | None,
     secret_key: Path | None = None,
-    others: Sequence[Follower] = (),
     report: Callable[[str], None],
 ) -> Followers:
-    """Trackers, a page (None: none), and others; `secret_key` is that of a locked server. Raises SettingsError."""
-    followers = [*map(partial(_tracker, folder), dict.fromkeys(track)), *others]
+    """Trackers and a page (None: none); `secret_key` is that of a locked server. Raises SettingsError."""
+    followers = [*map(partial(_tracker, folder), dict.fromkeys(track))]
     if web_port is not None:
         followers.append(_page(folder, web_port, secret_key))
     return Followers(folder, followers, report=report)
