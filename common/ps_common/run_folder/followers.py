@@ -19,7 +19,7 @@ from ps_common.errors import PsRlError, SettingsError
 from ps_common.program.child_processes import Child, end_all
 from ps_common.program.output import line_of_page
 from ps_common.program.supervision import SupervisedProcess, deaths_of
-from ps_common.run_folder.paths import PAGE, WEB_LOG, tracker_log
+from ps_common.run_folder.paths import PAGE, WEB_LOG
 
 TrackerName = Literal["wandb", "trackio", "mlflow"]
 # The packages of each extra that ps_track imports.
@@ -169,7 +169,7 @@ def _tracker(folder: Path, name: TrackerName) -> Follower:
     """The process that sends the run to an experiment tracker; ps_track decides which rows."""
     flags = [str(folder), "--track", name, "--follow"]
     advice = f". The rest of the run is sent by: python -m ps_track {shlex.quote(str(folder))} --track {name}"
-    return Follower(name, partial(Child, "ps_track", flags, tracker_log(folder, name)), advice)
+    return Follower(name, partial(Child, "ps_track", flags, folder / f"{name}.log"), advice)
 
 
 def _page(folder: Path, port: int, secret_key: Path | None) -> Follower:
