@@ -164,7 +164,6 @@ EXTREMES = {
     "--receive-mib": (LEAST_MIB, MOST_MIB),
     "--threads": (1, MOST_THREADS),
     "--port": (0, 0),
-    "--web-port": (0, 0),
 }
 
 
