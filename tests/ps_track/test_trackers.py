@@ -21,13 +21,13 @@ from ps_common.errors import SettingsError
 from ps_common.program.flags import parse_with_run
 from ps_common.protocol.messages import Episode
 from ps_common.run_folder import followers
-from ps_common.run_folder.followers import followers_of
 from ps_common.run_folder.paths import tracker_position
 from ps_common.settings.run_spec import RunSpec
 from ps_server.records.run_records import RunRecords
 from ps_server.settings import ServerSettings
 from ps_track.cli import Tracking
 from ps_track.feed import Feed
+from rl_cluster.followers import followers_of
 from rl_cluster.settings import ClusterSettings
 from tests.integration.processes import programs_in, wait_for
 from tests.ps_server.records.test_episodes import a_report
