@@ -137,7 +137,7 @@ dear: $(READY) $(PEERS)/ready  ## SAC on a simulator of 20 ms a step, beside Sta
 dear-mujoco: $(READY) $(PEERS)/ready  ## Hopper and HalfCheetah beside Stable-Baselines3's SAC, hours; continues where it stopped: ARGS="--seeds 1 …"
 	$(BIN)/python -m benchmarks.dear.mujoco --venvs $(PEERS) $(ARGS)
 
-engine-test: $(READY)  ## ps-rl on a real cluster engine of deploy/, started, scaled and hurt: ENGINE=docker|swarm|slurm|kubernetes|ray
+engine-test: $(READY)  ## ps-rl on a real cluster engine of deploy/, started, scaled and hurt: ENGINE=docker|slurm|kubernetes|ray
 	deploy/engine_test.sh $(ENGINE)
 
 docs-test: $(READY)  ## every command and snippet of the pages, checked, and run with short budgets; minutes

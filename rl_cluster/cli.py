@@ -139,9 +139,7 @@ def _check(flags: Parsed[ClusterSettings]) -> list[str]:
     check_listening(settings.host, settings.port)
     source = "--config" if settings.resume is None else f"--resume {settings.resume}"
     check_modules(flags.modules, flags.run, source=source)
-    return check_apart(
-        flags.run, imports=settings.imports, hooks=settings.hook, device=settings.device, resumed=settings.resume
-    )
+    return check_apart(flags.run, imports=settings.imports, hooks=settings.hook, device=settings.device)
 
 
 def prepare(flags: Parsed[ClusterSettings]) -> tuple[Path, list[str]]:

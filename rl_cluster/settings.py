@@ -81,7 +81,7 @@ class ClusterSettings(WorkersHere):
     device: Literal["cpu", "cuda"] = "cpu"
     """where the workers' networks run"""
     threads: Threads = 1
-    """threads of each worker's network, and of its emulator of Atari and EnvPool games"""
+    """threads of each worker's network, and of its emulator of Atari games"""
     json: Path | None = None
     """file for one JSON object that sums the run up"""
 
@@ -93,7 +93,7 @@ class ClusterSettings(WorkersHere):
         check_folder("--run-dir", self.run_dir)
         check_folder("--resume", self.resume)
         if self.fork and (self.resume is None or (self.shards or shards_in(self.resume)) > 1):
-            raise SettingsError("--fork goes with --resume RUN_DIR, a copy without shards (ps-ctl reshard --shards 1)")
+            raise SettingsError("--fork goes with --resume RUN_DIR, a copy without shards (else: --start-from RUN_DIR)")
         if self.resume is not None:
             if self.run_dir is not None:
                 raise SettingsError("--resume and --run-dir both name the run folder; give one of them")

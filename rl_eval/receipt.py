@@ -22,7 +22,7 @@ from ps_common.release import release
 from ps_common.run_folder.output_files import write_output
 from ps_common.run_folder.trained import Trained
 from ps_common.settings.regular_file import content_of
-from ps_common.settings.run_settings import run_for_peers, shown_run
+from ps_common.settings.run_settings import run_for_peers, shown_run, without_gone
 from ps_common.settings.run_spec import Environment, RunSpec
 from rl_agent.environments.interface import Environments
 from rl_agent.environments.make import closing, make_environments
@@ -93,7 +93,7 @@ def read_receipt(path: Path) -> Receipt:
     try:
         content = content_of(path, most_bytes=MOST_BYTES)
         check_format(msgspec.json.decode(content, type=_Formatted).format, KIND, newest=FORMAT, oldest=FORMAT)
-        receipt = msgspec.json.decode(content, type=Receipt)
+        receipt = _decoded(content)
     except IsADirectoryError as error:
         raise ReceiptError(f"--verify {path}: is a folder; name the receipt in it: {path / RECEIPT}") from error
     except OSError as error:
@@ -103,6 +103,12 @@ def read_receipt(path: Path) -> Receipt:
     except (ValueError, RecursionError) as error:
         raise ReceiptError(f"--verify {path}: {as_text(f'is not a receipt of rl-eval: {error}')}") from error
     return receipt
+
+
+def _decoded(content: bytes) -> Receipt:
+    """Raises ValueError, of msgspec too."""
+    plain = msgspec.json.decode(content, type=dict[str, Any])
+    return msgspec.convert(plain | {"environment": without_gone("environment", plain.get("environment"))}, Receipt)
 
 
 def edited_parts(path: Path) -> list[str]:
@@ -163,10 +169,9 @@ def _difference(game: Game, replay: "Replay") -> str:
 
 
 def _other_card(written: dict[str, Any], here: dict[str, Any]) -> str:
-    different = [name for name in {**written, **here} if written.get(name) != here.get(name)]
-    return "; ".join(
-        f"environment card: {name} is {written.get(name)}, and {here.get(name)} here" for name in different
-    )
+    """A sentence if an entry that both have differs; releases have entries of their own."""
+    different = [name for name in written if name in here and written[name] != here[name]]
+    return "; ".join(f"environment card: {name} is {written[name]}, and {here[name]} here" for name in different)
 
 
 def _other_versions(receipt: Receipt) -> Iterator[str]:

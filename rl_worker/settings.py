@@ -50,7 +50,7 @@ class WorkerSettings(CurveFlags):
     device: Literal["cpu", "cuda"] = "cpu"
     """where the network runs; environments run on the CPU"""
     threads: Threads = 1
-    """threads of the network, and of the emulator of Atari and EnvPool games; 1 is best with one worker a core"""
+    """threads of the network, and of the emulator of Atari games; 1 is best with one worker a core"""
     hook: tuple[str, ...] = ()
     """MODULE:NAME of hooks of yours, whose on_episode and on_unroll are called in this worker; python -m
     rl_cluster.hooks calls on_checkpoint on the host of the server"""

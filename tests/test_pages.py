@@ -8,7 +8,7 @@ from tests.rows import row
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = "common|ps_[a-z]+|rl_[a-z]+|zoo|tests|benchmarks|docs|docker|deploy|examples"
-MADE_LATER = {"benchmarks/latest.json", "docker/.env", "deploy/swarm/keys"}
+MADE_LATER = {"benchmarks/latest.json", "docker/.env"}
 PATTERNS = (
     "*.md", "docs/**/*.md", "docker/*.md", "deploy/**/*.md", "benchmarks/**/*.md", "common/*.md", "examples/**/*.md"
 )  # fmt: skip

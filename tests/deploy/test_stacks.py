@@ -1,4 +1,4 @@
-"""The files for Docker Compose and Swarm: what every service is promised, and what `docker compose` makes of it."""
+"""The files for Docker Compose: what every service is promised, and what `docker compose` makes of it."""
 
 import itertools
 import json
@@ -16,14 +16,12 @@ from tests.rows import row
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "docker" / "compose.yaml"
-STACK = ROOT / "deploy" / "swarm" / "stack.yaml"
 OURS = {"server", "standby", "worker", "web"}
 FURTHER = ("docker/locked.yaml", "docker/publish.yaml", "docker/gpu.yaml")
 
 
-@pytest.mark.parametrize("path", [COMPOSE, STACK], ids=lambda path: path.parent.name)
-def test_every_program_of_ours_is_confined_and_has_a_role(path: Path) -> None:
-    services = yaml.safe_load(path.read_text())["services"]
+def test_every_program_of_ours_is_confined_and_has_a_role() -> None:
+    services = yaml.safe_load(COMPOSE.read_text())["services"]
     assert services.keys() >= OURS
     for name in OURS:
         service = services[name]
@@ -34,22 +32,6 @@ def test_every_program_of_ours_is_confined_and_has_a_role(path: Path) -> None:
     assert services["standby"]["environment"]["PEER"] == "server:5555"
     assert "BEGINS" not in services["standby"]["environment"]
     assert services["worker"]["environment"]["SERVERS"] == "server:5555,standby:5555"
-
-
-def test_the_stack_gives_workers_no_key_but_their_own_and_servers_the_layout_of_keygen() -> None:
-    stack = yaml.safe_load(STACK.read_text())
-    for name in OURS:
-        service = stack["services"][name]
-        assert service["environment"]["KEYS"] == "/keys"
-        assert service["deploy"]["endpoint_mode"] == "dnsrr"
-        assert service["deploy"]["restart_policy"]["condition"] == "on-failure"
-        targets = {secret["target"] for secret in service["secrets"]}
-        expected = {"/keys/server.key", "/keys/worker.key_secret"}
-        if name in ("server", "standby"):
-            authorized = {"/keys/authorized/worker.key", "/keys/authorized/admins/admin.key"}
-            expected |= authorized | {"/keys/server.key_secret"}
-        assert targets == expected, name
-    assert not [name for name in stack["secrets"] if "admin" in name and "secret" in name]
 
 
 def configured(*files: str, profile: str = "*") -> dict[str, Any]:
@@ -77,22 +59,9 @@ def test_compose_takes_every_combination_of_its_files() -> None:
             assert ("cuda" in command) == ("docker/gpu.yaml" in further)
 
 
-def test_the_stack_takes_its_monitoring() -> None:
-    alone = configured("deploy/swarm/stack.yaml")
-    monitored = configured("deploy/swarm/stack.yaml", "deploy/swarm/monitoring.yaml")
-    assert monitored.keys() == {*alone, "prometheus", "grafana"}
-
-
-def test_names_of_the_stack_are_resolved_before_a_server_listens() -> None:
-    """Until a task of a swarm is healthy, a look-up of its name waits for the name server."""
-    services = yaml.safe_load(STACK.read_text())["services"]
-    assert all(services[name]["healthcheck"] == {"disable": True} for name in OURS)
-
-
 def test_every_engine_waits_for_the_last_checkpoint_of_a_server_as_long_as_our_programs_do() -> None:
     waits = {f"{LAST_CHECKPOINT_SECONDS:g}"}
-    for file in ("docker/compose.yaml", "deploy/swarm/stack.yaml"):
-        services = yaml.safe_load((ROOT / file).read_text())["services"]
-        assert {services[name]["stop_grace_period"].removesuffix("s") for name in ("server", "standby")} == waits
+    services = yaml.safe_load(COMPOSE.read_text())["services"]
+    assert {services[name]["stop_grace_period"].removesuffix("s") for name in ("server", "standby")} == waits
     text = (ROOT / "deploy" / "kubernetes" / "base" / "server.yaml").read_text()
     assert re.findall(r"terminationGracePeriodSeconds: (\d+)", text)[0] in waits

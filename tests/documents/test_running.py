@@ -186,8 +186,6 @@ def test_a_block_of_commands_runs(
     for name, value in {"WANDB_MODE": "offline", "TRACKIO_DIR": str(tmp_path / "trackio")}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
-    if "envpool/" in block.text:
-        pytest.importorskip("envpool", reason="needs the extra envpool")
     with programs_in(tmp_path) as programs:
         stage = Stage(programs, finished)
         for line in lines_of(block):

@@ -44,7 +44,6 @@ def test_an_image_gets_the_extras_that_are_asked_for() -> None:
     assert not [one for one in alone if one.startswith(("vizdoom", "MinAtar", "gymnasium[mujoco]"))]
     assert set(dependencies("doom")) - set(alone) == {"vizdoom>=1.3"}
     assert set(dependencies("doom, minatar")) - set(alone) == {"vizdoom>=1.3", "MinAtar>=1.0.15"}
-    assert set(dependencies("envpool")) - set(alone) == {"envpool>=1.2; sys_platform == 'linux'"}
     assert dependencies("all") == dependencies("box2d,doom,minatar,mujoco,s3"), "an extra that is made of others"
 
 

@@ -67,7 +67,7 @@ def test_a_receipt_verifies_without_its_checkpoint(
 
 def test_a_receipt_of_a_version_with_fewer_settings_verifies(tmp_path: Path) -> None:
     def without_the_newest(content: Content) -> None:
-        del content["environment"]["box_actions"], content["environment"]["start_tic"]
+        del content["environment"]["action_mask"], content["environment"]["noop_max"]
 
     verified(edited(receipt_in(tmp_path, episodes=2), without_the_newest, forged=True))
 

@@ -23,7 +23,6 @@ class Family(NamedTuple):
 FAMILIES: dict[str, Family] = {
     "ale": Family("ALE/", "atari", registers="ale_py", scheme="atari84"),
     "doom": Family("Vizdoom", "doom", registers="vizdoom.gymnasium_wrapper", extra="doom", scheme="doom84"),
-    "envpool": Family("envpool/", "envpool_games", extra="envpool"),
 }
 OF_FRAMES = tuple(name for name, family in FAMILIES.items() if family.scheme)
 

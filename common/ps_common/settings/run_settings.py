@@ -31,6 +31,9 @@ GONE: dict[str, tuple[Any, ...]] = {
     "wire.checksums": (),
     "algorithm.value_target": ("lambda_return",),
     "algorithm.epsilon_redraw_steps": (0,),
+    "environment.box_actions": ("clipped",),
+    "environment.decals_and_particles": (True,),
+    "environment.start_tic": (0,),
     "network.lstm_forget_bias": (0.0,),
     "network.same_padding": (False,),
     "optimizer.initial_square": (0.0,),
@@ -50,7 +53,7 @@ def run_from_dict(settings: Mapping[str, Any], *, source: str) -> RunSpec:
         own = {name: value for name, value in algorithm.items() if name != "name"}
         run = run_from_dict({key: value for key, value in settings.items() if key != "algorithm"}, source=source)
         return msgspec.structs.replace(run, algorithm=custom_algorithm(algorithm["name"], own, source=source))
-    settings = _with_reward_clip({section: _without_gone(section, value) for section, value in settings.items()})
+    settings = _with_reward_clip({section: without_gone(section, value) for section, value in settings.items()})
     try:
         return msgspec.convert(settings, RunSpec)
     except msgspec.ValidationError as error:
@@ -70,7 +73,8 @@ def problem_and_place(error: msgspec.ValidationError) -> tuple[str, str]:
     return (located[1], located[2]) if located else (str(error), "")
 
 
-def _without_gone(section: str, settings: Any) -> Any:
+def without_gone(section: str, settings: Any) -> Any:
+    """A section as a file or peer has it, without the settings that are gone and change nothing."""
     if not isinstance(settings, Mapping):
         return settings
     return {name: value for name, value in settings.items() if not is_gone(f"{section}.{name}", value)}

@@ -39,7 +39,6 @@ WorkerCount = Annotated[int, msgspec.Meta(ge=0, le=10_000)]
 # Bounds of what memory and time depend on: a number beyond is a slip, and would end in a crash.
 Frames = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 Noops = Annotated[int, msgspec.Meta(ge=0, le=10_000)]
-Tics = Annotated[int, msgspec.Meta(ge=0, le=100_000)]
 Action = Annotated[int, msgspec.Meta(ge=0, le=10_000)]
 EpisodeSteps = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
 LONGEST_UNROLL = 100_000
@@ -76,7 +75,6 @@ def _family(*families: str) -> Callable[["RunSpec"], bool]:
 ALE = ("an ALE game", _family("ale"))
 FRAMES_OF_GAMES = ("an ALE game or ViZDoom", _family(*OF_FRAMES))
 STACKED_FRAMES = (f"{FRAMES_OF_GAMES[0]} (elsewhere a --wrapper of yours stacks them)", FRAMES_OF_GAMES[1])
-DOOM = ("ViZDoom", _family("doom"))
 SLACK = ("--consistency ssp or paced", lambda run: run.consistency.rule in ("ssp", "paced"))
 CLIP = ("--surrogate clip", _of_a3c(lambda a3c: a3c.surrogate == "clip"))
 IMITATION = ("--imitation-weight", _of_a3c(lambda a3c: a3c.imitation_weight > 0))
@@ -84,7 +82,6 @@ REPLAY = (
     "--algorithm dqn or sac",
     lambda run: isinstance(run.algorithm, CustomAlgorithmSettings) or run.algorithm.replays,
 )
-PRIORITIES = ("--priority-exponent", lambda run: run.replay.priority_exponent > 0)
 ANNEALING = ("--entropy-anneal-steps", _of_a3c(lambda a3c: a3c.entropy_anneal_steps > 0))
 
 
@@ -99,7 +96,7 @@ class Environment(Section, frozen=True, kw_only=True):
     """Gymnasium id, as ALE/Pong-v5; or MODULE:NAME, a function of yours that returns an environment; none: no game, the
     workers are custom programs"""
     kwargs: Annotated[KeywordArguments, of_a_game(), *table_flag("environment-kwargs")] = {}
-    """keyword arguments of the environment (not ALE, ViZDoom, EnvPool): numbers, texts, true, false, and lists and
+    """keyword arguments of the environment (not ALE, ViZDoom): numbers, texts, true, false, and lists and
     tables of these"""
     wrapper: Annotated[tuple[ImportPath, ...], kinds(takes="MODULE:NAME")] = ()
     """MODULE:NAME of each wrapper of yours around an environment, the innermost first (not ALE, ViZDoom)"""
@@ -129,17 +126,11 @@ class Environment(Section, frozen=True, kw_only=True):
     """the subset of the game's actions to use, by number; all of them when empty"""
     action_mask: Literal["auto", "none"] = "auto"
     """auto: only actions that the environment's action_mask allows (in its observations or info); none: ignore it"""
-    start_tic: Annotated[Tics, needs(*DOOM, 0)] = 0
-    """games begin at this tic; 0: at the scenario's own (ViZDoom)"""
-    decals_and_particles: Annotated[bool, needs(*DOOM, True)] = True
-    """bullet holes and particles are drawn where the scenario has them; otherwise nowhere (ViZDoom)"""
-    box_actions: Literal["clipped", "squashed"] = "clipped"
-    """how real actions stay in their bounds: clipped, or the tanh of the policy's sample, scaled to the bounds"""
     max_episode_steps: Annotated[EpisodeSteps, of_a_game()] = 0
     """truncate episodes after this many steps; 0: the environment's own limit"""
     step_in: Annotated[Literal["turn", "threads", "processes"], EACH_WORKERS, CHANGEABLE, ADDED_IN_0_3] = "turn"
     """how a worker's environments are stepped: one after another; in a thread each, for simulators that wait; or in a
-    process each, for simulators that compute (neither for ALE, ViZDoom and EnvPool)"""
+    process each, for simulators that compute (neither for ALE and ViZDoom)"""
     most_failures: Annotated[Fraction, EACH_WORKERS, CHANGEABLE, ADDED_IN_0_3] = 0.01
     """share of games that a failure of the environment (an exception, NaN, infinity) may cut off before the worker
     ends; it never ends before the third"""
@@ -369,8 +360,6 @@ class DqnSettings(ActionValuesSettings, frozen=True, kw_only=True, tag="dqn"):
     """the newest network chooses the action that the target network evaluates (van Hasselt et al. 2016)"""
     dueling: bool = False
     """a value and advantages in place of action values (Wang et al. 2016)"""
-    quantiles: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 0
-    """quantiles of the return for each action (Dabney et al. 2018); 0: its mean alone"""
 
 
 NONE = "None"  # key of a file: the names of a custom algorithm's settings that are None. No setting may be called so
@@ -450,10 +439,6 @@ class Replay(Section, frozen=True, kw_only=True):
     """most MiB of a worker's replay memory; it remembers fewer steps where they do not fit"""
     n_step: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1
     """rewards in a return before it is bootstrapped"""
-    priority_exponent: Fraction = 0.0
-    """how strongly the error of a step decides how often it is drawn (alpha of Schaul et al. 2016); 0: not at all"""
-    priority_correction: Annotated[Fraction, needs(*PRIORITIES)] = 0.4
-    """how far importance weights correct that (beta)"""
 
 
 class Rule(Section, frozen=True, kw_only=True, tag_field="name"):

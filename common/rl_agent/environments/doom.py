@@ -64,8 +64,6 @@ class DoomEnvironments:
             "actions": ", ".join(names),
             "frame skip": f"{settings.frame_skip} tics",
             "time limit": limit or "none",
-            "first tic": first.get_wrapper_attr("game").get_episode_start_time(),
-            "decals and particles": "the scenario's own" if settings.decals_and_particles else "none",
         }
 
     def reset(self, seed: int | None) -> Observations:
@@ -131,11 +129,6 @@ def _game(settings: Environment, resolution: str, screen_format: str) -> gymnasi
     game = environment.get_wrapper_attr("game")
     limit = settings.max_episode_steps or math.ceil(game.get_episode_timeout() / settings.frame_skip)
     game.set_episode_timeout(0)
-    if settings.start_tic:
-        game.set_episode_start_time(settings.start_tic)
-    if not settings.decals_and_particles:
-        game.set_render_decals(False)
-        game.set_render_particles(False)
     return TimeLimit(environment, limit) if limit else environment
 
 

@@ -42,7 +42,6 @@ def test_a_preset_that_is_tuned_to_its_game_is_refused_with_the_command_that_wor
         ("atari", "ALE/Breakout-v5", "atari-on-Breakout-v5"),
         ("atari-a3c-lstm", "ALE/Qbert-v5", "atari-a3c-lstm-on-Qbert-v5"),
         ("cartpole-n-step-q", "my.games:Line-v0", "cartpole-n-step-q-on-Line-v0"),
-        ("cartpole-fast", "envpool/CartPole-v1", "cartpole-fast"),  # the same game, stepped by another library
     ],
 )
 def test_any_other_preset_keeps_all_its_settings(preset: str, environment: str, name: str) -> None:

@@ -71,7 +71,6 @@ def test_what_is_no_plain_data_or_no_part_takes_is_refused_by_its_flag() -> None
         ({"num_envs": 2}, {}, "num_envs"),
         ({f"a{number}": "x" * 100 for number in range(50)}, {}, "4096 bytes"),
         ({"size": 5}, {"id": "ALE/Pong-v5"}, "ALE/Pong-v5 takes none"),
-        ({"size": 5}, {"id": "envpool/CartPole-v1"}, "takes none"),
     ]:
         with row(arguments, environment), pytest.raises(SettingsError, match=f"--environment-kwargs: .*{named}"):
             run_with(arguments, **environment)

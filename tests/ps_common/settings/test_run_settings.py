@@ -49,11 +49,13 @@ def test_a_run_with_a_setting_that_this_release_does_not_have_is_refused_by_its_
         {"records": {"gif_every_episodes": 1000, "summaries": "model"}},
         {"algorithm": {"value_target": "lambda_return"}, "network": {"same_padding": False, "lstm_forget_bias": 0.0}},
         {"optimizer": {"initial_square": 0.0}},
+        {"environment": {"start_tic": 0, "decals_and_particles": True, "box_actions": "clipped"}},
     ],
 )
 def test_settings_of_release_0_2_0_that_are_gone_change_nothing(gone: dict[str, dict[str, Any]]) -> None:
     kept: dict[str, dict[str, Any]] = {"wire": {"prefetch": 1}, "records": {"keep_checkpoints": 3}}
     kept |= {"algorithm": {"name": "a3c"}, "network": {"lstm": 8}, "optimizer": {"name": "rmsprop"}}
+    kept |= {"environment": {"envs": 2}}
     sections = {section: values | gone.get(section, {}) for section, values in kept.items()}
     assert run_from_dict(sections, source="run.toml") == run_from_dict(kept, source="run.toml")
 

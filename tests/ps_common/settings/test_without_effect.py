@@ -12,7 +12,6 @@ ALONE = [
     ("--environment MinAtar/Breakout-v1 --frame-stack 4", "--frame-stack: .*MinAtar/Breakout-v1.* ALE game or ViZDoom"),
     ("--environment MinAtar/Breakout-v1 --sticky-actions 0.25", "--sticky-actions: .*an ALE game"),
     ("--environment CartPole-v1 --life-loss-ends-episode", "--life-loss-ends-episode: .*an ALE game"),
-    ("--environment ALE/Pong-v5 --start-tic 10", "--start-tic: .*ViZDoom"),
     ("--environment ALE/Pong-v5 --surrogate none --clip-range 0.2", "--clip-range: .*--surrogate clip"),
     ("--preset pong-a3c --final-entropy-weight -0.01", "--final-entropy-weight: .*--entropy-anneal-steps"),
     ("--preset pong --slack 2", "--slack: .*--consistency ssp or paced"),
