@@ -25,7 +25,6 @@ from ps_common.program.stop_signals import StopSignal
 from ps_common.protocol.names import as_name, is_loopback, split_address
 from ps_common.protocol.status import Status, how_it_ended
 from ps_common.run_folder.commands import keep_command, what_next
-from ps_common.run_folder.followers import Followers, followers_of
 from ps_common.run_folder.output_files import check_output, write_output
 from ps_common.run_folder.paths import (
     METRICS,
@@ -46,6 +45,7 @@ from rl_agent.environments.imports import check_modules
 from rl_agent.trial.run_check import custom_settings
 from rl_cluster.addresses import check_listening, shard_addresses
 from rl_cluster.evaluator import Evaluator
+from rl_cluster.followers import Followers, followers_of
 from rl_cluster.hooks.cli import checkpoint_hooks
 from rl_cluster.local_cluster import LocalCluster
 from rl_cluster.settings import ClusterSettings, WorkersElsewhere
@@ -139,9 +139,7 @@ def _check(flags: Parsed[ClusterSettings]) -> list[str]:
     check_listening(settings.host, settings.port)
     source = "--config" if settings.resume is None else f"--resume {settings.resume}"
     check_modules(flags.modules, flags.run, source=source)
-    return check_apart(
-        flags.run, imports=settings.imports, hooks=settings.hook, device=settings.device, resumed=settings.resume
-    )
+    return check_apart(flags.run, imports=settings.imports, hooks=settings.hook, device=settings.device)
 
 
 def prepare(flags: Parsed[ClusterSettings]) -> tuple[Path, list[str]]:

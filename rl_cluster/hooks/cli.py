@@ -18,9 +18,9 @@ from ps_common.program.output import log_as
 from ps_common.program.reasons import say
 from ps_common.program.stop_signals import StopSignal
 from ps_common.run_folder.checkpoint_folder import newer_than, newest_first
-from ps_common.run_folder.followers import Follower
 from ps_common.run_folder.paths import CHECKPOINTS, write_whole
 from rl_agent.trial.hooks import Hooks
+from rl_cluster.followers import Follower
 
 PROGRAM = "hooks"
 LOG = "hooks.log"

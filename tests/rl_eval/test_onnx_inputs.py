@@ -31,10 +31,10 @@ MASKED: dict[str, Any] = {"masks": "key"}
 ROWS: dict[str, tuple[Space[Any], Space[Any], dict[str, Any], list[str]]] = {
     "a3c of a robot": (ROBOT, REAL, {}, ["joints", "arm.open", "arm.tool", "camera"]),
     "sac of a robot": (ROBOT, REAL, {"algorithm": {"name": "sac"}}, ["joints", "arm.open", "arm.tool", "camera"]),
-    "sac that squashes": (
+    "sac of a matrix": (
         Dict(values=Box(-1, 1, (3,)), linear=Box(-1, 1, (2,))),
         Box(-3, 1, (2, 1)),
-        {"algorithm": {"name": "sac"}, "environment": {"box_actions": "squashed"}},
+        {"algorithm": {"name": "sac"}},
         ["observations.values", "linear"],
     ),
     "dqn of a Tuple": (MANY, Discrete(4), {"algorithm": {"name": "dqn", "dueling": True}}, ["0", "3", "1", "2"]),

@@ -126,8 +126,6 @@ class Environment(Section, frozen=True, kw_only=True):
     """the subset of the game's actions to use, by number; all of them when empty"""
     action_mask: Literal["auto", "none"] = "auto"
     """auto: only actions that the environment's action_mask allows (in its observations or info); none: ignore it"""
-    box_actions: Literal["clipped", "squashed"] = "clipped"
-    """how real actions stay in their bounds: clipped, or the tanh of the policy's sample, scaled to the bounds"""
     max_episode_steps: Annotated[EpisodeSteps, of_a_game()] = 0
     """truncate episodes after this many steps; 0: the environment's own limit"""
     step_in: Annotated[Literal["turn", "threads", "processes"], EACH_WORKERS, CHANGEABLE, ADDED_IN_0_3] = "turn"

@@ -118,13 +118,11 @@ def test_loss_and_gradient_are_those_of_the_version_written_out() -> None:
         assert torch.allclose(found.double(), wanted, rtol=1e-4, atol=2e-6), name
 
 
-@pytest.mark.parametrize("squashed", [False, True])
-def test_the_environment_gets_the_action_that_the_critics_judge(squashed: bool) -> None:
-    actions = BoxActions(low=BOUNDS.low, high=BOUNDS.high, squashed=squashed)
-    trained, seen = sac(actions=actions), batch().observations
+def test_the_environment_gets_the_action_that_the_critics_judge() -> None:
+    trained, seen = sac(actions=BOUNDS), batch().observations
     mean = trained.network(seen)
     decided = trained.act(seen, (), torch.zeros(BATCH, dtype=torch.bool), greedy=True).actions
-    native = actions.native(decided.numpy())
+    native = BOUNDS.native(decided.numpy())
     assert np.allclose(native, BOUNDS.low + (BOUNDS.high - BOUNDS.low) * (mean.detach().numpy() + 1) / 2, atol=1e-5)
     assert torch.allclose(trained._unit(decided), mean, atol=1e-5)
 

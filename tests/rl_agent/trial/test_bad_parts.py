@@ -1,4 +1,4 @@
-"""A user's environment, wrapper or hook that cannot work is named by its own flag before anything starts."""
+"""A user's environment, wrapper or hook that cannot work is named before anything starts, with the line that fails."""
 
 import re
 import sys
@@ -51,8 +51,8 @@ BUGS = [*(("reset", *bug) for bug in RESETS.items()), *(("step", *bug) for bug i
 KINDS = {  # the class that has the bug, the run, and the flag of the error
     "environment": ("Line", "own_line:Line", (), "--environment own_line:Line: "),
     "registered": ("Line", "own_line:Line-v0", (), "--environment own_line:Line-v0: "),
-    "wrapper": ("Wrapper", "own_line:Line", ("own_line:Wrapper",), "--wrapper own_line:Wrapper: "),
-    "wrapper of ours": ("Wrapper", "CartPole-v1", ("own_line:Wrapper",), "--wrapper own_line:Wrapper: "),
+    "wrapper": ("Wrapper", "own_line:Line", ("own_line:Wrapper",), "--environment own_line:Line: "),
+    "wrapper of ours": ("Wrapper", "CartPole-v1", ("own_line:Wrapper",), "--environment CartPole-v1: "),
     "vector": ("Changed", "own_line:make_vector", (), "--environment own_line:make_vector: "),
 }
 

@@ -14,8 +14,8 @@ import pytest
 
 from ps_common.program import supervision
 from ps_common.program.child_processes import Child
-from ps_common.run_folder import followers as followers_module
-from ps_common.run_folder.followers import Follower, Followers, followers_of
+from rl_cluster import followers as followers_module
+from rl_cluster.followers import Follower, Followers, followers_of
 from tests.ps_client.loopback_server import wait_until
 
 ROOT = Path(__file__).parents[3]

@@ -9,24 +9,17 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from signal import SIGKILL, SIGTERM
-from typing import Literal, Self
+from typing import Self
 
 from ps_common.errors import PsRlError, SettingsError
 from ps_common.program.child_processes import Child, end_all
 from ps_common.program.output import line_of_page
 from ps_common.program.supervision import SupervisedProcess, deaths_of
 from ps_common.run_folder.paths import PAGE, WEB_LOG
+from ps_common.run_folder.trackers import TrackerName
 
-TrackerName = Literal["wandb", "trackio", "mlflow"]
-# The packages of each extra that ps_track imports.
-PACKAGES: dict[TrackerName, tuple[str, ...]] = {
-    "wandb": ("wandb",),
-    "trackio": ("trackio",),
-    "mlflow": ("mlflow", "sqlalchemy", "alembic"),
-}
 PAGE_SECONDS = 10.0  # for the page to be served
 LEAVE_SECONDS = 10.0  # for all together to do the last of their work when the run has ended
 POLL_SECONDS = 0.05
@@ -132,16 +125,6 @@ def followers_of(
     if web_port is not None:
         followers.append(_page(folder, web_port))
     return Followers(folder, followers, report=report)
-
-
-def check_trackers(names: Sequence[TrackerName]) -> None:
-    """Raises SettingsError that names the extra when a tracker's package is not installed."""
-    for name in names:
-        if missing := [package for package in PACKAGES[name] if find_spec(package) is None]:
-            raise SettingsError(
-                f"--track {name}: {' and '.join(missing)} cannot be imported: "
-                f"pip install -c constraints.txt '.[{name}]'"
-            )
 
 
 def _tracker(folder: Path, name: TrackerName) -> Follower:
