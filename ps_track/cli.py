@@ -45,7 +45,7 @@ class TrackSettings:
     run: Annotated[Path, tyro.conf.Positional]
     """run folder"""
     track: TrackerName
-    """wandb (WANDB_MODE=offline without its service), trackio, mlflow (./mlflow.db, or MLFLOW_TRACKING_URI)"""
+    """wandb (WANDB_MODE=offline without its service), mlflow (./mlflow.db, or MLFLOW_TRACKING_URI)"""
     follow: bool = False
     """go on until a signal comes; else the run is sent as it stands"""
 

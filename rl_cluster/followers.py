@@ -29,7 +29,7 @@ POLL_SECONDS = 0.05
 class Follower:
     """How a follower is started."""
 
-    name: str  # "page", "hooks" or a tracker's
+    name: str  # "page" or a tracker's
     start: Callable[[], Child]
     advice: str = ""  # how the user does what a failed follower leaves undone
 
@@ -117,11 +117,10 @@ def followers_of(
     *,
     track: Sequence[TrackerName],
     web_port: int | None,
-    others: Sequence[Follower] = (),
     report: Callable[[str], None],
 ) -> Followers:
-    """Trackers, a page (None: none), and others. Raises SettingsError."""
-    followers = [*map(partial(_tracker, folder), dict.fromkeys(track)), *others]
+    """Trackers and a page (None: none). Raises SettingsError."""
+    followers = [*map(partial(_tracker, folder), dict.fromkeys(track))]
     if web_port is not None:
         followers.append(_page(folder, web_port))
     return Followers(folder, followers, report=report)

@@ -74,8 +74,7 @@ class ClusterSettings(WorkersHere):
     track: Annotated[tuple[TrackerName, ...], UseAppendAction] = ()
     """experiment tracker that the run is sent to, an extra of the same name; may be given again for another"""
     hook: tuple[str, ...] = ()
-    """MODULE:NAME of hooks of yours: on_episode and on_unroll are called in each worker, on_checkpoint in a
-    process of its own"""
+    """MODULE:NAME of hooks of yours, whose on_episode and on_unroll are called in each worker"""
     imports: Annotated[tuple[str, ...], arg(name="import")] = ()
     """modules that workers may import: they register environments, or have parts that a --config names"""
     device: Literal["cpu", "cuda"] = "cpu"

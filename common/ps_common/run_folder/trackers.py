@@ -6,11 +6,10 @@ from typing import Literal
 
 from ps_common.errors import SettingsError
 
-TrackerName = Literal["wandb", "trackio", "mlflow"]
+TrackerName = Literal["wandb", "mlflow"]
 # The packages of each extra that ps_track imports.
 PACKAGES: dict[TrackerName, tuple[str, ...]] = {
     "wandb": ("wandb",),
-    "trackio": ("trackio",),
     "mlflow": ("mlflow", "sqlalchemy", "alembic"),
 }
 

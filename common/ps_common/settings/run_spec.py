@@ -75,7 +75,7 @@ def _family(*families: str) -> Callable[["RunSpec"], bool]:
 ALE = ("an ALE game", _family("ale"))
 FRAMES_OF_GAMES = ("an ALE game or ViZDoom", _family(*OF_FRAMES))
 STACKED_FRAMES = (f"{FRAMES_OF_GAMES[0]} (elsewhere a --wrapper of yours stacks them)", FRAMES_OF_GAMES[1])
-SLACK = ("--consistency ssp or paced", lambda run: run.consistency.rule in ("ssp", "paced"))
+SLACK = ("--consistency ssp", lambda run: run.consistency.rule == "ssp")
 CLIP = ("--surrogate clip", _of_a3c(lambda a3c: a3c.surrogate == "clip"))
 IMITATION = ("--imitation-weight", _of_a3c(lambda a3c: a3c.imitation_weight > 0))
 REPLAY = (
@@ -502,12 +502,11 @@ class Schedule(Section, frozen=True, kw_only=True):
 class Consistency(Section, frozen=True, kw_only=True):
     """How far living workers may drift apart."""
 
-    rule: Annotated[Literal["async", "ssp", "paced", "sync"], flag(name="consistency")] = "async"
-    """async: each push is applied on arrival; ssp: no worker is more than `slack` pushes ahead of the slowest; paced:
-    pushes wait so that no gradient is more than `slack` versions late; sync: one push of each worker in a round, as one
-    update with their mean"""
+    rule: Annotated[Literal["async", "ssp", "sync"], flag(name="consistency")] = "async"
+    """async: each push is applied on arrival; ssp: no worker is more than `slack` pushes ahead of the slowest; sync:
+    one push of each worker in a round, as one update with their mean"""
     slack: Annotated[Positive, needs(*SLACK)] = 4
-    """pushes (ssp) or versions (paced)"""
+    """pushes that a worker may be ahead of the slowest"""
     quorum: WorkerCount = 0
     """no push is applied before this many workers are alive at once"""
 
