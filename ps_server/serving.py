@@ -38,7 +38,7 @@ from ps_server.storage.checkpoint_store import CheckpointStore
 from ps_server.storage.checkpoint_writer import CheckpointWriter
 from ps_server.storage.earlier_life import newest_checkpoint, write_lineage
 from ps_server.storage.run_storage import RunStorage
-from ps_server.storage.shard_folders import check_number, folder_of_shard
+from ps_server.storage.shard_folders import check_no_others, folder_of_shard
 
 PROGRAM = "ps-server"
 
@@ -172,7 +172,8 @@ def storage_for(flags: Parsed[ServerSettings]) -> RunStorage:
         seed=run.seed if flags.names_a_run else None,
     )
     folder = folder_of_shard(folder, settings.place)
-    check_number(folder, settings.store_flag[1] if settings.store_flag else None)
+    if settings.resume is None:
+        check_no_others(folder, settings.checkpoint_dir if settings.store_flag else None)
     may_hold_a_run = settings.resume is not None or settings.standby_of is not None or (folder / LINEAGE).exists()
     store = CheckpointStore(settings.store_flag[1], flag=settings.store_flag[0]) if settings.store_flag else None
     checkpoints = settings.checkpoint_folder

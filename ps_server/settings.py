@@ -63,7 +63,7 @@ class ServerSettings:
     worker, whether this one is promoted"""
     shard: str | None = None
     """K/N: hold the K-th of N ranges of the weights, with --shards; each shard has a run folder, checkpoints and a
-    standby of its own, and a run keeps their number"""
+    standby of its own; ps-ctl reshard gives a run another number of them"""
     shards: tuple[str, ...] = ()
     """addresses of all N shards in order, as workers reach them; HOST:PORT,HOST:PORT is a shard with a standby"""
     checkpoint_seconds: Seconds | None = None

@@ -92,7 +92,7 @@ class ClusterSettings(WorkersHere):
         check_folder("--run-dir", self.run_dir)
         check_folder("--resume", self.resume)
         if self.fork and (self.resume is None or (self.shards or shards_in(self.resume)) > 1):
-            raise SettingsError("--fork goes with --resume RUN_DIR, a copy without shards (else: --start-from RUN_DIR)")
+            raise SettingsError("--fork goes with --resume RUN_DIR, a copy without shards (ps-ctl reshard --shards 1)")
         if self.resume is not None:
             if self.run_dir is not None:
                 raise SettingsError("--resume and --run-dir both name the run folder; give one of them")

@@ -149,7 +149,7 @@ def test_the_loser_of_a_race_for_a_folder_leaves_the_files_of_the_winner(
         won.append(FolderLocks([folder]))
         (folder / LINEAGE).write_text("of the winner")
 
-    monkeypatch.setattr(serving, "check_number", wins)
+    monkeypatch.setattr(serving, "check_no_others", wins)
     with pytest.raises(SettingsError, match="another ps-server keeps a run there"):
         serve("--run-dir", tmp_path / "run")
     assert (tmp_path / "run" / LINEAGE).read_text() == "of the winner"
