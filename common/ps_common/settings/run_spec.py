@@ -82,6 +82,7 @@ REPLAY = (
     "--algorithm dqn or sac",
     lambda run: isinstance(run.algorithm, CustomAlgorithmSettings) or run.algorithm.replays,
 )
+PRIORITIES = ("--priority-exponent", lambda run: run.replay.priority_exponent > 0)
 ANNEALING = ("--entropy-anneal-steps", _of_a3c(lambda a3c: a3c.entropy_anneal_steps > 0))
 
 
@@ -360,6 +361,8 @@ class DqnSettings(ActionValuesSettings, frozen=True, kw_only=True, tag="dqn"):
     """the newest network chooses the action that the target network evaluates (van Hasselt et al. 2016)"""
     dueling: bool = False
     """a value and advantages in place of action values (Wang et al. 2016)"""
+    quantiles: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 0
+    """quantiles of the return for each action (Dabney et al. 2018); 0: its mean alone"""
 
 
 NONE = "None"  # key of a file: the names of a custom algorithm's settings that are None. No setting may be called so
@@ -439,6 +442,10 @@ class Replay(Section, frozen=True, kw_only=True):
     """most MiB of a worker's replay memory; it remembers fewer steps where they do not fit"""
     n_step: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1
     """rewards in a return before it is bootstrapped"""
+    priority_exponent: Fraction = 0.0
+    """how strongly the error of a step decides how often it is drawn (alpha of Schaul et al. 2016); 0: not at all"""
+    priority_correction: Annotated[Fraction, needs(*PRIORITIES)] = 0.4
+    """how far importance weights correct that (beta)"""
 
 
 class Rule(Section, frozen=True, kw_only=True, tag_field="name"):
