@@ -166,11 +166,6 @@ def check_whole_run(folder: Path, *, flag: str) -> None:
         raise SettingsError(f"{flag}: is the folder of shard {which} alone; give that of its run, {folder.parent}")
 
 
-def server_log(shard: int) -> str:
-    """The log of one of rl-cluster's servers."""
-    return SERVER_LOG if shard == 1 else f"server-{shard}.log"
-
-
 def records_folder(run_folder: Path) -> Path:
     """The folder with the records of a run; with shards that of shard 1, the newest where their number changed."""
     return max([run_folder, *run_folder.glob(FIRST_SHARDS)], key=lambda folder: written_at(folder / METRICS))
