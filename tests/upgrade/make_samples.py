@@ -36,8 +36,9 @@ ROOT = Path(__file__).parent.parent.parent
 ALGORITHM = Path(__file__).parent / "samples" / "own_algorithm.py"
 RUN_FLAGS = (
     "--preset", "cartpole-a3c-lstm", "--hidden", "8", "--lstm", "8", "--algorithm", "own_algorithm:ScaledA3C",
-    "--envs", "2", "--max-steps", "600", "--keep-checkpoints", "1", "--seed", "1", "--run-dir", "run",
+    "--envs", "2", "--max-steps", "600", "--seed", "1",
 )  # fmt: skip
+SERVER_FLAGS = ("--keep-checkpoints", "1", "--run-dir", "run")
 EXPORT_FLAGS = (
     "--checkpoint",
     "run",
@@ -145,10 +146,10 @@ def main(folder: Path) -> None:
         ports = free_ports(2)
         shards = [f"127.0.0.1:{port}" for port in ports]
         servers = [
-            ("ps_server", *RUN_FLAGS, "--shard", f"{number}/2", "--shards", *shards, "--port", str(port))
+            ("ps_server", *SERVER_FLAGS, "--shard", f"{number}/2", "--shards", *shards, "--port", str(port))
             for number, port in enumerate(ports, start=1)
         ]
-        run_together([*servers, ("rl_worker", "--server", shards[0], "--import", "own_algorithm")], place, variables)
+        run_together([*servers, ("rl_worker", "--server", shards[0], *RUN_FLAGS)], place, variables)
         run_together([("rl_eval", *EXPORT_FLAGS)], place, variables)
         shutil.copytree(Path(place, "run"), folder / "run", ignore=shutil.ignore_patterns(*LEFT_OUT))
         shutil.copytree(Path(place, "policy"), folder / "policy")
