@@ -16,7 +16,7 @@ from ps_common.program.supervision import SupervisedProcess, deaths_of
 from ps_common.protocol import messages
 from ps_common.protocol.names import EVERY_INTERFACE, LONGEST_SENTENCE, as_text, bare_host
 from ps_common.protocol.status import STANDBY_PHASE, Status
-from ps_common.run_folder.paths import SERVER_LOG, worker_log
+from ps_common.run_folder.paths import SERVER_LOG
 from ps_common.sockets.request import ask, status_of
 from rl_cluster.failed_run import record_failure
 from rl_cluster.silent_server import SilentServer
@@ -183,7 +183,7 @@ class LocalCluster:
     def _start_worker(self, name: str) -> Child:
         # A worker that replaces another one gets its number, because it has its name.
         flags = ["--server", self._local_endpoint, "--name", name, *self._worker_flags]
-        return Child("rl_worker", flags, self._folder / worker_log(name))
+        return Child("rl_worker", flags, self._folder / f"{name}.log")
 
 
 def endpoint_of(server: Child, *, leaving: Callable[[], bool] = lambda: False) -> str | None:

@@ -10,9 +10,9 @@ from ps_common.errors import SettingsError
 from ps_common.program.number_flags import Port, Seconds, Threads, Workers, check_numbers
 from ps_common.protocol.names import LONGEST_PREFIX, check_name
 from ps_common.run_folder.endpoint_file import check_server
-from ps_common.run_folder.followers import TrackerName, check_trackers
 from ps_common.run_folder.object_store import check_folder
 from ps_common.run_folder.paths import check_whole_run, shards_in
+from ps_common.run_folder.trackers import TrackerName, check_trackers
 from ps_common.settings.run_files import SETTINGS
 from ps_common.sockets.curve import CurveFlags
 

@@ -117,16 +117,6 @@ def written_at(path: Path) -> float:
         return 0.0
 
 
-def worker_log(name: str) -> str:
-    """The log of one of rl-cluster's workers."""
-    return f"{name}.log"
-
-
-def tracker_log(folder: Path, tracker: str) -> Path:
-    """The log of the process that sends a run to an experiment tracker."""
-    return folder / f"{tracker}.log"
-
-
 def tracker_position(folder: Path, tracker: str) -> Path:
     """The file with how much of a run an experiment tracker has."""
     return folder / f"{tracker}.json"
