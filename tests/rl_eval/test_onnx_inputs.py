@@ -38,6 +38,7 @@ ROWS: dict[str, tuple[Space[Any], Space[Any], dict[str, Any], list[str]]] = {
         ["observations.values", "linear"],
     ),
     "dqn of a Tuple": (MANY, Discrete(4), {"algorithm": {"name": "dqn", "dueling": True}}, ["0", "3", "1", "2"]),
+    "quantiles": (Dict(n=Discrete(5)), Discrete(2), {"algorithm": {"name": "dqn", "quantiles": 5}}, ["n"]),
     "LSTM": (Dict(camera=CAMERA, joints=Box(-5, 5, (6,))), REAL, {"network": {"lstm": 5}}, ["joints", "camera"]),
     "a mask of some actions": (
         Dict(seen=Box(-1, 1, (4,)), action_mask=MultiBinary(5)),

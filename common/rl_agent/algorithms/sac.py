@@ -165,8 +165,9 @@ class Sac:
         targets = rewards + drawn.discounts.to(self._device) * self._values_after(drawn, temperature)
         values = network.critics(seen, taken)
         errors = values - targets
-        critic_loss = (0.5 * errors.square()).sum(0).mean()
+        critic_loss = (0.5 * drawn.weights.to(self._device) * errors.square()).sum(0).mean()
 
+        self.replay.learned(drawn, errors.detach().abs().mean(0))
         self._updates += 1
         total, moves_all = critic_loss, self._updates % self._settings.policy_every == 0
         if moves_all:

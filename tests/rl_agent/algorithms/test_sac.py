@@ -43,6 +43,8 @@ def batch(seed: int = 0) -> Drawn:
         rewards=torch.from_numpy(random.normal(size=BATCH).astype(np.float32)),
         discounts=torch.from_numpy(np.where(random.random(BATCH) < 0.3, 0, DISCOUNT).astype(np.float32)),
         next_observations=torch.from_numpy(random.normal(size=(BATCH, FEATURES)).astype(np.float32)),
+        weights=torch.from_numpy(random.uniform(0.2, 1, BATCH).astype(np.float32)),
+        places=(np.zeros(BATCH, np.int64), np.zeros(BATCH, np.int64)),
         age=0.0,
     )
 
@@ -92,7 +94,7 @@ class WrittenOut:
             taken = 2 * (drawn.actions[row].double() - LOW) / (HIGH - LOW) - 1
             for number in range(2):
                 error = self.critic(own, number, x, taken) - y
-                total = total + 0.5 * error**2 / BATCH
+                total = total + drawn.weights[row] * 0.5 * error**2 / BATCH
             action, log = self.policy(x, self.noise[1][row])
             smallest = torch.stack([self.critic(fixed, number, x, action) for number in range(2)]).min()
             total = total + (alpha.detach() * log - smallest) / BATCH
