@@ -154,7 +154,7 @@ docs-links: $(READY)  ## ask for every address of other hosts that the pages nam
 	$(BIN)/sphinx-build -c docs -b linkcheck -d build/links-cache -q . build/links
 
 trackers: $(READY)  ## the tests of all experiment trackers; installs MLflow, too
-	$(BIN)/pip install -q -c constraints.txt -e ".[wandb,trackio,mlflow]"
+	$(BIN)/pip install -q -c constraints.txt -e ".[wandb,mlflow]"
 	$(BIN)/pytest -m "nightly or not nightly" tests/ps_track
 
 release: $(READY)  ## check, build, try and tag what the tip of main is, on this machine alone: VERSION=…

@@ -8,6 +8,7 @@
   ps-ctl promote --server HOST:5555 --reason WHY         have a standby serve the run of a dead primary
   ps-ctl stop --server HOST:5555                         end the run
   ps-ctl plot RUN_DIR                                    draw its learning curve
+  ps-ctl reshard RUN_DIR --shards 4                      cut an ended run into another number of shards
   ps-ctl keygen keys                                     make the keys of a locked server
 """
 
@@ -39,7 +40,7 @@ from ps_common.settings.kinds import text_of
 from ps_common.sockets.curve import CurveFlags
 from ps_common.sockets.request import ask_run
 from ps_common.sockets.subscription import subscription
-from ps_ctl.folder_commands import keygen, plot
+from ps_ctl.folder_commands import keygen, plot, reshard
 from ps_ctl.status_text import change_in, line_of, print_status
 
 PROGRAM = "ps-ctl"
@@ -232,7 +233,7 @@ def promote(*, server: Asked, reason: str = "") -> None:
     print(_json(reply) if server.json else f"serves the run from version {reply.version} on; {reply.lost}")
 
 
-for command in (plot, keygen):
+for command in (plot, keygen, reshard):
     app.command(command)
 
 

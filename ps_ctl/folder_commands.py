@@ -5,6 +5,9 @@ The commands of `ps-ctl` that need no server: they read run folders and write fi
 import re
 import shutil
 from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import arg
 
 from ps_common.errors import SettingsError
 from ps_common.run_folder.paths import CURVE
@@ -29,6 +32,25 @@ def plot(runs: tuple[Path, ...], /, *, out: Path | None = None) -> None:
     from ps_ctl.plots import plot_runs  # matplotlib takes a second to load
 
     print(plot_runs(runs, out or runs[0] / CURVE))
+
+
+def reshard(run: Annotated[str, arg(metavar="RUN_DIR")], /, *, shards: int) -> None:
+    """
+    Cut a run that has ended into another number of shards; 1 is one server with the whole. What is there stays.
+
+      ps-ctl reshard runs/pong --shards 2
+      ps-server --resume runs/pong --shard 1/2 --shards HOST1:5555 HOST2:5555
+
+    The folders shard-*-of-* of all old shards have to be in the folder of the run.
+
+    Args:
+        run: the folder of the run, or its object store (s3://BUCKET/NAME)
+        shards: how many
+    """
+    from ps_ctl.reshard import cut_run  # torch takes a second to load
+
+    for line in cut_run(run, shards):
+        print(line)
 
 
 def keygen(folder: Path, /, *, name: str | None = None, admin: bool = False) -> None:

@@ -67,8 +67,7 @@ def make_env(
     the parts (all numbers as one vector, images with their channels first, the action mask). Where there is a mask,
     `info["action_mask"]` has it by the numbers of the game, as `action_space.sample` takes it where an action is one
     choice. Actions are those of the game, which `policy.act` returns, and of these only the ones that the run uses.
-    Real actions beyond their bounds are clipped (`box_actions="clipped"`); a policy that squashes its numbers
-    (`"squashed"`) has done so in `act`. Rewards are those of the game, unclipped; a lost life ends no game.
+    Real actions beyond their bounds are clipped. Rewards are those of the game, unclipped; a lost life ends no game.
 
     `render_mode="rgb_array"` draws one environment. Raises SettingsError, and PsRlError for a step with NaN.
     """

@@ -10,7 +10,6 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -57,7 +56,6 @@ class LocalServer:
     def __init__(self, machine: ParameterServer, storage: RunStorage, on_tick: Callable[[], None]) -> None:
         self.machine = machine
         self.links: dict[bytes, Link] = {}
-        self.on_checkpoint: Callable[[Path], None] = lambda _: None
         self._on_tick = on_tick
         self._writer = CheckpointWriter(storage.checkpoints, storage.store)
         self._records = RunRecords(storage.folder, lambda: machine.run.spec if machine.run else None, endpoint="")
@@ -123,7 +121,6 @@ class LocalServer:
         written = self._writer.results.get()
         if written.error:
             return self.machine.checkpoint_failed(written.error)
-        self.on_checkpoint(Path(written.place))
         return self.machine.checkpoint_saved(written.place)
 
     def _reload(self) -> Sequence[Effect]:
@@ -255,7 +252,6 @@ def _work(server: LocalServer, cluster: Parsed[ClusterSettings]) -> None:
     silent = StopSignal(listens=False)
     # A script gets the exception of its environment, with the traceback: a new environment would hide it.
     work = Work(flags, name, silent, connection=lambda _, machine, **__: Link(server, machine), forgives=False)
-    server.on_checkpoint = work.hooks.checkpoint_appeared
     try:
         with suppress(RunEnded):
             work.work()

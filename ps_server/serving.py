@@ -4,7 +4,6 @@ import contextlib
 import logging
 import re
 import sys
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -19,7 +18,6 @@ from ps_common.program.stop_signals import StopSignal
 from ps_common.protocol.names import as_text, is_loopback, join_address
 from ps_common.protocol.status import Status
 from ps_common.run_folder.commands import keep_command
-from ps_common.run_folder.followers import followers_of
 from ps_common.run_folder.paths import (
     LINEAGE,
     make_run_folder,
@@ -40,7 +38,7 @@ from ps_server.storage.checkpoint_store import CheckpointStore
 from ps_server.storage.checkpoint_writer import CheckpointWriter
 from ps_server.storage.earlier_life import newest_checkpoint, write_lineage
 from ps_server.storage.run_storage import RunStorage
-from ps_server.storage.shard_folders import check_number, folder_of_shard
+from ps_server.storage.shard_folders import check_no_others, folder_of_shard
 
 PROGRAM = "ps-server"
 
@@ -74,17 +72,8 @@ def serve_run(flags: Parsed[ServerSettings]) -> Parsed[ServerSettings] | None:
             return Parsed(follows, flags.run, overrides={})
         clock = RunningClock()
         machine = machine_for(flags, storage, keys=keys, now=clock.now())
-        with followers_of(
-            storage.folder,
-            track=settings.track,
-            web_port=settings.web_port,
-            secret_key=settings.curve_secret,
-            report=log.info,
-        ) as followers:
-            followers.announce_page(leaving=stop.is_set)
-            followers.watch(partial(log.warning, "%s"))
-            with stop.postponed():  # from here on the server itself leaves in order
-                follower = _serve(machine, storage, settings, access_control, stop, clock)
+        with stop.postponed():  # from here on the server itself leaves in order
+            follower = _serve(machine, storage, settings, access_control, stop, clock)
     return None if follower is None else Parsed(follower, flags.run, overrides={})
 
 
@@ -183,7 +172,8 @@ def storage_for(flags: Parsed[ServerSettings]) -> RunStorage:
         seed=run.seed if flags.names_a_run else None,
     )
     folder = folder_of_shard(folder, settings.place)
-    check_number(folder, settings.store_flag[1] if settings.store_flag else None)
+    if settings.resume is None:
+        check_no_others(folder, settings.checkpoint_dir if settings.store_flag else None)
     may_hold_a_run = settings.resume is not None or settings.standby_of is not None or (folder / LINEAGE).exists()
     store = CheckpointStore(settings.store_flag[1], flag=settings.store_flag[0]) if settings.store_flag else None
     checkpoints = settings.checkpoint_folder

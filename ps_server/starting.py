@@ -13,13 +13,14 @@ from typing import Any
 
 import msgspec
 
-from ps_common.errors import CheckpointError, Fenced, RequestRefused, ServerUnreachable, SettingsError, WireError
+from ps_common.errors import Fenced, RequestRefused, ServerUnreachable, SettingsError, WireError
 from ps_common.program.flags import Parsed
 from ps_common.protocol.lineage import WHOLE, Lineage
 from ps_common.protocol.record import Record
 from ps_common.protocol.status import Status
 from ps_common.run_folder.checkpoint_folder import newest_first
 from ps_common.run_folder.endpoint_file import read_endpoint
+from ps_common.run_folder.object_store import ObjectStore
 from ps_common.run_folder.paths import ENDPOINT
 from ps_common.sockets.curve import ClientKeys
 from ps_common.sockets.request import status_of
@@ -43,6 +44,7 @@ from ps_server.storage.earlier_life import (
     write_lineage,
 )
 from ps_server.storage.run_storage import RunStorage
+from ps_server.storage.shard_folders import check_is_newest
 
 CHECKPOINT_SECONDS = 30.0  # between two checkpoints, where neither a flag nor ps-ctl says otherwise
 
@@ -134,10 +136,13 @@ def _resumed_run(
     flags: Parsed[ServerSettings], storage: RunStorage, *, keys: ClientKeys | None, now: float
 ) -> TrainingRun:
     """The run of --resume in its next life. Raises PsRlError."""
-    settings = flags.program
-    if settings.fork:
+    settings, folder = flags.program, flags.program.resumed_folder
+    if settings.fork and folder is not None:
+        check_is_newest(folder, storage)
         return forked_run(restored_run(flags, storage, now=now), storage, now=now)
     claimed = _life_in_store(storage, settings)
+    if folder is not None and claimed is None:
+        check_is_newest(folder, storage)
     run = restored_run(flags, storage, now=now)
     held = _held(run, storage, was_followed=run.was_followed, claimed=claimed)
     address = read_endpoint(storage.folder / ENDPOINT)  # a killed server leaves it
@@ -159,10 +164,9 @@ def _life_in_store(storage: RunStorage, settings: ServerSettings) -> Lineage | N
     """
     if storage.store is None:
         return None
+    check_is_newest(ObjectStore(storage.store_url, flag="--resume"), storage)
     there, here = storage.store.lineage(), read_lineage(storage.folder)
     if there is None:
-        if not newest_first(storage.checkpoints):
-            raise CheckpointError(f"--resume {storage.store_url}: there is no run")
         return None
     if here is not None and here.run_id != there.run_id:
         where = f"holds run {there.run_id}, and {storage.folder} run {here.run_id}"

@@ -1,1 +1,1 @@
-"""A run as an experiment tracker has it: Weights & Biases, Trackio or MLflow."""
+"""A run as an experiment tracker has it: Weights & Biases or MLflow."""

@@ -20,8 +20,8 @@ from ps_common.program.flags import parse_program
 from ps_common.program.output import log_as
 from ps_common.program.reasons import say
 from ps_common.program.stop_signals import Interrupted, StopSignal
-from ps_common.run_folder.followers import TrackerName, check_trackers
 from ps_common.run_folder.paths import METRICS, run_name, tracker_position
+from ps_common.run_folder.trackers import TrackerName, check_trackers
 from ps_common.settings.run_files import SETTINGS, settings_as_written
 from ps_common.settings.run_settings import flat_settings
 from ps_track.feed import Batch, Feed, summary_of
@@ -45,7 +45,7 @@ class TrackSettings:
     run: Annotated[Path, tyro.conf.Positional]
     """run folder"""
     track: TrackerName
-    """wandb (WANDB_MODE=offline without its service), trackio, mlflow (./mlflow.db, or MLFLOW_TRACKING_URI)"""
+    """wandb (WANDB_MODE=offline without its service), mlflow (./mlflow.db, or MLFLOW_TRACKING_URI)"""
     follow: bool = False
     """go on until a signal comes; else the run is sent as it stands"""
 

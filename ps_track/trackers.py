@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from ps_common.run_folder.followers import TrackerName
 from ps_common.run_folder.run_rows import EventRow
+from ps_common.run_folder.trackers import TrackerName
 from ps_track.feed import Point
 
 PROJECT = "ps-rl"  # a run of an experiment belongs to that experiment's group
@@ -79,46 +79,6 @@ class WandbRun:
         return str(where)
 
 
-class TrackioRun:
-    """
-    Trackio: T is the step. Warnings, adjustments and the end are alerts; the result is a last point. It keeps a run in
-    a file of this machine (TRACKIO_DIR), or in a Space (TRACKIO_SPACE_ID).
-    """
-
-    def __init__(self, run: TrackedRun) -> None:
-        import trackio
-
-        self._trackio: Any = trackio
-        self._name = f"{run.settings.get('preset', 'run')}-{run.run_id}"  # resumed by name
-        self._global_steps = 0
-        trackio.init(
-            project=PROJECT,
-            name=self._name,
-            group=run.experiment or None,
-            config={"folder": run.name, **run.settings},
-            resume="allow",
-            embed=False,
-            auto_log_cpu=False,
-            auto_log_gpu=False,
-        )
-
-    def add(self, points: Sequence[Point], events: Sequence[EventRow], *, first: int) -> None:
-        for point in points:
-            self._global_steps = point.global_steps
-            self._trackio.log(dict(point.values), step=point.global_steps)
-        levels = self._trackio.AlertLevel
-        for event in events:
-            if event.kind in ("warning", "adjustment", "end"):
-                level = levels.WARN if event.kind == "warning" else levels.INFO
-                self._trackio.alert(title=f"{event.kind} at T {event.global_steps}", text=event.text, level=level)
-
-    def finish(self, summary: Mapping[str, Any]) -> str:
-        numbers = {f"final_{name}": value for name, value in summary.items() if not isinstance(value, str)}
-        self._trackio.log(numbers, step=self._global_steps)
-        self._trackio.finish()
-        return f"run {self._name}; trackio show --project {PROJECT}"
-
-
 class MlflowRun:
     """
     MLflow, in ./mlflow.db, or where MLFLOW_TRACKING_URI says: settings are parameters, T is the step, events and the
@@ -182,4 +142,4 @@ def _path(name: str) -> str:
     return posixpath.normpath("/" + re.sub(r"[^\w./ -]", "_", name))[1:] or "_"
 
 
-TRACKERS: dict[TrackerName, type[Tracker]] = {"wandb": WandbRun, "trackio": TrackioRun, "mlflow": MlflowRun}
+TRACKERS: dict[TrackerName, type[Tracker]] = {"wandb": WandbRun, "mlflow": MlflowRun}

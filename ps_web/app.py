@@ -36,7 +36,7 @@ from ps_common.protocol.status import Status
 from ps_common.sockets.request import SERVED_ELSEWHERE, ask_run
 from ps_web.access import Access, give_headers, is_our_fault
 from ps_web.history import most_sent
-from ps_web.index import MOST_SHOWN, RunIndex, settings_table
+from ps_web.index import MOST_SHOWN, RunIndex
 from ps_web.prometheus import exposition
 from ps_web.run import WatchedRun
 from ps_web.viewers import TooManyViewers, Viewers, Waiting, encoded
@@ -66,7 +66,6 @@ def make_app(index: RunIndex, viewers: Viewers, access: Access) -> web.Applicati
     app.router.add_static("/static", static_folder())
     app.router.add_get("/api/runs", page.list_runs)
     app.router.add_get("/api/stream", page.stream)
-    app.router.add_get("/api/settings", page.settings)
     app.router.add_post("/api/runs/{number}/checkpoint", page.checkpoint)
     app.router.add_post("/api/runs/{number}/adjust", page.adjust)
     app.router.add_post("/api/runs/{number}/stop", page.stop)
@@ -132,9 +131,6 @@ class Page:
 
     async def index(self, _: web.Request) -> web.FileResponse:
         return web.FileResponse(static_folder() / "index.html")
-
-    async def settings(self, _: web.Request) -> web.Response:
-        return _json(settings_table())
 
     async def stream(self, request: web.Request) -> web.StreamResponse:
         """Server-sent events of the runs `?runs=ID,ID` (without it the newest): first everything, then news."""

@@ -81,6 +81,7 @@ class Table:
         self._order = order
         self._rows: list[dict[str, Any]] = []
         self._newest: dict[str, float] = {}  # T of the newest row of each column
+        self._went_back = False  # since it was asked last
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -93,6 +94,7 @@ class Table:
         at, own = row[self._order], row.keys() - PLACE
         if any(self._newest.get(name, at) > at for name in own):
             self._rows = [one for one in self._rows if one[self._order] <= at or not one.keys() & own]
+            self._went_back = True
         self._newest |= dict.fromkeys(row, at)
         if self._rows and self._rows[-1][self._order] == at and not self._rows[-1].keys() & own:
             self._rows[-1] |= row  # one row of both: else thinning could leave one of two curves alone
@@ -101,6 +103,11 @@ class Table:
         if len(self._rows) > MOST_POINTS:
             self._rows = _evenly(self._rows, self._order, MOST_POINTS // 2)
         return row
+
+    def went_back(self) -> bool:
+        """Whether a row has replaced others since the last call."""
+        went_back, self._went_back = self._went_back, False
+        return went_back
 
     def clear(self) -> None:
         self._rows.clear()

@@ -1,13 +1,11 @@
 """
 All runs of the page, and a line for each in its list: the ends of their files are read, and no curves.
 
-Folders that come later are found, too. A line is read again when the files of its run have changed. It names the
-settings that differ from the defaults, which are those of the table of all settings.
+Folders that come later are found, too. A line is read again when the files of its run have changed.
 """
 
 import contextlib
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +17,6 @@ from ps_common.run_folder.endpoint_file import is_serving
 from ps_common.run_folder.paths import ENDPOINT, METRICS, records_folder, run_folders_below, run_name, written_at
 from ps_common.run_folder.run_rows import MetricsRow, last_row
 from ps_common.settings.run_files import SETTINGS, settings_as_written
-from ps_common.settings.run_settings import NAMED_SECTIONS
-from ps_common.settings.run_spec import RunSpec
 from ps_common.sockets.curve import ClientKeys
 from ps_web.history import ending_of
 from ps_web.run import WatchedRun
@@ -37,7 +33,6 @@ class RunLine(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     group: str = ""  # its experiment, or else its preset
     environment: str = ""
-    settings: dict[str, Any] = {}  # "section.name": value, of those that differ from the defaults
     live: bool = False  # its server answers, or its endpoint file is new
     written: float = 0.0  # when its newest row was, in seconds since 1970
     score: float | None = None  # mean return of the last 100 games
@@ -148,7 +143,6 @@ def _read(run: WatchedRun, folder: Path, written: float) -> RunLine:
         name=run.name,
         group=_text(settings.get("experiment")) or _text(settings.get("preset")),
         environment=game or (last.environment if last else ""),
-        settings=_changed(settings),
         written=written,
         **of_last,
     )
@@ -157,36 +151,3 @@ def _read(run: WatchedRun, folder: Path, written: float) -> RunLine:
 def _text(value: Any) -> str:
     """A setting that is a text; "" where a file has something else in its place."""
     return value if isinstance(value, str) else ""
-
-
-def _changed(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings that are not the defaults, flat."""
-    defaults = _defaults()
-    changed: dict[str, Any] = {}
-    for section, values in settings.items():
-        usual = defaults.get(section)
-        if not isinstance(values, dict):
-            changed |= {section: values} if values != usual else {}
-            continue
-        usual = usual if isinstance(usual, dict) else {}
-        if section in NAMED_SECTIONS:
-            changed[f"{section}.name"] = name = _text(values.get("name"))
-            usual = {"name": name} | usual.get(name, {})
-        changed |= {f"{section}.{key}": value for key, value in values.items() if usual.get(key) != value}
-    return changed
-
-
-@cache
-def _defaults() -> dict[str, Any]:
-    """The defaults by section, as a file has them: a tuple is a list there."""
-    defaults: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(settings_table()))
-    return defaults
-
-
-@cache
-def settings_table() -> dict[str, Any]:
-    """The defaults by section, of algorithms and optimizers by name."""
-    defaults = RunSpec().to_dict()
-    for section, structs in NAMED_SECTIONS.items():
-        defaults[section] = {name: msgspec.to_builtins(struct()) for name, struct in structs.items()}
-    return defaults

@@ -245,7 +245,7 @@ class WatchedRun:
         if anew:
             table.clear()
         rows = [table.add(row) for row in rows]
-        if anew and rows:
+        if (table.went_back() or anew) and rows:
             self._viewers.send("table", {"run": self.number, "table": kind, "columns": table.columns()})
         elif rows:
             self._viewers.send("rows", {"run": self.number, "table": kind, "rows": rows})
@@ -257,7 +257,7 @@ class WatchedRun:
             self._newest_event = (new[-1].epoch, new[-1].number)
             self._events = newest_events([*self._events, *new])
             self._saved += sum(event.kind == "checkpoint" for event in new)
-            self._viewers.send("events", {"run": self.number, "events": new, "saved": self._saved})
+            self._viewers.send("events", {"run": self.number, "events": self._events, "saved": self._saved})
 
     def _take_event(self, epoch: int, event: Event) -> None:
         """The server has sent an event."""

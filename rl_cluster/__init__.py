@@ -1,6 +1,1 @@
-"""
-A server and workers on this machine, or workers for a server elsewhere. Its folders:
-
-    hooks      the process that calls the hooks of a run's checkpoints
-    on_ray     a run on a Ray cluster
-"""
+"""A server and workers on this machine, or workers for a server elsewhere; `on_ray` has a run on a Ray cluster."""

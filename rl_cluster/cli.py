@@ -25,7 +25,6 @@ from ps_common.program.stop_signals import StopSignal
 from ps_common.protocol.names import as_name, is_loopback, split_address
 from ps_common.protocol.status import Status, how_it_ended
 from ps_common.run_folder.commands import keep_command, what_next
-from ps_common.run_folder.followers import Followers, followers_of
 from ps_common.run_folder.output_files import check_output, write_output
 from ps_common.run_folder.paths import (
     METRICS,
@@ -46,7 +45,7 @@ from rl_agent.environments.imports import check_modules
 from rl_agent.trial.run_check import custom_settings
 from rl_cluster.addresses import check_listening, shard_addresses
 from rl_cluster.evaluator import Evaluator
-from rl_cluster.hooks.cli import checkpoint_hooks
+from rl_cluster.followers import Followers, followers_of
 from rl_cluster.local_cluster import LocalCluster
 from rl_cluster.settings import ClusterSettings, WorkersElsewhere
 from rl_cluster.trial import check_apart
@@ -110,12 +109,11 @@ def _train(flags: Parsed[ClusterSettings]) -> int:
 
 
 def _followers(flags: Parsed[ClusterSettings], folder: Path) -> Followers:
-    """The page, trackers and hooks of the run. Raises SettingsError."""
+    """The page and the trackers of the run. Raises SettingsError."""
     return followers_of(
         folder,
         track=flags.program.track,
         web_port=flags.program.web_port if flags.program.web else None,
-        others=checkpoint_hooks(folder, flags.program.hook),
         report=print,
     )
 
@@ -139,9 +137,7 @@ def _check(flags: Parsed[ClusterSettings]) -> list[str]:
     check_listening(settings.host, settings.port)
     source = "--config" if settings.resume is None else f"--resume {settings.resume}"
     check_modules(flags.modules, flags.run, source=source)
-    return check_apart(
-        flags.run, imports=settings.imports, hooks=settings.hook, device=settings.device, resumed=settings.resume
-    )
+    return check_apart(flags.run, imports=settings.imports, hooks=settings.hook, device=settings.device)
 
 
 def prepare(flags: Parsed[ClusterSettings]) -> tuple[Path, list[str]]:

@@ -16,7 +16,7 @@ from ps_common.program.supervision import SupervisedProcess, deaths_of
 from ps_common.protocol import messages
 from ps_common.protocol.names import EVERY_INTERFACE, LONGEST_SENTENCE, as_text, bare_host
 from ps_common.protocol.status import STANDBY_PHASE, Status
-from ps_common.run_folder.paths import server_log, shard_folder, worker_log
+from ps_common.run_folder.paths import SERVER_LOG, shard_folder
 from ps_common.sockets.request import ask, status_of
 from rl_cluster.failed_run import record_failure
 from rl_cluster.silent_server import SilentServer
@@ -197,7 +197,8 @@ class LocalCluster:
 
     def _start_server(self, number: int, *flags: str) -> Child:
         place = ["--shard", f"{number}/{len(self._shards)}", "--shards", *self._shards] if self._shards else []
-        return Child("ps_server", ["--host", self._host, *flags, *place], self._folder / server_log(number))
+        log = SERVER_LOG if number == 1 else f"server-{number}.log"
+        return Child("ps_server", ["--host", self._host, *flags, *place], self._folder / log)
 
     def _follow_drain(self, *, is_drained: bool) -> None:
         """Workers that have left a drained run are started again when it goes on; else the last to leave ends it."""
@@ -210,7 +211,7 @@ class LocalCluster:
     def _start_worker(self, name: str) -> Child:
         # A worker that replaces another one gets its number, because it has its name.
         flags = ["--server", self._local_endpoint, "--name", name, *self._worker_flags]
-        return Child("rl_worker", flags, self._folder / worker_log(name))
+        return Child("rl_worker", flags, self._folder / f"{name}.log")
 
 
 def endpoint_of(server: Child, *, leaving: Callable[[], bool] = lambda: False) -> str | None:

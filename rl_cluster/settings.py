@@ -12,9 +12,9 @@ from ps_common.program.number_flags import Port, Seconds, Threads, Workers, chec
 from ps_common.protocol.lineage import MOST_SHARDS
 from ps_common.protocol.names import EVERY_INTERFACE, LONGEST_PREFIX, bare_host, check_name
 from ps_common.run_folder.endpoint_file import check_server
-from ps_common.run_folder.followers import TrackerName, check_trackers
 from ps_common.run_folder.object_store import check_folder
 from ps_common.run_folder.paths import check_whole_run, shards_in
+from ps_common.run_folder.trackers import TrackerName, check_trackers
 from ps_common.settings.run_files import SETTINGS
 from ps_common.sockets.curve import CurveFlags
 
@@ -74,8 +74,7 @@ class ClusterSettings(WorkersHere):
     track: Annotated[tuple[TrackerName, ...], UseAppendAction] = ()
     """experiment tracker that the run is sent to, an extra of the same name; may be given again for another"""
     hook: tuple[str, ...] = ()
-    """MODULE:NAME of hooks of yours: on_episode and on_unroll are called in each worker, on_checkpoint in a
-    process of its own"""
+    """MODULE:NAME of hooks of yours, whose on_episode and on_unroll are called in each worker"""
     imports: Annotated[tuple[str, ...], arg(name="import")] = ()
     """modules that workers may import: they register environments, or have parts that a --config names"""
     device: Literal["cpu", "cuda"] = "cpu"
@@ -93,7 +92,7 @@ class ClusterSettings(WorkersHere):
         check_folder("--run-dir", self.run_dir)
         check_folder("--resume", self.resume)
         if self.fork and (self.resume is None or (self.shards or shards_in(self.resume)) > 1):
-            raise SettingsError("--fork goes with --resume RUN_DIR, a copy without shards (else: --start-from RUN_DIR)")
+            raise SettingsError("--fork goes with --resume RUN_DIR, a copy without shards (ps-ctl reshard --shards 1)")
         if self.resume is not None:
             if self.run_dir is not None:
                 raise SettingsError("--resume and --run-dir both name the run folder; give one of them")

@@ -26,15 +26,13 @@ MODULE = "rl_cluster.trial"
 SLOW_SECONDS = 10.0  # after which the user is told that the trial goes on
 
 
-def check_apart(
-    run: RunSpec, *, imports: Sequence[str], device: str, hooks: Sequence[str] = (), resumed: Path | None = None
-) -> list[str]:
+def check_apart(run: RunSpec, *, imports: Sequence[str], device: str, hooks: Sequence[str] = ()) -> list[str]:
     """
     The checks of rl_agent/trial/run_check.py, and of hooks, in a separate process. Returns the lines of the start card.
 
     Raises SettingsError.
     """
-    arguments = [run.to_toml(), device, str(resumed or ""), *imports, "--hook", *hooks]
+    arguments = [run.to_toml(), device, *imports, "--hook", *hooks]
     with tempfile.NamedTemporaryFile() as output:
         child = Child(MODULE, arguments, Path(output.name))
         try:
@@ -52,17 +50,17 @@ def check_apart(
 
 def _check() -> NoReturn:
     """
-    The separate process, whose reason to leave is the start card. Its arguments are the run as TOML, the device, the
-    folder of a resumed run or "", imports, --hook, hooks.
+    The separate process, whose reason to leave is the start card. Its arguments are the run as TOML, the device,
+    imports, --hook, hooks.
     """
-    settings, device, resumed, *named = sys.argv[1:]
+    settings, device, *named = sys.argv[1:]
     imports, hooks = named[: named.index("--hook")], named[named.index("--hook") + 1 :]
     run = run_from_dict(tomllib.loads(settings), source="rl-cluster")
     check_device(device)
     for path in hooks:
         with tried(f"--hook {path}"):
             Hooks([path])
-    card = check_run(run, imports=imports, resumed=resumed)
+    card = check_run(run, imports=imports)
     say("over", "\n".join(card))
     os._exit(0)  # taking torch down is 0.2 s, for which a start would wait
 

@@ -101,7 +101,7 @@ def _actions(spaces: Spaces, network: nn.Module) -> str:
         case DiscreteActions(count=count, numbers=numbers):
             listed = list(range(count)) if numbers is None else numbers.tolist()
             return f"np.array({listed})[outputs[0].argmax(axis=1)]"
-        case BoxActions(squashed=False, low=low, high=high, shape=shape):
+        case BoxActions(low=low, high=high, shape=shape):
             means = "np.split(outputs[0], 2, axis=1)[0]"
             reshaped = f"{means}.reshape(-1, {', '.join(map(str, shape or low.shape))})"
             bounds = ", ".join(_literal(ends.reshape(shape or ends.shape)) for ends in (low, high))

@@ -57,13 +57,12 @@ class Means(nn.Module):
         low, high = (torch.from_numpy(bound) for bound in actions.finite_bounds())
         self.register_buffer("low", low)
         self.register_buffer("width", high - low)
-        self._masks_result = not actions.squashed
         self._shape = actions.shape or tuple(low.shape)
 
     def forward(self, *arguments: Tensor) -> Tensor:
         observations, mask = self.inputs(arguments)
         chosen = self.low + self.width * (self.network(observations) + 1) / 2
-        if mask is not None and self._masks_result:
+        if mask is not None:
             chosen = chosen * mask
         within: Tensor = chosen.unflatten(-1, self._shape)
         return within

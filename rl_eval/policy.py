@@ -38,7 +38,7 @@ class Distribution:
     How a policy chooses its action, of one observation; arrays have N rows of N.
 
     Of real numbers it is a Gaussian of each, in the shape of the environment's actions. Its numbers are not yet the
-    environment's: where `is_squashed` (SAC, and box_actions="squashed") a tanh follows, scaled to the bounds; otherwise
+    environment's: where `is_squashed` (SAC) a tanh follows, scaled to the bounds; otherwise
     they are clipped to the bounds. A number that a mask forbids has mean and standard deviation 0.
     """
 
@@ -159,7 +159,7 @@ class Policy:
         if prediction.gaussian is not None and isinstance(actions, BoxActions):
             shape = actions.shape or actions.low.shape
             mean, deviation = (shown(part.reshape(len(part), *shape)) for part in prediction.gaussian)
-            return Distribution(None, mean, deviation, prediction.is_squashed or actions.squashed)
+            return Distribution(None, mean, deviation, prediction.is_squashed)
         if prediction.choices:
             return Distribution(tuple(map(shown, prediction.choices)))
         if prediction.probabilities is None:

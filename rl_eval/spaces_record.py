@@ -77,7 +77,6 @@ class BoxRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag
 
     low: Annotated[tuple[float | None, ...], msgspec.Meta(min_length=1, max_length=MOST_ACTIONS)]
     high: Annotated[tuple[float | None, ...], msgspec.Meta(min_length=1, max_length=MOST_ACTIONS)]
-    squashed: bool | None = None
     shape: Shape | None = None
     dtype: Annotated[str, msgspec.Meta(pattern=r"^float(16|32|64|128)\Z")] = "float32"
 
@@ -131,7 +130,7 @@ def _action_record(actions: ActionSpace) -> DiscreteRecord | MultiDiscreteRecord
         case BoxActions():
             low, high = (_bounds(ends) for ends in (actions.low, actions.high))
             shape, dtype = actions.shape or (len(low),), str(actions.low.dtype)
-            return BoxRecord(low=low, high=high, squashed=actions.squashed, shape=shape, dtype=dtype)
+            return BoxRecord(low=low, high=high, shape=shape, dtype=dtype)
 
 
 def _recorded_actions(record: DiscreteRecord | MultiDiscreteRecord | BoxRecord, settings: Environment) -> ActionSpace:
@@ -152,8 +151,7 @@ def _recorded_actions(record: DiscreteRecord | MultiDiscreteRecord | BoxRecord, 
             low, high = _array(record.low, -np.inf, dtype), _array(record.high, np.inf, dtype)
             if not (low <= high).all():
                 raise ValueError("a lower bound of the actions is above its upper one")
-            squashed = settings.box_actions == "squashed" if record.squashed is None else record.squashed
-            return BoxActions(low, high, squashed, record.shape)
+            return BoxActions(low, high, record.shape)
 
 
 def _check(size: int, **parts: Sequence[Any]) -> None:

@@ -3,29 +3,26 @@ What the speaker of a gang and a member send each other, over a pipe, the memory
 speaker sees it.
 """
 
-import logging
 import select
 from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 import numpy as np
 import torch
 from torch import Tensor
 
+from ps_common.errors import PsRlError
 from ps_common.program.child_processes import LinkedChild
-from ps_common.program.supervision import SupervisedProcess
+from ps_common.program.stop_signals import Interrupted
 from ps_common.protocol.messages import Episode
 from ps_common.protocol.tensors import ELEMENT_BYTES
 from ps_common.sockets.shared_memory import PAGE_BYTES, Segment
-from rl_agent.random_numbers import derived_seed
 
-PROGRESS_SECONDS = 5.0  # of pushes: a member that has worked for so long is started again whenever it dies
+END_SECONDS = 5.0  # for a member that has closed its end of the pipe to end
 WEIGHTS, TARGET = 0, 1  # rows of the shared memory; the gradient of member N is in row TARGET + N
-
-
-log = logging.getLogger("rl-worker")
 
 
 class Begin(msgspec.Struct, tag=True):
@@ -135,41 +132,24 @@ class Member:
     def __init__(self, begin: Begin, start: Callable[[], LinkedChild]) -> None:
         self.number = begin.member
         self.asked: Pull | Push | None = None
-        self.is_in_step = False  # whether it has weights of the speaker: the others wait for it
         self.is_to_adjust = False  # with its next answer
         self.version = (0, 0)  # epoch and version of the weights that it has
-        self.pushes = 0
         self.meters: dict[str, float] = {}
-        self.link: Link | None = None
+        self.child = start()
+        self.link = Link(self.child.link, Pull | Push | Report)
+        self._name = begin.name
         self._episodes: list[Episode] = []
-        self._begin, self._start = begin, start
-        self.process = SupervisedProcess(begin.name, self._started, counts_work=True, progress_seconds=PROGRESS_SECONDS)
+        self.say(begin)
 
     @property
     def asks_for_target(self) -> bool:
         """Whether it waits for the weights of the target network."""
         return self.asked == Pull(target=True)
 
-    def look(self) -> None:
-        """Start it again if it has died. Raises PsRlError when it dies again and again."""
-        if death := self.process.look():
-            log.warning("%s", death)
-
-    def check_start(self, seconds: float) -> None:
-        """Start it again if it has asked for nothing for so long. Raises as `look`."""
-        if self.link and not self.is_in_step and self.asked is None and self.process.child.age_seconds > seconds:
-            self.replace(f"it hangs: it has not asked for weights within {seconds:.0f} s")
-
-    def replace(self, why: str) -> None:
-        """Kill it, and start it again. Raises as `look`."""
-        self.process.child.end(within_seconds=0.0)
-        self._lost()
-        log.warning("%s", self.process.replace(why))
-
-    def read(self) -> None:
-        """Read what it has sent, without waiting."""
+    def read(self) -> bool:
+        """Read what it has sent, without waiting. Returns whether it is still there."""
         try:
-            while self.link is not None and self.link.waits():
+            while self.link.waits():
                 said = self.link.receive()
                 if isinstance(said, Report):
                     self._episodes += said.episodes
@@ -177,32 +157,22 @@ class Member:
                 else:
                     self.asked = said
         except (EOFError, OSError):
-            self._lost()
+            return False
+        return True
 
     def say(self, message: Begin | Answer | Leave) -> None:
         self.asked = None
-        try:
-            if self.link is not None:
-                self.link.send(message)
-        except OSError:
-            self._lost()
+        with suppress(OSError):  # the next look finds it gone
+            self.link.send(message)
+
+    def raise_its_end(self) -> NoReturn:
+        """It is gone. Raises Interrupted where a signal has asked it to leave, else PsRlError with its reason."""
+        self.child.end(within_seconds=END_SECONDS)
+        if self.child.has_left:
+            raise Interrupted
+        raise PsRlError(f"{self._name} ended, and its gang with it: {self.child.cause_of_death()}")
 
     def take_episodes(self) -> list[Episode]:
         """Those reported since the last call."""
         episodes, self._episodes = self._episodes, []
         return episodes
-
-    def _started(self) -> LinkedChild:
-        child = self._start()
-        self._lost()
-        self.link = Link(child.link, Pull | Push | Report)
-        self.say(self._begin)
-        self._begin = msgspec.structs.replace(self._begin, seed=derived_seed(self._begin.seed))  # of the next process
-        return child
-
-    def _lost(self) -> None:
-        """It has left, died or was killed."""
-        if self.link is not None:
-            self.link.connection.close()
-        self.link, self.asked, self.is_in_step = None, None, False
-        self.version, self.pushes, self.meters = (0, 0), 0, {}

@@ -6,8 +6,8 @@ so a push of the gang is counted exactly once as that of any worker. Within a ga
 gradients of a push were computed on the same weights.
 
 A member asks, and waits for the answer. The speaker writes weights into the shared memory only while all members wait.
-A member that is started joins between two unrolls of the speaker. One that dies, or hangs, is left out of the mean and
-started again; what it has played since its last push is lost. A gradient that is not finite is left out, too.
+A gang is of the same processes from its begin to its end: one that dies ends all of them, one that hangs holds all of
+them up, as the step of an environment does. A gradient that is not finite is left out of the mean.
 """
 
 import logging
@@ -29,7 +29,6 @@ from ps_client.shell.newest import Newest
 from ps_client.shell.remote_parameters import RemoteParameters
 from ps_common.errors import SettingsError
 from ps_common.program.child_processes import LinkedChild, end_all
-from ps_common.program.running_clock import RunningClock
 from ps_common.protocol.messages import Episode
 from ps_common.protocol.status import MOST_METERS
 from ps_common.protocol.tensors import Schema, all_moved
@@ -39,8 +38,6 @@ from rl_worker.gang_link import TARGET, WEIGHTS, Answer, Begin, Leave, Member, P
 
 MODULE = "rl_worker.gang_member"
 LOOK_SECONDS = 0.2  # between two looks at members that are waited for
-TIMES_LONGER = 10  # than the longest wait so far: a member hangs
-START_SECONDS = 120.0  # for a member to ask for its first weights, or --stall-seconds if they are more
 LEAVE_SECONDS = 3.0  # for members to leave
 SPEED = "steps_per_second"
 LEFT_OUT = "left_out_gradients"  # since the gang began
@@ -69,24 +66,21 @@ class Gang:
         begin: Callable[[int, str, int], Begin],
         *,
         members: int,
-        stall_seconds: float,
-        progressed: Callable[[], None],
+        check: Callable[[], None],
         start: Callable[[], LinkedChild] = lambda: LinkedChild(MODULE),
     ) -> None:
         """
         Start the members; `members` counts the speaker. `begin` makes what one is told, of its number, the name of the
-        shared memory and the size of a vector. `progressed` is called while members are waited for, and raises when
-        the run is over.
+        shared memory and the size of a vector. `check` is called while members are waited for, and raises when the run
+        is over.
 
         Raises SettingsError where no memory can be shared.
         """
         self._parameters, self._schema = parameters, schema
-        self._run, self._progressed = run, progressed
-        self._stall_seconds, self._longest = stall_seconds, 0.0
+        self._run, self._check = run, check
         self._adjusted: Algorithm | None = None
         self._left_out = Counter[int]()  # gradients, by member
-        self._newest: Newest | None = None  # without its weights, which are in the shared memory
-        self._target: Newest | None = None
+        self._target: Newest | None = None  # without its weights, which are in the shared memory
         self._shared_version = (0, 0)  # epoch and version of the weights in the shared memory
         try:
             segment = Segment.make()
@@ -104,7 +98,7 @@ class Gang:
     ) -> None:
         for member in self._members:
             member.say(Leave())
-        end_all([member.process.child for member in self._members], within_seconds=LEAVE_SECONDS)
+        end_all([member.child for member in self._members], within_seconds=LEAVE_SECONDS)
 
     def pull(self, have: Newest | None = None, *, target: bool = False) -> Newest:
         """As RemoteParameters', for the gang."""
@@ -135,8 +129,6 @@ class Gang:
                     pushed.append(Pushed(member.number, its_gradient, member.asked.steps, member.asked.blocks))
                 else:
                     steps_alone += member.asked.steps
-                member.pushes += 1
-                member.process.note_work(member.pushes)
         accepted = self._finite(pushed)
         steps = steps_alone + sum(one.steps for one in accepted)
         moved = all_moved([one.blocks for one in accepted])
@@ -188,57 +180,36 @@ class Gang:
         """Have the members leave, and report their last games."""
         for member in self._members:
             member.say(Leave())
-        end = time.monotonic() + LEAVE_SECONDS
-        # One that is being started has no games to report.
-        while (present := [one for one in self._members if one.is_in_step]) and time.monotonic() < end:
-            wait([one.link.connection for one in present if one.link], LOOK_SECONDS)
-            for one in present:
-                one.read()
+        present, end = self._members, time.monotonic() + LEAVE_SECONDS
+        while present and time.monotonic() < end:
+            wait([member.link.connection for member in present], LOOK_SECONDS)
+            present = [member for member in present if member.read()]
         self.report([], {})
 
     def adjusted_algorithm(self) -> Algorithm | None:
-        """As RemoteParameters'. Called between two unrolls: members that were started join."""
+        """As RemoteParameters'. Members get the settings with their next answers."""
         adjusted = self._parameters.adjusted_algorithm()
         self._adjusted = adjusted or self._adjusted
         for member in self._members:
-            member.look()
-            member.read()
-            member.check_start(max(self._stall_seconds, START_SECONDS))
             member.is_to_adjust |= adjusted is not None
-            if member.asked is not None and not member.is_in_step and self._newest is not None:
-                member.is_in_step, member.is_to_adjust = True, self._adjusted is not None
-                self._tell(member, self._newest)
         return adjusted
 
     def _meet(self) -> None:
-        """Wait until every member that is in step has asked for something."""
-        clock, hangs = RunningClock(), False
-        began = clock.now()
-        while late := [member for member in self._members if member.is_in_step and member.asked is None]:
-            first = late[0]
-            if first.link is not None and first.link.waits(seconds=LOOK_SECONDS):
-                first.read()
-                continue
-            self._progressed()
-            waited = clock.now() - began
+        """Wait until every member has asked for something. Raises Interrupted or PsRlError where one is gone."""
+        while late := [member for member in self._members if member.asked is None]:
+            if not late[0].link.waits(seconds=LOOK_SECONDS):
+                self._check()
             for member in late:
-                member.read()
-                member.look()
-                is_late = member.is_in_step and member.asked is None
-                if is_late and waited > max(self._stall_seconds, TIMES_LONGER * self._longest):
-                    hangs = True
-                    member.replace(f"it hangs: its gradient is {waited:.0f} s late")
-        if not hangs:
-            self._longest = max(self._longest, min(clock.now() - began, self._stall_seconds))
+                if not member.read() and member.asked is None:
+                    member.raise_its_end()
 
     def _answer(self, newest: Newest, *, pushed: bool) -> None:
         """Give all who wait for it this version."""
         if newest.weights is not None:
             self._vectors.tensor(WEIGHTS).copy_(newest.weights)
             self._shared_version = (newest.epoch, newest.version)
-        self._newest = replace(newest, weights=None, settled=None)
         for member in self._members:
-            if member.is_in_step and (pushed or member.asked == Pull(target=False)) and not member.asks_for_target:
+            if (pushed or member.asked == Pull(target=False)) and not member.asks_for_target:
                 self._tell(member, newest)
         if any(member.asks_for_target for member in self._members):
             known = self._target

@@ -82,7 +82,7 @@ class Work:
         """
         settings = flags.program
         self._flags, self._name, self._stop, self._forgives = flags, name, stop, forgives
-        self.hooks = Hooks(settings.hook)
+        self._hooks = Hooks(settings.hook)
         self._watch = StallWatch(settings.stall_seconds, now=time.monotonic())
         self.environments = ExitStack()  # closed last: nobody waits for that
         self._gang: Gang | None = None
@@ -188,7 +188,7 @@ class Work:
             live.decided(*decision)
 
         def on_episodes(episodes: Sequence[Episode], newest: Newest) -> None:
-            self.hooks.games_ended(episodes, global_steps=newest.global_steps, worker=welcome.number)
+            self._hooks.games_ended(episodes, global_steps=newest.global_steps, worker=welcome.number)
 
         lost = run.environment.lost_game_reward
         collector = collector_for(algorithm, environments, seed=of_games, lost_game_reward=lost, watcher=decided)
@@ -196,7 +196,7 @@ class Work:
             train(
                 parameters, network, collector, algorithm,
                 on_episodes=on_episodes,
-                on_unroll=self.hooks.unroll_learned,
+                on_unroll=self._hooks.unroll_learned,
                 adjusted=parameters.adjusted_algorithm,
                 is_leaving=self._stop.is_set,
             )  # fmt: skip
@@ -214,8 +214,7 @@ class Work:
             run,
             partial(self._begin, run, welcome, run_seed),
             members=settings.gang,
-            stall_seconds=settings.stall_seconds,
-            progressed=self._progressed,
+            check=self.connections.check,
         )
         self._gang = self.environments.enter_context(gang)
         return gang

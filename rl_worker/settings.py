@@ -52,8 +52,7 @@ class WorkerSettings(CurveFlags):
     threads: Threads = 1
     """threads of the network, and of the emulator of Atari games; 1 is best with one worker a core"""
     hook: tuple[str, ...] = ()
-    """MODULE:NAME of hooks of yours, whose on_episode and on_unroll are called in this worker; python -m
-    rl_cluster.hooks calls on_checkpoint on the host of the server"""
+    """MODULE:NAME of hooks of yours, whose on_episode and on_unroll are called in this worker"""
     imports: Annotated[tuple[str, ...], arg(name="import")] = ()
     """modules to import first: they register environments, or have parts of the run; a run that needs another module
     is refused, unless the flag of a part names it or the server is authenticated by --curve-server-key"""

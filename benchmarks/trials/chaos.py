@@ -6,27 +6,19 @@ gradient.
 
 Run it as a module, with sizes in the environment: SEED=, KILLS=, SWARM= (workers that die together), SHARDS= (servers
 that hold a range of the weights each; any of them is killed, and at the end two others go on with the run), GANG=
-(processes of a gang: gangs are in the place of swarms, each process counts, and members are killed or stopped, too). It
-prints one line of figures and exits with a status other than 0 if a push was lost or applied twice.
+(processes of a gang: gangs are in the place of swarms, and each process counts). It prints one line of figures and
+exits with a status other than 0 if a push was lost or applied twice.
 """
 
 import random
-import signal
 import sys
-from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
-from pathlib import Path
-
-import psutil
 
 from benchmarks.trials.counted_run import CountedRun, Servers
 from benchmarks.trials.counting import Swarm, broken, whole
 from benchmarks.trials.frame import programs_of_a_trial, report, sizes
-from benchmarks.trials.gang import MEMBER
 from benchmarks.trials.proxy import Faults, Proxy
-from ps_common.program.supervision import MOST_DEATHS
-from tests.integration.processes import Programs, children_with, status_of, wait_for
+from tests.integration.processes import Programs, status_of, wait_for
 
 SWARMS = 3  # at a time
 UPDATES = (10, 200)  # between two kills; fewer where there are few connections, each of which waits for what is dropped
@@ -43,12 +35,9 @@ class Chaos:
         servers = Servers(programs, shards=shards, seen_at=self._proxied)
         self._run = CountedRun(programs, servers, size=swarm, weights=weights, shards=shards, are_gangs=are_gangs)
         self._kinds: dict[str, Callable[[], None]] = {"server": self._kill_server, "swarm": self._kill_swarm}
-        more = {"member": self._kill_member, "pause": self._pause_member} if are_gangs else {"asked": self._ask_swarm}
-        self._kinds |= more
+        self._kinds |= {} if are_gangs else {"asked": self._ask_swarm}
         self._kills = dict.fromkeys(self._kinds, 0)
         self._left_badly = 0  # when they were asked
-        self._paused: list[psutil.Process] = []  # members
-        self._member_deaths = Counter[Path]()  # of a gang, which gives up after MOST_DEATHS in quick succession
         for _ in range(SWARMS):
             self._run.swarms.start(self._random.choice(self._proxies).endpoint)
         for server, address in zip(servers.programs, servers.addresses, strict=True):
@@ -56,7 +45,7 @@ class Chaos:
 
     def disturb(self) -> None:
         """Wait for some updates, cut up to two connections, then kill something of a kind: each once before chance."""
-        connections = SWARMS * (1 if "member" in self._kinds else self._run.swarms.size)
+        connections = SWARMS * (self._run.swarms.size if "asked" in self._kinds else 1)
         self._run.grow(self._random.randrange(UPDATES[0], min(UPDATES[1], UPDATES[0] * (1 + connections))))
         for _ in range(self._random.randrange(3)):
             self._random.choice(self._proxies).cut()
@@ -66,15 +55,12 @@ class Chaos:
         self._kinds[kind]()
 
     def figures(self) -> dict[str, int]:
-        """The faults, and the final counts; with shards also how many weights differ when all are resumed."""
+        """The faults, and the final counts; with shards also how many weights differ when two servers go on."""
         counts = self._run.figures()
         if len(self._run.servers.programs) > 1:
-            counts["differ_resumed"] = self._differ_resumed()
+            counts["differ_on_two"] = self._differ_on_two()
         for proxy in self._proxies:
             proxy.close()
-        for member in self._paused:
-            with suppress(psutil.NoSuchProcess):
-                member.kill()  # a process that is stopped outlives its killed speaker
         return {
             "workers": self._run.swarms.next,
             **{f"{kind}_kills": kills for kind, kills in self._kills.items()},
@@ -89,15 +75,17 @@ class Chaos:
         self._proxies.append(Proxy(address, Faults(), self._random.randrange(2**31)))
         return self._proxies[-1].endpoint
 
-    def _differ_resumed(self) -> int:
-        """End all servers in order, and compare their weights with those of the servers that go on with the run."""
+    def _differ_on_two(self) -> int:
+        """End all servers in order, and compare their weights with those of two that go on with the run."""
         before = whole(self._run.servers.endpoint)
         for swarm in list(self._run.swarms.alive):
             self._run.swarms.kill(swarm)
         self._run.servers.end()
-        shards = len(self._run.servers.programs)
-        resumed = Servers(self._programs, shards=shards, begin=("--resume",), seen_at=self._proxied)
-        return int((whole(resumed.endpoint) != before).sum())
+        if len(self._run.servers.programs) != 2:
+            cut = self._programs.start("ps-ctl", "reshard", str(self._programs.folder / "run"), "--shards", "2")
+            assert cut.wait() == 0, cut.output
+        two = Servers(self._programs, shards=2, begin=("--resume",), seen_at=self._proxied)
+        return int((whole(two.endpoint) != before).sum())
 
     def _kill_server(self) -> None:
         number = self._random.randrange(len(self._run.servers.programs))
@@ -114,24 +102,6 @@ class Chaos:
         self._left_badly += not self._run.end_swarm(swarm, asks=asks)
         again = self._random.random() < 0.3 or self._run.swarms.is_full
         return self._run.swarms.start(self._random.choice(self._proxies).endpoint, swarm.first if again else None)
-
-    def _kill_member(self) -> None:
-        self._signal_member(signal.SIGKILL)
-
-    def _pause_member(self) -> None:
-        """Stop one until its gang gives it up, and kills it."""
-        self._paused.append(self._signal_member(signal.SIGSTOP))
-
-    def _signal_member(self, number: signal.Signals) -> psutil.Process:
-        """No checkpoint is waited for: what the member has contributed is in the resend buffer of its speaker."""
-        gang = self._random.choice(self._run.swarms.alive)
-        self._member_deaths[gang.counters] += 1
-        if self._member_deaths[gang.counters] == MOST_DEATHS:
-            gang = self._anew(gang)
-        members = wait_for(lambda: children_with(MEMBER, gang.program.process.pid), program=gang.program)
-        member: psutil.Process = self._random.choice(members)
-        member.send_signal(number)
-        return member
 
 
 def trial(*, seed: int, kills: int, swarm: int, shards: int = 1, gang: int = 0) -> dict[str, int]:
@@ -150,7 +120,7 @@ def trial(*, seed: int, kills: int, swarm: int, shards: int = 1, gang: int = 0) 
 def main() -> int:
     found = trial(**sizes(seed=0, kills=20, swarm=30, shards=1, gang=0))
     bounds = {
-        "shards go on with the same weights": found.get("differ_resumed", 0) > 0,
+        "two shards go on with the same weights": found.get("differ_on_two", 0) > 0,
         "who is asked leaves in order": found["left_badly"] > 0,
     }
     return report(found, broken(found) | bounds)

@@ -33,7 +33,6 @@ from tests.integration.integer_worker import joined
 
 PROGRAM = "benchmarks.trials.gang"
 MEMBER = "member"  # first argument of one
-STALL_SECONDS = 1.0
 
 
 def schema_of(processes: int) -> Schema:
@@ -70,14 +69,12 @@ def speak(server: str, first: int, count: int, weights: int, counters: Path, sto
         RunSpec(),
         partial(_begin, first),
         members=count,
-        stall_seconds=STALL_SECONDS,
-        progressed=lambda: None,
+        check=lambda: None,
         start=child,
     )
     with gang:
         newest = gang.pull()
         while not stop.exists():
-            gang.adjusted_algorithm()  # members join here
             newest = counting.push(gang, newest)
             assert newest.settled is not None
             assert newest.settled.verdict in ("applied", "duplicate"), newest.settled

@@ -23,7 +23,7 @@ PROGRAMS: Mapping[str, type] = {
 WITH_RUN = ("ps-server", "rl-worker", "rl-cluster")
 COMMANDS = (
     control.status, control.top, control.events, control.set_, control.pause, control.resume, control.drain,
-    control.checkpoint, control.stop, control.promote, control.plot, control.keygen
+    control.checkpoint, control.stop, control.promote, control.plot, control.keygen, control.reshard
 )  # fmt: skip
 HEAD = ("flag", "values", "default", "what it does")
 

@@ -191,7 +191,7 @@ def _forget(parts: Parts, run: TrainingRun, *, now: float) -> tuple[str, ...]:
         raise Denied("too_many_workers", reason)
     for name in forgotten:
         parts.membership.forget(name)
-        parts.pushes.gate.forget(name)
+        parts.pushes.gate.drop(name)
     return tuple(forgotten)
 
 

@@ -3,7 +3,7 @@ Checkpoints: when one is due, what it holds, which pushes are durable once it is
 The shell writes one at a time, in the background.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -238,11 +238,6 @@ class Checkpoints:
         sentence = self._rollback.roll_back(run, checkpoint, vectors, record)
         self._is_early = True  # a server that is resumed from an older one would apply the ruinous pushes again
         return [LogLine(sentence, warning=True), *self._replication.rolled_back()]
-
-    def violations(self, run: TrainingRun | None) -> Iterator[str]:
-        position = run.log.position if run is not None else 0
-        if max(one.position for one in (self.saved, *self._undurable, self._writing or NOTHING)) > position:
-            yield f"a checkpoint is of a later position than the run, {position}"
 
     def _not_begun(self, version: int) -> list[Effect]:
         """The weights are not finite. The run rolls back, or ends if it cannot: then the weights stay as they are."""

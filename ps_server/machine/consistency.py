@@ -4,28 +4,21 @@ The consistency gate: when each push is settled, by the consistency rule of the 
 async   at once: Mnih et al. 2016
 ssp     as soon as its worker is then at most `slack` pushes ahead of the slowest: Ho et al. 2013, stale synchronous
         parallel
-paced   as soon as no gradient that is still to come is then more than `slack` versions late; gradients that would be
-        late all the same are one update
 sync    in rounds of one push from each worker, always the next of its sequence: a push that the network lost is not
         replaced by a later one
 
 Workers whose lease has ended, or that left, keep no push of another waiting.
 """
 
-import heapq
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from ps_common.protocol.messages import Push
-from ps_common.protocol.names import MOST
-from ps_common.protocol.record import Account
 from ps_common.protocol.wire import Buffer
 from ps_common.settings.run_spec import Consistency
 from ps_server.machine.membership import Member, Membership
 from ps_server.state.effects import PeerId
-
-SMALL = 64  # outdated entries that need not be cleared away
 
 
 class WaitingPush(msgspec.Struct, frozen=True, eq=False):
@@ -61,8 +54,6 @@ class ConsistencyGate:
         self._clocks: dict[str, int] = {}  # ssp: pushes settled since it joined, plus the slowest clock then
         self._slowest: set[str] = set()  # workers with the least clock
         self._least = 0  # that clock
-        self._has = _Oldest()  # paced: the version that each of the living computes on, or an older one
-        self._bases = _Oldest()  # the version that the oldest waiting push of a worker was computed on
         self._began = settings.quorum == 0  # whether the quorum was reached once
 
     def admit(self, push: WaitingPush, *, is_alive: Callable[[str], bool]) -> bool:
@@ -87,21 +78,6 @@ class ConsistencyGate:
         self._fresh[worker] = None
         return True
 
-    def pulled(self, worker_id: str, version: int) -> None:
-        """A worker pulls this version. A second pull may be a retry, so that the first counts."""
-        if self._settings.rule == "paced" and worker_id not in self._has:
-            self._has.put(worker_id, version)
-
-    def settled(self, push: WaitingPush, *, epoch: int, version: int) -> None:
-        """A push was applied or discarded; its reply brings this version of `epoch` if it asks for weights."""
-        worker, message = push.member.worker_id, push.message
-        if self._settings.rule != "paced":
-            return
-        if message.weight_codec is not None:
-            self._has.put(worker, version)
-        elif worker in self._has and message.epoch == epoch:  # so it has pulled what it computed on
-            self._has.put(worker, max(self._has[worker], min(message.computed_on, version)))
-
     def has_waiting(self, worker_id: str) -> bool:
         return worker_id in self._waiting
 
@@ -118,11 +94,6 @@ class ConsistencyGate:
         for sequence in list(self._waiting.get(worker_id, ())):
             self._remove(worker_id, sequence)
 
-    def forget(self, worker_id: str) -> None:
-        """The worker has no account any more."""
-        self.drop(worker_id)
-        self._has.discard(worker_id)
-
     def give_up(self, worker_id: str, oldest: int) -> None:
         """The worker will send no push before `oldest` again, and wants none of them settled."""
         for sequence in [one for one in self._waiting.get(worker_id, ()) if one < oldest]:
@@ -133,18 +104,12 @@ class ConsistencyGate:
         for worker_id in list(self._waiting):
             self.drop(worker_id)
 
-    def look_again(self, members: Membership) -> None:
+    def look_again(self) -> None:
         """Time has passed, or a worker has come, gone, or stopped: whoever waited may have nobody to wait for."""
         self._slowest.clear()
-        for worker in [worker for worker in self._has if not members.may_push(worker)]:
-            self._has.discard(worker)
 
-    def next(self, members: Membership, *, epoch: int, version: int) -> list[WaitingPush]:
-        """
-        The pushes to settle now, as one update, in order of their workers' numbers; [] when all must wait.
-
-        `version` of `epoch` is that of the weights.
-        """
+    def next(self, members: Membership) -> list[WaitingPush]:
+        """The pushes to settle now, as one update, in order of their workers' numbers; [] when all must wait."""
         if not self._waiting or (members.may_push(self._awaited) and not self.waits(self._awaited)):
             return []
         self._awaited = ""
@@ -155,22 +120,7 @@ class ConsistencyGate:
             return [self._take(next(iter(self._waiting)))]
         if self._settings.rule == "ssp":
             return self._next_of_ssp(members)
-        if self._settings.rule == "paced":
-            return self._next_of_paced(members, epoch, version)
         return self._next_of_sync(members)
-
-    def violations(self, accounts: Mapping[str, Account], *, window: int) -> Iterator[str]:
-        """The violations by worker; a push may wait as far as the window beyond the last that is settled."""
-        waiting_bytes = 0
-        for worker, pushes in self._waiting.items():
-            waiting_bytes += sum(push.size for push in pushes.values())
-            account = accounts.get(worker)
-            if account is None:
-                yield f"{worker}: pushes of it wait, and it has no account"
-            elif not account.through < min(pushes, default=0) <= max(pushes, default=0) <= account.through + window:
-                yield f"{worker}: pushes {sorted(pushes)} wait, and those up to {account.through} are settled"
-        if waiting_bytes != self.waiting_bytes:
-            yield f"{self.waiting_bytes} bytes count as waiting, and {waiting_bytes} do"
 
     def _next_of_sync(self, members: Membership) -> list[WaitingPush]:
         for member in members.who_may_push():
@@ -181,7 +131,8 @@ class ConsistencyGate:
         # A dead worker's push that is not the next of its sequence is dropped: a worker that comes back sends it again.
         for worker in [one for one in self._waiting if not self.waits(one)]:
             self.drop(worker)
-        return self._together(set(self._waiting))
+        together = [self._take(worker) for worker in list(self._waiting)]
+        return sorted(together, key=lambda push: push.member.number)
 
     def _next_of_ssp(self, members: Membership) -> list[WaitingPush]:
         if not self._slowest:
@@ -204,37 +155,11 @@ class ConsistencyGate:
             del self._fresh[worker]  # until the slowest has moved
         return []
 
-    def _next_of_paced(self, members: Membership, epoch: int, version: int) -> list[WaitingPush]:
-        for worker in self._fresh:
-            if worker in self._waiting:
-                self._bases.put(worker, self._computed_on(worker, epoch))
-            else:
-                self._bases.discard(worker)
-        self._fresh.clear()
-        # After one more update these would be more than `slack` late: so they are that update.
-        late = self._bases.before(version + 1 - self._settings.slack)
-        missing = self._has.before(version + 1 - self._settings.slack)
-        self._awaited = max((one for one in missing if one not in self._waiting and members.may_push(one)), default="")
-        if self._awaited:
-            return []
-        return self._together(late or [self._bases.first()])
-
-    def _computed_on(self, worker_id: str, epoch: int) -> int:
-        oldest = self._oldest(worker_id).message
-        return oldest.computed_on if oldest.epoch == epoch else MOST  # a push of another epoch counts as fresh
-
     def _is_next(self, worker_id: str, sequence: int) -> bool:
         """Whether this push is kept already, or no other push of its worker can be settled before it."""
         waiting = self._waiting.get(worker_id, {})
         in_order = sequence == self._through(worker_id) + 1
         return sequence in waiting or in_order or (not waiting and self._settings.rule != "sync")
-
-    def _together(self, workers: Iterable[str]) -> list[WaitingPush]:
-        return sorted((self._take(worker) for worker in workers), key=lambda push: push.member.number)
-
-    def _oldest(self, worker_id: str) -> WaitingPush:
-        waiting = self._waiting[worker_id]
-        return waiting[min(waiting)]
 
     def _take(self, worker_id: str) -> WaitingPush:
         return self._remove(worker_id, min(self._waiting[worker_id]))
@@ -247,51 +172,3 @@ class ConsistencyGate:
         self.waiting_bytes -= push.size
         self._fresh[worker_id] = None
         return push
-
-
-class _Oldest:
-    """A version for each worker; to find the oldest costs no look at all of them."""
-
-    def __init__(self) -> None:
-        self._versions: dict[str, int] = {}
-        self._heap: list[tuple[int, int, str]] = []  # version, in order of arrival; an entry may be outdated
-        self._puts = 0
-
-    def __contains__(self, worker_id: str) -> bool:
-        return worker_id in self._versions
-
-    def __getitem__(self, worker_id: str) -> int:
-        return self._versions[worker_id]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._versions)
-
-    def put(self, worker_id: str, version: int) -> None:
-        if self._versions.get(worker_id) == version:
-            return
-        self._versions[worker_id] = version
-        self._puts += 1
-        heapq.heappush(self._heap, (version, self._puts, worker_id))
-        if len(self._heap) > 2 * len(self._versions) + SMALL:
-            self._heap = [(version, number, worker) for number, (worker, version) in enumerate(self._versions.items())]
-            heapq.heapify(self._heap)
-
-    def discard(self, worker_id: str) -> None:
-        self._versions.pop(worker_id, None)
-
-    def first(self) -> str:
-        """The worker of the oldest version, of several the one that has had it for longest."""
-        while self._versions.get(self._heap[0][2]) != self._heap[0][0]:
-            heapq.heappop(self._heap)
-        return self._heap[0][2]
-
-    def before(self, version: int) -> list[str]:
-        """The workers with older versions than this one."""
-        found: dict[str, tuple[int, int, str]] = {}
-        while self._heap and self._heap[0][0] < version:
-            entry = heapq.heappop(self._heap)
-            if self._versions.get(entry[2]) == entry[0]:
-                found[entry[2]] = entry
-        for entry in found.values():
-            heapq.heappush(self._heap, entry)
-        return list(found)

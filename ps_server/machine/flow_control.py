@@ -5,7 +5,7 @@ While the budget holds one vector of each living worker, the credit of each is a
 credit is 0: a worker requests credit before each push, and credit is granted in the order of the requests.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ps_server.machine.membership import Membership
@@ -73,10 +73,6 @@ class PushBudget:
             del self._waiting[peer]
             grants.append((peer, request))
         return grants
-
-    def violations(self) -> Iterator[str]:
-        if self._granted_bytes > self._budget_bytes and len(self._granted) > 1:
-            yield f"{self._granted_bytes} bytes are granted, and the budget has {self._budget_bytes}"
 
     @property
     def _granted_bytes(self) -> int:

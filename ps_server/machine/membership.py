@@ -6,12 +6,10 @@ brings it to life again.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ps_common.meters import RollingMean
 from ps_common.protocol.messages import Hello, Settlement
-from ps_common.protocol.record import Account
 from ps_server.machine.allowances import Allowances
 from ps_server.state.effects import PeerId
 
@@ -76,7 +74,6 @@ class Membership:
             now + lease_seconds
         )  # until then a worker of the server's former epoch may come back under any name
         self._others_heard = now  # nobody that is not remembered was heard later
-        self._expired = now  # when leases were ended last
         self.ended_leases = 0  # so far, with those of connections that a worker has replaced
         self._by_id: dict[str, Member] = {}
         self._by_peer: dict[PeerId, Member] = {}
@@ -137,7 +134,6 @@ class Membership:
 
     def expire(self, *, now: float) -> list[Member]:
         """End the leases of members that were silent for too long; return these members."""
-        self._expired = now
         ended = [member for member in self.alive() if now - member.last_heard > self.lease_seconds]
         for member in ended:
             self._end_lease(member)
@@ -182,22 +178,6 @@ class Membership:
     def all(self) -> list[Member]:
         """Every member, the living first, each part in order of joining."""
         return sorted(self._by_id.values(), key=lambda member: (not member.alive, member.number))
-
-    def violations(self, accounts: Mapping[str, Account]) -> Iterator[str]:
-        if self._living.keys() != {member.worker_id for member in self._by_id.values() if member.alive}:
-            yield f"{len(self._living)} workers count as alive, and the leases of others run"
-        if len(self._by_peer) != len(self._by_id):
-            yield f"{len(self._by_id)} members have {len(self._by_peer)} connections"
-        for worker, member in self._by_id.items():
-            if self._by_peer.get(member.peer) is not member:
-                yield f"{worker}: its connection is another member's"
-            if member.alive and self._expired - member.last_heard > self.lease_seconds:
-                yield f"{worker}: its lease runs, and it was silent for {self._expired - member.last_heard:.1f} s"
-            account = accounts.get(worker)
-            if account is None or account.incarnation != member.incarnation:
-                yield f"{worker}: process {member.incarnation} is a member and has no account"
-            elif (counted := member.pushes + member.discarded) > (settled := account.through + len(account.early)):
-                yield f"{worker}: {counted} pushes are applied or discarded, and {settled} are settled"
 
     def _end_lease(self, member: Member) -> None:
         member.alive = False

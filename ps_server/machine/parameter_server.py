@@ -11,7 +11,6 @@ from torch import Tensor
 
 from ps_common.errors import CheckpointError
 from ps_common.protocol.messages import RunReply, ToServer, ToWorker
-from ps_common.protocol.names import LONGEST_SENTENCE, as_text
 from ps_common.protocol.record import Record
 from ps_common.protocol.wire import Buffer
 from ps_server.machine.dispatch import reply
@@ -72,11 +71,6 @@ class ParameterServer(Parts):
             if not any(isinstance(effect, ReloadCheckpoint) for effect in effects):  # else there is nothing to save
                 effects += self.checkpoints.tick(self.run, now=now)
         return effects + self.ending.tick(now=now) + self.subscriptions.tick(self.status, now=now)
-
-    def check(self) -> str:
-        """The violations of this state, which nothing leads to, as one sentence; "" if there are none."""
-        checkpoints = self.checkpoints.violations(self.run)
-        return as_text("; ".join((*checkpoints, *self.pushes.violations())), LONGEST_SENTENCE)
 
     def logged(self, line: LogLine, *, now: float) -> list[Effect]:
         """A line is in the log; now it becomes an event, for subscribers and the run's records."""

@@ -2,10 +2,10 @@
 The path of a push through the server: flow control, consistency gate, settlement, reply.
 
 training_run.py decides what a push does to the weights; this file decides when, and what the reply is. ledger.py has
-the states of a push. Pulls pass here too: the gate of a paced run has to know which version each worker computes on.
+the states of a push.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -23,7 +23,7 @@ from ps_server.replication.first_shard import FirstShard
 from ps_server.replication.replication import Replication
 from ps_server.state.effects import Effect, PeerId, ReloadCheckpoint, Send
 from ps_server.state.guards import Denied, codec_for_weights
-from ps_server.state.rollback import Rollback, violations_of
+from ps_server.state.rollback import Rollback
 from ps_server.state.training_run import TrainingRun
 
 
@@ -72,10 +72,8 @@ class PushPipeline:
 
     # -- requests -----------------------------------------------------------------------------------------------------
 
-    def pull(self, peer: PeerId, member: Member | None, pull: Pull, *, epoch: int) -> Send:
+    def pull(self, peer: PeerId, pull: Pull, *, epoch: int) -> Send:
         """The reply to PULL, of a member or of any other peer. Raises Denied."""
-        if member is not None and not pull.target:
-            self.gate.pulled(member.worker_id, self._run.store.version if self._run and self._run.store else 0)
         return self._newest(peer, pull, codec=codec_for_weights(pull.codec), epoch=epoch)
 
     def receive(self, member: Member, push: Push, vector: Sequence[Buffer], *, now: float) -> list[Effect]:
@@ -116,7 +114,7 @@ class PushPipeline:
         """
         if self._run is None:
             return []
-        self.gate.look_again(self._membership)
+        self.gate.look_again()
         return self._settle_next(self._run, now=now)
 
     def _settle_next(self, run: TrainingRun, *, now: float) -> list[Effect]:
@@ -126,7 +124,7 @@ class PushPipeline:
             return effects
         if self._first_shard.holds(run, now=now):
             return effects
-        while together := self.gate.next(self._membership, epoch=run.epoch, version=run.store.version):
+        while together := self.gate.next(self._membership):
             effects += self._settle(run, together, now=now)
             if run.end_reason(now=now):
                 break
@@ -137,14 +135,6 @@ class PushPipeline:
         grants = self.budget.next_grants(waiting_bytes=gate.waiting_bytes, has_waiting=gate.has_waiting, now=now)
         return [Send(peer, messages.CreditGrant(request=request)) for peer, request in grants]
 
-    def violations(self) -> Iterator[str]:
-        yield from self.budget.violations()
-        if (run := self._run) is not None:
-            yield from self._replication.violations(run.log)
-            yield from violations_of(run)
-            yield from self._membership.violations(run.ledger.accounts)
-            yield from self.gate.violations(run.ledger.accounts, window=run.ledger.window)
-
     def watch_weights(self) -> list[Effect]:
         """Go back to a checkpoint if the weights are not finite any more."""
         return [ReloadCheckpoint()] if self._run is not None and self._rollback.is_lost(self._run) else []
@@ -152,8 +142,6 @@ class PushPipeline:
     def _settle(self, run: TrainingRun, together: Sequence[WaitingPush], *, now: float) -> list[Effect]:
         """Apply these pushes as one update, or discard them, and reply."""
         settled = run.settle([(push.member.worker_id, push.message, push.vector) for push in together])
-        for push in together:
-            self.gate.settled(push, epoch=run.epoch, version=run.weights.version)
         replies = [self._reply(run, push, one, now=now) for push, one in zip(together, settled, strict=True)]
         return [*replies, *(self.watch_weights() if any(one.code == "not_finite" for one in settled) else [])]
 

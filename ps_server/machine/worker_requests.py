@@ -58,7 +58,7 @@ def credit_request(parts: Parts, request: Request[messages.CreditRequest]) -> li
 
 
 def pull(parts: Parts, request: Request[messages.Pull]) -> list[Effect]:
-    return [parts.pushes.pull(request.peer, request.member, request.message, epoch=parts.epoch)]
+    return [parts.pushes.pull(request.peer, request.message, epoch=parts.epoch)]
 
 
 def heartbeat(parts: Parts, request: Request[messages.Heartbeat]) -> list[Effect]:

@@ -10,7 +10,6 @@ promoted, so no push is durable without it until it sends FOLLOW again or its le
 pause.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
 
@@ -198,10 +197,6 @@ class Replication:
             lag_seconds=lag.seconds,
             drops=self._drops,
         )
-
-    def violations(self, log: ChangeLog) -> Iterator[str]:
-        if self._following is not None:
-            yield from self._following.backlog.violations(log.position)
 
     def rolled_back(self) -> list[Effect]:
         """The run was rolled back to a checkpoint, which no update describes: the standby needs the state again."""

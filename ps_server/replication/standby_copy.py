@@ -9,7 +9,7 @@ Then each change is replayed, through the code that made it at the primary. So b
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -26,7 +26,6 @@ from ps_common.protocol.tensors import TensorSpec, vector_bytes
 from ps_common.protocol.wire import CHUNK_BYTES, MAX_FRAMES, Buffer
 from ps_server.state.effects import Effect
 from ps_server.state.guards import Denied
-from ps_server.state.rollback import violations_of
 from ps_server.state.training_run import TrainingRun
 
 WINDOW = 4  # messages that may be in flight, however large they are
@@ -105,15 +104,6 @@ class Backlog:
         self._in_flight = 0
         return self.take(now=now)
 
-    def violations(self, newest: int) -> Iterator[str]:
-        numbers = [item.message.number for item in self._queue]
-        first = self.acknowledged + 1 if self.acknowledged or not numbers else numbers[0]
-        if numbers != list(range(first, newest + 1)):
-            yield f"the standby has acknowledged {self.acknowledged} of {newest} updates, and {len(numbers)} wait"
-        sizes = [item.size for item in self._queue]
-        if sum(sizes) != self._bytes:
-            yield f"{self._bytes} bytes count as waiting for the standby, and {sum(sizes)} do"
-
     def clear(self) -> None:
         """Drop every item; `acknowledged` stays."""
         self._queue.clear()
@@ -173,11 +163,6 @@ class Replay:
     def __init__(self, run: TrainingRun) -> None:
         self._run = run
         self._group: list[tuple[str, Push, Sequence[Buffer]]] = []  # settled together with the next push
-
-    def violations(self, number: int) -> Iterator[str]:
-        yield from violations_of(self._run)
-        if (position := self._run.log.position + len(self._group)) != number:
-            yield f"the copy is at position {position} after update {number}"
 
     def apply(self, update: Update, vector: Sequence[Buffer], *, now: float) -> list[Effect]:
         run, worker, message = self._run, update.worker_id, update.message

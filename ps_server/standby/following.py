@@ -132,9 +132,6 @@ class Following:
         self._beats = {beat: sent - seconds for beat, sent in self._beats.items()}
         self.heard = now
 
-    def violations(self) -> str:
-        return "; ".join(self._replay.violations(self.position)) if self._replay is not None else ""
-
     def next_request(self) -> int:
         self._last_request += 1
         return self._last_request

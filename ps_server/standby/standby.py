@@ -211,9 +211,6 @@ class Standby:
             return [*self._fence(self.server, now=now), *self.server.tick(now=now)]
         return self.following.tick(self.address, now=now)
 
-    def check(self) -> str:
-        return self.server.check() if self.server is not None else self.following.violations()
-
     def leave(self, *, now: float) -> list[Effect]:
         """The process is asked to leave: at once, unless it serves the run."""
         return self.server.leave(now=now) if self.server is not None else [Exit("asked to leave")]

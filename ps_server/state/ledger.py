@@ -21,7 +21,7 @@ those that were silent for long are forgotten, and a process that comes back all
 is given again.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Any, Literal
 
@@ -118,13 +118,6 @@ class Ledger:
     def settle(self, worker_id: str, sequence: int) -> None:
         account = self.accounts[worker_id]
         self._settled_to(worker_id, account.through, account.early | {sequence})
-
-    def violations(self) -> Iterator[str]:
-        for worker, account in self.accounts.items():
-            if account.durable > account.through:
-                yield f"{worker}: {account.durable} of its pushes are durable, and {account.through} are settled"
-            if account.early and min(account.early) <= account.through + 1:
-                yield f"{worker}: all up to {account.through} are settled, and {min(account.early)} is beyond a gap"
 
     def record(self) -> dict[str, Account]:
         return self.accounts.copy()

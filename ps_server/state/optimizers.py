@@ -6,7 +6,7 @@ workers share their slots (Mnih et al. 2016, section 4, "Shared RMSProp"), and n
 vector has blocks, each range of one has a rule of its own, whose slots are parts of the vectors of slots.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
@@ -155,7 +155,7 @@ class Adam:
         )  # fmt: skip
 
 
-def fused_adam(
+def adam_step(
     weights: Tensor, gradient: Tensor, mean: Tensor, mean_square: Tensor, step: Tensor, learning_rate: float,
     *, beta1: float, beta2: float, epsilon: float,
 ) -> None:  # fmt: skip
@@ -165,34 +165,6 @@ def fused_adam(
         [weights], [gradient], [mean], [mean_square], [], [step],
         lr=learning_rate, beta1=beta1, beta2=beta2, eps=epsilon, weight_decay=0.0, amsgrad=False, maximize=False,
     )  # fmt: skip
-
-
-def plain_adam(
-    weights: Tensor, gradient: Tensor, mean: Tensor, mean_square: Tensor, step: Tensor, learning_rate: float,
-    *, beta1: float, beta2: float, epsilon: float,
-) -> None:  # fmt: skip
-    """The same in several passes, for a torch without that kernel."""
-    steps = step.item()
-    mean.lerp_(gradient, 1 - beta1)
-    mean_square.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-    root = (mean_square / (1 - beta2**steps)).sqrt_().add_(epsilon)
-    weights.addcdiv_(mean, root, value=-learning_rate / (1 - beta1**steps))
-
-
-def adam_step_here() -> Callable[..., None]:
-    """The fused kernel, which is private to torch, where it is there, takes what it is given here, and is right."""
-    found = []
-    for step in (plain_adam, fused_adam):
-        weights, gradient, mean, square = vectors = torch.tensor([3.0, 2.0, 1.0, 0.5]).reshape(4, 1).unbind()
-        try:
-            step(weights, gradient, mean, square, torch.tensor(2.0), 0.1, beta1=0.9, beta2=0.99, epsilon=0.1)
-        except (AttributeError, TypeError, RuntimeError):
-            return plain_adam
-        found.append(torch.cat(vectors))
-    return fused_adam if (found[0] - found[1]).abs().max() < 1e-6 else plain_adam
-
-
-adam_step = adam_step_here()
 
 
 def rule_for(settings: run_spec.Optimizer, size: int) -> Rule:

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from ps_common.meters import RollingMean
 from ps_common.protocol.messages import Episode, Evaluation
@@ -179,15 +179,6 @@ class Progress:
         if budget.max_minutes and self.minutes(now=now) >= budget.max_minutes:
             return f"max_minutes {budget.max_minutes:g} reached"
         return ""
-
-    def violations(self) -> Iterator[str]:
-        least = min(self.global_steps, self.updates, self.episodes, self.staleness_sum, *self.staleness_counts)
-        if least < 0:
-            yield f"a counter of the run's progress is {least}"
-        if sum(self.staleness_counts) > self.updates:
-            yield f"{sum(self.staleness_counts)} updates have a staleness, and {self.updates} were made"
-        if len(self._returns) > self.episodes:
-            yield f"{len(self._returns)} games have a return, and {self.episodes} were played"
 
     def record(self, *, now: float) -> ProgressRecord:
         return ProgressRecord(

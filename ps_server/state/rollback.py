@@ -8,7 +8,6 @@ helped to ruin the weights is applied again.
 """
 
 from collections import Counter
-from collections.abc import Iterator
 
 from torch import Tensor
 
@@ -19,13 +18,6 @@ from ps_server.state.training_run import TrainingRun
 NOTHING_TO_GO_BACK_TO = "the weights hold NaN or Inf, and there is nothing to go back to: "
 MOST_RETURNS = 3  # to the same checkpoint; after that the step size is too large, and the run ends
 MOST_NAMED = 5
-
-
-def violations_of(run: TrainingRun) -> Iterator[str]:
-    """The violations of a run: each is a fault of this program, or of the machine's memory."""
-    yield from run.ledger.violations()
-    yield from run.progress.violations()
-    yield from run.store.violations() if run.store is not None else ()
 
 
 class Rollback:

@@ -6,7 +6,7 @@ encoded at most once per codec. Deltas lead away from versions that were sent; t
 Each delta is made once, and of a version a few: whoever asks for one from each version kept gets whole weights.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from weakref import WeakValueDictionary
 
@@ -106,7 +106,7 @@ class WeightStore:
         """`vector` [P] float32 is copied; it is version 1. Without `has_target`, θ⁻ is θ."""
         self.schema = schema
         self.optimizer = optimizer
-        self.version = self._seen = 1  # `_seen`: when violations were looked for last
+        self.version = 1
         self._pool = BufferPool(schema.size, kept=BUFFERS_KEPT)
         self._weights = CopyOnWriteVector(vector, self._pool)
         self._target = CopyOnWriteVector(vector, self._pool) if has_target else self._weights
@@ -203,18 +203,6 @@ class WeightStore:
         """Whether everything that a checkpoint keeps is finite: weights and optimizer slots."""
         return self.is_finite() and all(map(is_finite, self._slots().values()))
 
-    def violations(self) -> Iterator[str]:
-        """The violations of versions, also since the last call, and of the sums in the statistics."""
-        before, self._seen = self._seen, self.version
-        if self.version < before:
-            yield f"the weights are of version {self.version}, and were of version {before}"
-        if not 0 < self.target_version <= self.version:
-            yield f"the target weights are of version {self.target_version}, and the weights of {self.version}"
-        flat = self.flat.numpy()
-        for path, (count, _, squares) in self.schema.moments.items():
-            if flat.item(count.start) < 0 or (flat[squares] < 0).any():
-                yield f"{path}.count or {path}.squares is below 0, and each is a sum of what is not"
-
     def vectors(self) -> dict[str, Tensor]:
         """The vectors of a checkpoint, by name; immutable."""
         target = {TARGET: self._target.share()} if self._has_target else {}
@@ -241,7 +229,7 @@ class WeightStore:
             if name not in vectors or vectors[name].shape != slot.shape:
                 raise CheckpointError(f"the checkpoint has no {name} {list(slot.shape)}: it is of another optimizer")
             slot.copy_(vectors[name])
-        self.version, self._seen, self._refreshed = version, version, target_version
+        self.version, self._refreshed = version, target_version
 
     @property
     def _has_target(self) -> bool:

@@ -2,7 +2,6 @@
 // The page: one stream of server-sent events in, charts and tables out. Everything shown comes from `runs`.
 
 const runs = new Map(); // by number: {name, settings, points, episodes, evaluations, logged, events, status, address, checkpoints}
-const ORDER = { points: "global_steps", episodes: "episode", evaluations: "global_steps", logged: "global_steps" };
 let chosen = -1, steering = false, drawn = 0, source = null;
 let streamed = []; // ids of the runs that the stream was asked for
 let gone = ""; // why nothing new comes from ps-web; "" while it answers
@@ -27,8 +26,8 @@ function connect() {
   on("now", (now) => Object.assign(runs.get(now.run) || {}, now));
   source.addEventListener("frame", (event) => drawFrame(JSON.parse(event.data)));
   on("table", (news) => { const run = runs.get(news.run); if (run) run[news.table] = news.columns; });
-  on("rows", (news) => { const run = runs.get(news.run); if (run) append(run[news.table], news.rows, ORDER[news.table], mostPoints()); });
-  on("events", (news) => { const run = runs.get(news.run); if (run) Object.assign(run, { events: newestEvents(run.events.concat(news.events)), saved: news.saved }); });
+  on("rows", (news) => { const run = runs.get(news.run); if (run && append(run[news.table], news.rows) > mostPoints()) connect(); });
+  on("events", (news) => { const run = runs.get(news.run); if (run) Object.assign(run, news); });
 }
 
 async function refusal(url) { // the sentence of ps-web, which an EventSource does not tell; "" where it does not answer
@@ -52,12 +51,9 @@ async function start() { // the list first: it says which runs are shown
   connect();
 }
 
-function newestEvents(events) { // checkpoints come by the minute: the last of them, so that the rest is found
-  const newest = events.filter((event) => event.kind === "checkpoint").pop();
-  return events.filter((event) => event.kind !== "checkpoint" || event === newest).slice(-200);
+function mostPoints() { // then the page gets the whole again, with fewer points
+  return Math.max(200, Math.min(MOST_POINTS, Math.round(ALL_POINTS / runs.size)));
 }
-
-function mostPoints() { return Math.max(200, Math.min(MOST_POINTS, Math.round(ALL_POINTS / runs.size))); }
 
 function later() { // at most twice a second, and not at all in a hidden tab
   if (drawn || document.hidden) return;

@@ -84,47 +84,17 @@ function upTo(values, index) { // the newest value at this index or before it
   return null;
 }
 
-const PLACE = ["global_steps", "minutes", "episodes", "episode"];
-
-// Appends rows to a table of columns. Rows that go back replace those beyond them: the run was resumed there. Rows of
-// other curves alone stay.
-function append(table, rows, order, most = MOST_POINTS) {
-  let newest = (table[order] || []).reduce((one, other) => Math.max(one, other), -Infinity);
+function append(table, rows) { // to the columns of a table; returns how many rows it has
+  let count = (Object.values(table)[0] || []).length;
   for (const row of rows) {
-    const own = Object.keys(row).filter((name) => table[name] && !PLACE.includes(name));
-    if (newest > row[order]) {
-      const kept = table[order].map((at, k) => at <= row[order] || own.every((name) => table[name][k] === null));
-      for (const name in table) table[name] = table[name].filter((_, k) => kept[k]);
-    }
-    newest = Math.max(newest, row[order]);
-    const count = (table[order] || []).length;
     for (const name in row) if (!table[name]) table[name] = new Array(count).fill(null);
-    const isOfOthers = count && table[order][count - 1] === row[order] && own.every((name) => table[name][count - 1] === null);
-    if (isOfOthers) for (const name in row) table[name][count - 1] = row[name]; // one row of both
-    else for (const name in table) table[name].push(row[name] === undefined ? null : row[name]);
+    for (const name in table) table[name].push(row[name] ?? null);
+    count++;
   }
-  if ((table[order] || []).length > most) thin(table, order, most / 2);
+  return count;
 }
 
-// Keeps at most so many rows, as ps_web/history.py does: the newest, and of each column the first value in each interval
-// of T, whose length is a power of two.
-function thin(table, order, most) {
-  const places = table[order], names = Object.keys(table), high = places.reduce((one, other) => Math.max(one, other));
-  const low = places.reduce((one, other) => Math.min(one, other));
-  let kept = places.map((_, k) => k), length = 2 ** Math.ceil(Math.log2(Math.max(1, (high - low) / most)));
-  for (; kept.length > most && length <= high; length *= 2) {
-    const known = new Map(); // names of columns by interval
-    kept = kept.filter((k) => {
-      const interval = Math.floor(places[k] / length), columns = known.get(interval) || [];
-      const fresh = names.filter((name) => table[name][k] !== null && !columns.includes(name));
-      known.set(interval, [...columns, ...fresh]);
-      return fresh.length || k === places.length - 1;
-    });
-  }
-  for (const name of names) table[name] = kept.slice(-most).map((k) => table[name][k]);
-}
-
-// A card with a caption: the title with its unit, the values, and what downloads them.
+// A card with a caption: the title with its unit, and the values.
 function card(parent, id, title, wide) {
   const figure = document.createElement("figure"), caption = document.createElement("figcaption");
   const name = document.createElement("span"), values = document.createElement("span"), place = document.createElement("div");
@@ -153,17 +123,6 @@ function smoothed(values, weight) {
   });
 }
 
-function download(name, blob) {
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(blob);
-  link.download = name;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
-}
-
-// A name of a run is anybody's text: quoted, and never a formula of a spreadsheet.
-function cell(text) { return `"${String(text).replace(/^[=+\-@\t\r]/, "'$&").replace(/"/g, '""')}"`; }
-
 class Chart {
   constructor(parent, spec) {
     this.spec = spec;
@@ -174,16 +133,6 @@ class Chart {
     this.tip.className = "tip";
     this.tip.hidden = true;
     this.place.append(this.tip);
-    const saves = document.createElement("span");
-    saves.className = "saves";
-    for (const [kind, save] of [["CSV", () => this.saveTable()], ["PNG", () => this.savePicture()]]) {
-      const button = document.createElement("button");
-      button.textContent = kind;
-      button.setAttribute("aria-label", `${spec.title} as ${kind}`);
-      button.onclick = save;
-      saves.append(button);
-    }
-    this.caption.append(saves);
   }
 
   // lines: [{label, stroke, xs, ys, points, dash, width, bare, main, range}, …]; a bare one is drawn as it is, however
@@ -317,31 +266,6 @@ class Chart {
   }
 
   height() { return this.spec.wide ? (this.place.closest(".with-game") ? 400 : 300) : 170; }
-
-  // The values as they are, without smoothing, also those outside of a zoomed range.
-  table() {
-    const head = [X[this.frame.x], ...this.lines.map((line) => line.label)].map(cell).join(",");
-    return [head, ...this.xs.map((at, k) => [at, ...this.raw.map((ys) => ys[k] ?? "")].join(","))].join("\n") + "\n";
-  }
-
-  saveTable() { if (this.xs?.length) download(`${this.spec.id}.csv`, new Blob([this.table()], { type: "text/csv" })); }
-
-  savePicture() {
-    if (!this.plot) return;
-    const plotted = this.plot.ctx.canvas, picture = document.createElement("canvas"), pen = picture.getContext("2d");
-    const line = 18 * devicePixelRatio;
-    picture.width = plotted.width;
-    picture.height = plotted.height + line * (2 + this.lines.length);
-    pen.fillStyle = style("--ground");
-    pen.fillRect(0, 0, picture.width, picture.height);
-    pen.font = `${13 * devicePixelRatio}px system-ui, sans-serif`;
-    [[`${titled(this.spec)} over ${X[this.frame.x]}`, style("--ink")], ...this.lines.map((one) => [one.label, one.stroke])].forEach(([text, ink], k) => {
-      pen.fillStyle = ink;
-      pen.fillText(text, line / 2, line * (k + 1));
-    });
-    pen.drawImage(plotted, 0, picture.height - plotted.height);
-    picture.toBlob((blob) => download(`${this.spec.id}.png`, blob));
-  }
 }
 
 function dot(ink) {

@@ -87,7 +87,7 @@ function drawReturns(run, shown, frame) {
 function bySeed(shown) { // runs whose settings are the same but for the seed, and so never of two environments
   const groups = new Map();
   for (const run of shown) {
-    const { settings = {} } = lineOf(run.id) || {}, { seed, ...others } = settings;
+    const { seed, ...others } = settingsById(run.id);
     const key = seed === undefined ? run.id : JSON.stringify(Object.entries(others).sort());
     groups.set(key, [...(groups.get(key) || []), run]);
   }
@@ -95,9 +95,8 @@ function bySeed(shown) { // runs whose settings are the same but for the seed, a
 }
 
 function settingsOf(run, groups) { // what tells its group from the others
-  const firsts = groups.map((group) => lineOf(group[0].id)).filter(Boolean), names = differing(firsts).filter((name) => name !== "seed");
-  const line = lineOf(run.id);
-  return line && names.length < 6 ? names.map((name) => `${lastPart(name)} ${written(settingOf(line, name))}`).join(", ") : groupName(line || {});
+  const names = differing(groups.map((group) => settingsById(group[0].id))).filter((name) => name !== "seed"), settings = settingsById(run.id);
+  return names.length < 6 ? names.map((name) => `${lastPart(name)} ${written(settings[name])}`).join(", ") : groupName(lineOf(run.id) || {});
 }
 
 function bandOf(group, x) { // the mean of a group, and the lowest and the highest, as far as the shortest run goes

@@ -1,16 +1,8 @@
 "use strict";
-// The list of all runs: filter, order, groups, ticks. What is ticked, and the run that is open, stands in the address.
+// The list of all runs: words to find one, groups, ticks. What is ticked, and the run that is open, stands in the address.
 
 const LOOK_SECONDS = 5, SHOWN_AT_FIRST = 8, MOST_SHOWN = 50;
-const ORDERS = {
-  "": (one, other) => other.live - one.live || other.written - one.written,
-  score: (one, other) => (other.score ?? -Infinity) - (one.score ?? -Infinity),
-  steps: (one, other) => other.steps - one.steps,
-  date: (one, other) => other.written - one.written,
-};
-const OPERATORS = {
-  ">=": (a, b) => a >= b, "<=": (a, b) => a <= b, "!=": (a, b) => a !== b, ">": (a, b) => a > b, "<": (a, b) => a < b, "=": (a, b) => a === b,
-};
+const newestFirst = (one, other) => other.live - one.live || other.written - one.written;
 let lines = [], listed = "", tag = ""; // a line for each run; `listed` is what the list was drawn from
 let pinned = { open: "", ids: [] }; // what is shown where nothing is ticked: runs that come later change nothing of it
 
@@ -22,7 +14,6 @@ async function look() {
     tag = answer.headers.get("ETag") || "";
     lines = await answer.json();
     streamed = streamed.filter(lineOf); // a run that comes back is asked for again
-    if (lines.length > 1 && !table) table = await (await fetch("api/settings")).json();
   } catch { return; } // the stream says that ps-web does not answer
   if (source) show();
   else drawList();
@@ -41,7 +32,7 @@ function tickedIds() { // of runs that are there
 
 function firstIds(open) { // the run that is open alone; where none is, the live and newest of one group
   if (lineOf(open)) return [open];
-  const sorted = [...lines].sort(ORDERS[""]), first = sorted[0];
+  const sorted = [...lines].sort(newestFirst), first = sorted[0];
   return sorted.filter((line) => groupName(line) === groupName(first)).slice(0, SHOWN_AT_FIRST).map((line) => line.id);
 }
 
@@ -71,29 +62,16 @@ function show() { // the stream of what is shown now
   else draw();
 }
 
-// -- filter and groups --------------------------------------------------------------------------------------------------
+// -- words, settings and groups ------------------------------------------------------------------------------------------
 
-function passes(line, text) { // words, and settings such as learning_rate>1e-3
-  return text.split(/\s+/).filter(Boolean).every((term) => {
-    const [, name, operator, typed] = term.match(/^([\w.]+)(>=|<=|!=|>|<|=)(.+)$/) || [];
-    if (!name) return [line.name, line.group, line.environment].join(" ").toLowerCase().includes(term.toLowerCase());
-    const value = settingOf(line, name), number = Number(typed);
-    if (value === undefined || value === null) return operator === "!=";
-    return typeof value === "number" && !isNaN(number) ? OPERATORS[operator](value, number) : OPERATORS[operator](String(value), typed);
-  });
+function passes(line, text) { // each word
+  const said = [line.name, line.group, line.environment].join(" ").toLowerCase();
+  return text.toLowerCase().split(/\s+/).every((word) => said.includes(word));
 }
 
-function settingOf(line, name) { // by its whole name or the last part of it; also a column of the list
-  if (["score", "best", "steps", "minutes"].includes(name)) return line[name];
-  const isIt = (key) => [key, lastPart(key)].includes(name);
-  const changed = Object.keys(line.settings).find(isIt);
-  if (changed) return line.settings[changed];
-  for (const [section, inner] of Object.entries(table || {})) {
-    if (section === name) return inner;
-    const chosen = line.settings[`${section}.name`], values = (chosen && inner ? inner[chosen] : inner) || {};
-    for (const key of Object.keys(Object(values))) if (isIt(`${section}.${key}`)) return values[key];
-  }
-  return undefined;
+function settingsById(id) { // of a run that is shown: its settings by their whole names
+  const run = [...runs.values()].find((one) => one.id === id);
+  return Object.fromEntries(flat(run ? run.settings : {}).map(([section, name, value]) => [section ? `${section}.${name}` : name, value]));
 }
 
 function lastPart(name) { // of the name of a setting; of "algorithm.name" and "environment.id" the first one
@@ -101,9 +79,9 @@ function lastPart(name) { // of the name of a setting; of "algorithm.name" and "
   return ["name", "id"].includes(inner) ? section : inner || section;
 }
 
-function differing(some) { // names of the settings in which these lines differ
-  const names = [...new Set(some.flatMap((line) => Object.keys(line.settings)))];
-  return names.filter((name) => new Set(some.map((line) => written(settingOf(line, name)))).size > 1).sort();
+function differing(all) { // names of the settings in which these settings differ
+  const names = [...new Set(all.flatMap(Object.keys))];
+  return names.filter((name) => new Set(all.map((settings) => written(settings[name]))).size > 1).sort();
 }
 
 function written(value) {
@@ -127,12 +105,11 @@ function grouped(all) { // in the order of each group's first run
 function drawList() {
   by("browser").hidden = lines.length < 2;
   if (lines.length < 2) return;
-  const filter = view.get("filter"), order = ORDERS[view.get("sort")] ? view.get("sort") : "";
+  const filter = view.get("filter");
   if (by("filter") !== document.activeElement) by("filter").value = filter;
-  by("sort").value = order;
-  const found = lines.filter((line) => passes(line, filter)).sort(ORDERS[order]), ticked = new Set(tickedIds());
+  const found = lines.filter((line) => passes(line, filter)).sort(newestFirst), ticked = new Set(tickedIds());
   by("runs-count").textContent = found.length === lines.length ? `${lines.length}` : `${found.length} of ${lines.length}`;
-  drawCompared(lines.filter((line) => ticked.has(line.id)).sort(ORDERS[order]));
+  drawCompared(lines.filter((line) => ticked.has(line.id)).sort(newestFirst));
   const open = (runs.get(chosen) || {}).id, drawn = JSON.stringify([found, [...ticked], open]);
   if (drawn === listed) return;
   listed = drawn;
@@ -176,7 +153,8 @@ function button(text, act) {
 
 function drawCompared(ticked) { // the settings in which the ticked runs differ, beside their scores
   by("compared-section").hidden = ticked.length < 2;
-  const names = differing(ticked), heads = ["run", "return", "best", "steps", "minutes", ...names.map(lastPart)];
+  const settings = ticked.map((line) => settingsById(line.id));
+  const names = differing(settings), heads = ["run", "return", "best", "steps", "minutes", ...names.map(lastPart)];
   const cell = (text, isHead, scope) => {
     const place = document.createElement(isHead ? "th" : "td");
     if (isHead) place.scope = scope;
@@ -186,12 +164,11 @@ function drawCompared(ticked) { // the settings in which the ticked runs differ,
   const headOf = (line) => { const found = cell("", true, "row"); found.append(dot(colour(line.id)), line.name); return found; };
   const row = (cells) => { const found = document.createElement("tr"); found.append(...cells); return found; };
   by("compared").tHead.replaceChildren(row(heads.map((head) => cell(head, true, "col"))));
-  by("compared").tBodies[0].replaceChildren(...ticked.map((line) => row([
+  by("compared").tBodies[0].replaceChildren(...ticked.map((line, k) => row([
     headOf(line), cell(short(line.score)), cell(short(line.best)), cell(short(line.steps)), cell(short(line.minutes)),
-    ...names.map((name) => cell(written(settingOf(line, name)))),
+    ...names.map((name) => cell(written(settings[k][name]))),
   ])));
 }
 
 by("filter").oninput = () => { view.set("filter", by("filter").value.trim()); drawList(); };
-by("sort").onchange = () => { view.set("sort", by("sort").value); drawList(); };
 setInterval(look, 1000 * LOOK_SECONDS);

@@ -40,7 +40,7 @@ function drawRun(run) {
       return [term, detail];
     }));
   }
-  drawTable(run);
+  if (by("settings-text").textContent !== toml(run.settings)) by("settings-text").textContent = toml(run.settings);
 }
 
 function releasesOf(status) { // that of the server, and those of its peers where they differ
@@ -89,45 +89,9 @@ function protocolOf(settings) { // under which the scores are made
 
 // -- settings ---------------------------------------------------------------------------------------------------------
 
-let table = null; // the defaults, once the settings are open
-
-async function openSettings() {
-  if (!by("settings").open || table) return draw();
-  by("settings-count").textContent = "loading …";
-  try {
-    table = await (await fetch("api/settings")).json();
-  } catch { by("settings-count").textContent = "ps-web does not answer; open them again"; }
-  draw();
-}
-
 function flat(settings) { // [[section, name, value], …]
   return Object.entries(settings).flatMap(([section, inner]) =>
     (inner !== null && typeof inner === "object" && !Array.isArray(inner) ? Object.entries(inner).map(([name, value]) => [section, name, value]) : [["", section, inner]]));
-}
-
-function drawTable(run) {
-  const text = JSON.stringify(run.settings);
-  if (!table || !by("settings").open || by("settings").dataset.shown === text) return;
-  by("settings").dataset.shown = text;
-  const rows = flat(run.settings).map(([section, name, value]) => {
-    const place = section ? table[section] : table, named = (place || {})[(run.settings[section] || {}).name];
-    const before = (named && typeof named === "object" && !Array.isArray(named) ? named : place || {})[name];
-    const key = section ? `${section}.${name}` : name;
-    return { key, value, before, differs: JSON.stringify(value) !== JSON.stringify(before) };
-  });
-  const written = (value) => (value === undefined || value === null ? "none" : typeof value === "object" ? JSON.stringify(value) : String(value));
-  by("settings-count").textContent = `${rows.filter((row) => row.differs).length} of ${rows.length} differ from the defaults`;
-  by("settings-table").tBodies[0].replaceChildren(...[...rows.filter((row) => row.differs), ...rows.filter((row) => !row.differs)].map((row) => {
-    const line = document.createElement("tr");
-    line.className = row.differs ? "differs" : "";
-    [row.key, written(row.value), written(row.before)].forEach((content, k) => {
-      const place = document.createElement(k ? "td" : "th");
-      if (!k) place.scope = "row";
-      place.textContent = content;
-      line.append(place);
-    });
-    return line;
-  }));
 }
 
 function toml(settings) { // texts are quoted as in JSON, which TOML reads
@@ -160,5 +124,4 @@ function copying(label, text, shown) { // a button; where the browser has no cli
   return button;
 }
 
-by("settings").ontoggle = openSettings;
-by("copy-settings").replaceWith(copying("Copy the settings as TOML", () => toml((runs.get(chosen) || {}).settings || {}), by("settings-table")));
+by("copy-settings").replaceWith(copying("Copy the settings as TOML", () => toml((runs.get(chosen) || {}).settings || {}), by("settings-text")));

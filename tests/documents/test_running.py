@@ -183,8 +183,7 @@ class Stage:
 def test_a_block_of_commands_runs(
     block: Block, tmp_path: Path, finished: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in {"WANDB_MODE": "offline", "TRACKIO_DIR": str(tmp_path / "trackio")}.items():
-        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
     with programs_in(tmp_path) as programs:
         stage = Stage(programs, finished)

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from ps_common.run_folder.paths import CHECKPOINTS
 from ps_common.settings.run_files import SETTINGS, load_config
 from ps_common.settings.run_spec import Environment
 from rl_agent.environments.make import make_environments
@@ -95,5 +94,3 @@ def test_all_parts_and_hooks_make_a_run_that_is_resumed(tmp_path: Path) -> None:
     kept = load_config(run / SETTINGS).to_dict()["algorithm"]
     assert (kept["name"], kept["target_entropy"]) == ("examples.algorithm:EntropyA3C", 0.4)
     assert list(tmp_path.glob("games-*.csv"))
-    newest = max(path.name for path in (run / CHECKPOINTS).glob("checkpoint-*.safetensors"))
-    assert f"{newest} has" in (run / "hooks.log").read_text()

@@ -125,7 +125,7 @@ def it_is_steered(page: Page, cluster: Cluster) -> None:
     for wrong in ("-1", "1e300", "NaN"):
         learning_rate.fill(wrong)
         page.get_by_role("button", name="Adjust").click()
-        until(page, f"/not allowed|must be a number/.test({told})")
+        until(page, f"/not allowed|expected|must be a number/.test({told})")
         page.evaluate("document.getElementById('steered').textContent = ''")
     assert status_of(cluster.addresses[0]).adjustments == ()
 

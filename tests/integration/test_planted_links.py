@@ -20,7 +20,7 @@ from tests.rows import row
 
 HOOK = """
 class Hook:
-    def on_checkpoint(self, checkpoint): pass
+    def on_episode(self, game): pass
 """
 LOGS = """
 import sys

@@ -1,4 +1,4 @@
-"""Real shards: one is killed and resumed alone; what all of them keep is one run."""
+"""Real shards: one is killed and resumed alone, and the run goes on with another number of them."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ import torch
 from ps_common.run_folder.places import joined, newest_set, read_newest
 from ps_ctl.cli import control
 from tests.integration.integer_worker import told
-from tests.integration.processes import Program, Programs, status_of, wait_for
+from tests.integration.processes import Program, Programs, status_of, wait_for, weights_of
 from tests.integration.shard_servers import Shards
 
 PARAMETERS = 5000
@@ -20,7 +20,7 @@ def count_with(programs: Programs, server: str, name: str, updates: int = UPDATE
 
 
 @pytest.mark.timeout(400)
-def test_a_killed_shard_comes_back_alone_and_all_go_on_after_their_end(programs: Programs) -> None:
+def test_a_killed_shard_comes_back_alone_and_one_server_goes_on_with_the_run_of_two(programs: Programs) -> None:
     """The sums are exact each time. The worker is given the address of shard 2, and learns the other."""
     shards = Shards(programs, 2)
     worker = count_with(programs, shards.addresses[1], "w")
@@ -36,10 +36,11 @@ def test_a_killed_shard_comes_back_alone_and_all_go_on_after_their_end(programs:
     assert [folder.name for folder in folders] == ["shard-1-of-2", "shard-2-of-2"]
     _, vectors = joined(read_newest(folders, lambda error: pytest.fail(str(error))))
     assert torch.equal(vectors["weights"], -expected)
-    shards.resume(1)
-    shards.resume(2)
-    assert torch.equal(shards.weights(), -expected)
-    wait_for(lambda: all(status_of(address).global_steps == UPDATES for address in shards.addresses))
+    control(["reshard", str(shards.folder), "--shards", "1"])
+    _, alone = programs.start_server("--resume", str(shards.folder))
+    assert torch.equal(weights_of(alone, PARAMETERS), -expected)
+    wait_for(lambda: status_of(alone).global_steps == UPDATES)
+    assert status_of(alone).parameters == PARAMETERS
 
 
 @pytest.mark.nightly

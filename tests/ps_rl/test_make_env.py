@@ -76,7 +76,6 @@ def test_the_environments_of_runs_are_those_that_gymnasium_checks() -> None:
         {"environment": Rooms},
         {"environment": Rooms, "actions": [1, 0]},
         {"environment": "Pendulum-v1"},
-        {"environment": "Pendulum-v1", "box_actions": "squashed"},
         {"environment": "CartPole-v1", "render_mode": "rgb_array"},
     ]
     for given in of_runs:
@@ -148,8 +147,6 @@ def test_actions_lead_back_to_those_of_an_agent() -> None:
         (DiscreteActions(3, numbers=np.array([7, 2, 4])), np.array([4, 7, 2])),
         (MultiDiscreteActions((2, 3), (1, 0), (2, 1), np.dtype(np.int8)), np.array([[[2], [0]], [[1], [2]]])),
         (BoxActions(low, high), real),
-        (BoxActions(low, high, squashed=True), real),
-        (BoxActions(low, low, squashed=True), low[None]),
     ):
         with row(actions):
             np.testing.assert_allclose(actions.native(actions.of_native(native)), native, rtol=1e-6, atol=1e-6)

@@ -20,14 +20,14 @@ import pytest
 from ps_common.errors import SettingsError
 from ps_common.program.flags import parse_with_run
 from ps_common.protocol.messages import Episode
-from ps_common.run_folder import followers
-from ps_common.run_folder.followers import followers_of
+from ps_common.run_folder import trackers
 from ps_common.run_folder.paths import tracker_position
 from ps_common.settings.run_spec import RunSpec
 from ps_server.records.run_records import RunRecords
-from ps_server.settings import ServerSettings
 from ps_track.cli import Tracking
 from ps_track.feed import Feed
+from rl_cluster import followers
+from rl_cluster.followers import followers_of
 from rl_cluster.settings import ClusterSettings
 from tests.integration.processes import programs_in, wait_for
 from tests.ps_server.records.test_episodes import a_report
@@ -128,30 +128,6 @@ def test_a_run_is_at_weights_and_biases(tmp_path: Path) -> None:
     assert (summary["ending"], summary["mean_return_100"]) == ("enough", 40.0)
 
 
-# -- Trackio ----------------------------------------------------------------------------------------------------------
-
-
-def test_a_run_is_in_trackio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("trackio", reason="the extra trackio is not installed")
-    store = str(tmp_path / "store")
-    sent_twice(tmp_path, "trackio", TRACKIO_DIR=store)
-    read = (
-        "import json; from trackio.sqlite_storage import SQLiteStorage as s; runs = s.get_runs('ps-rl'); "
-        "a = ('ps-rl', runs[0]); print(json.dumps([runs, s.get_logs(*a), s.get_run_config(*a), s.get_alerts('ps-rl')]))"
-    )
-    monkeypatch.setenv("TRACKIO_DIR", store)
-    output = subprocess.run([sys.executable, "-c", read], capture_output=True, text=True, check=True).stdout
-    runs, logs, config, alerts = msgspec.json.decode(output)
-    assert runs == ["tried-0123456789abcdef"]
-    assert [(row["step"], row["episode_return"]) for row in logs if "episode_return" in row] == ROWS
-    assert [row["worker_loss"] for row in logs if "worker_loss" in row] == [1.5, 1.5]
-    assert {key: config[key] for key in SETTINGS} == SETTINGS
-    assert sorted((alert["level"], alert["text"]) for alert in alerts) == [
-        ("info", "event 3"), ("info", "event 6"), ("warn", "event 2"), ("warn", "event 5")
-    ]  # fmt: skip
-    assert logs[-1]["final_mean_return_100"] == 40.0
-
-
 # -- MLflow -----------------------------------------------------------------------------------------------------------
 
 
@@ -222,24 +198,22 @@ def test_while_a_tracker_fails_the_rows_wait_in_the_files(tmp_path: Path, monkey
 
 
 def test_a_tracker_that_is_not_installed_is_an_error_before_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(followers.PACKAGES, "wandb", ("no_such_package_of_wandb",))
-    for settings in (ServerSettings, ClusterSettings):
-        with pytest.raises(SettingsError, match=r"--track wandb: .*pip install .*'\.\[wandb\]'"):
-            parse_with_run(settings, ["--track", "wandb"], prog="it")
-        with pytest.raises(SystemExit, match="2"):
-            parse_with_run(settings, ["--track", "neptune"], prog="it")
+    monkeypatch.setitem(trackers.PACKAGES, "wandb", ("no_such_package_of_wandb",))
+    with pytest.raises(SettingsError, match=r"--track wandb: .*pip install .*'\.\[wandb\]'"):
+        parse_with_run(ClusterSettings, ["--track", "wandb"], prog="it")
+    with pytest.raises(SystemExit, match="2"):
+        parse_with_run(ClusterSettings, ["--track", "neptune"], prog="it")
 
 
-def test_a_real_run_is_tracked_while_it_runs_and_after_a_resume(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("trackio", reason="the extra trackio is not installed")
-    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "store"))
-    position = tmp_path / "run" / "trackio.json"
+def test_a_real_run_is_tracked_while_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("wandb", reason="the extra wandb is not installed")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    position = tmp_path / "run" / "wandb.json"
     with programs_in(tmp_path) as programs:
-        server, address = programs.start_server("--preset", "cartpole-a3c", "--track", "trackio")
-        programs.start("rl-worker", "--server", address)
-        wait_for(position.exists, program=server)
-        assert programs.start("ps-ctl", "stop", "--server", address).wait() == 0
-        assert server.wait() == 0
-    assert "points sent; run cartpole-a3c-" in server.output
+        run = str(tmp_path / "run")
+        flags = ["--workers", "1", "--no-web", "--until-return", "None", "--run-dir", run, "--track", "wandb"]
+        cluster = programs.start("rl-cluster", "--preset", "cartpole-a3c", *flags)
+        wait_for(position.exists, program=cluster)
+        assert programs.start("ps-ctl", "stop", "--server", run).wait() == 0
+        assert cluster.wait() == 0
+    assert "points sent; offline in" in cluster.output

@@ -31,6 +31,7 @@ def test_rows_of_a_resumed_run_replace_those_beyond_its_checkpoint() -> None:
     for steps in (10, 20, 30, 20, 25):
         table.add({"global_steps": steps, "loss": 0.5})
     assert table.columns()["global_steps"] == [10, 20, 20, 25]
+    assert [table.went_back(), table.went_back()] == [True, False], "pages that have the table get it anew, once"
 
 
 @pytest.mark.parametrize("rows", [MOST_SENT + 1, 3 * MOST_POINTS, 30 * MOST_POINTS])

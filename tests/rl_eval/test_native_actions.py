@@ -54,7 +54,6 @@ def test_a_loaded_policy_returns_what_the_environment_gets_of_its_agent(
         (MultiDiscrete([[2, 2], [2, 3]], start=[[5, 0], [0, 7]]), {}),
         (MultiBinary([2, 3]), {}),
         (Box(-0.1, 0.1, (2, 2), np.float64), {}),
-        (Box(-0.1, 0.1, (1,), np.float64), {"box_actions": "squashed"}),
         (Box(np.float32([-np.inf, 0]), np.float32([0.5, np.inf])), {}),
     ]:
         with row(space, settings):

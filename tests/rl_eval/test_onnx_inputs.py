@@ -31,13 +31,14 @@ MASKED: dict[str, Any] = {"masks": "key"}
 ROWS: dict[str, tuple[Space[Any], Space[Any], dict[str, Any], list[str]]] = {
     "a3c of a robot": (ROBOT, REAL, {}, ["joints", "arm.open", "arm.tool", "camera"]),
     "sac of a robot": (ROBOT, REAL, {"algorithm": {"name": "sac"}}, ["joints", "arm.open", "arm.tool", "camera"]),
-    "sac that squashes": (
+    "sac of a matrix": (
         Dict(values=Box(-1, 1, (3,)), linear=Box(-1, 1, (2,))),
         Box(-3, 1, (2, 1)),
-        {"algorithm": {"name": "sac"}, "environment": {"box_actions": "squashed"}},
+        {"algorithm": {"name": "sac"}},
         ["observations.values", "linear"],
     ),
     "dqn of a Tuple": (MANY, Discrete(4), {"algorithm": {"name": "dqn", "dueling": True}}, ["0", "3", "1", "2"]),
+    "quantiles": (Dict(n=Discrete(5)), Discrete(2), {"algorithm": {"name": "dqn", "quantiles": 5}}, ["n"]),
     "LSTM": (Dict(camera=CAMERA, joints=Box(-5, 5, (6,))), REAL, {"network": {"lstm": 5}}, ["joints", "camera"]),
     "a mask of some actions": (
         Dict(seen=Box(-1, 1, (4,)), action_mask=MultiBinary(5)),

@@ -1,8 +1,7 @@
-"""The speaker of a gang and its members, in threads: what is pushed, who is waited for, and who is left out."""
+"""The speaker of a gang and its members, in threads: what is pushed, who is waited for, and what ends it."""
 
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from multiprocessing import Pipe
@@ -16,6 +15,7 @@ from torch import Tensor
 
 from ps_client.shell.newest import Newest
 from ps_common.errors import PsRlError, RunEnded
+from ps_common.program.stop_signals import Interrupted
 from ps_common.protocol.messages import Episode
 from ps_common.protocol.status import MOST_METERS
 from ps_common.protocol.tensors import BlockSpec, Schema, TensorSpec, all_moved
@@ -74,23 +74,13 @@ class Server:
 class Thread:
     """Stands for the process of a member: `work` gets the member's parameters."""
 
-    log = None
-    reason = None
-    was_killed = has_left = is_over = False
+    has_left = False
 
     def __init__(self, work: Callable[[OfSpeaker], None], heard: list[Begin]) -> None:
         self.link, self._theirs = Pipe()
-        self._work, self._heard, self._began = work, heard, time.monotonic()
+        self._work, self._heard = work, heard
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
-
-    @property
-    def exit_status(self) -> int | None:
-        return None if self._thread.is_alive() else 1
-
-    @property
-    def age_seconds(self) -> float:
-        return time.monotonic() - self._began
 
     def cause_of_death(self) -> str:
         return "it was told to"
@@ -120,7 +110,7 @@ class Thread:
 class Gangs:
     """A gang whose members do `work`, and what was told to each of them."""
 
-    def __init__(self, work: Callable[[OfSpeaker], None], members: int, stall_seconds: float = 60.0) -> None:
+    def __init__(self, work: Callable[[OfSpeaker], None], members: int) -> None:
         self.server, self.told = Server(), list[Begin]()
         self.gang = Gang(
             self.server,  # type: ignore[arg-type]
@@ -128,16 +118,10 @@ class Gangs:
             RUN,
             begin,
             members=members,
-            stall_seconds=stall_seconds,
-            progressed=lambda: None,
+            check=lambda: None,
             start=lambda: Thread(work, self.told),  # type: ignore[arg-type,return-value]
         )
         self.newest = self.gang.pull()
-
-    def let_in(self, members: int) -> None:
-        """Wait until so many members are in step."""
-        while sum(member.is_in_step for member in self.gang._members) < members:
-            self.gang.adjusted_algorithm()
 
     def push(self, *gradient: float, steps: int = 1) -> tuple[list[float], int]:
         """Push the speaker's gradient, and return what the server got."""
@@ -148,8 +132,8 @@ class Gangs:
 
 
 @contextmanager
-def gang_of(work: Callable[[OfSpeaker], None], members: int = 2, stall_seconds: float = 60.0) -> Iterator[Gangs]:
-    made = Gangs(work, members, stall_seconds)
+def gang_of(work: Callable[[OfSpeaker], None], members: int = 2) -> Iterator[Gangs]:
+    made = Gangs(work, members)
     with made.gang:
         yield made
 
@@ -173,7 +157,6 @@ def learns(parameters: OfSpeaker) -> None:
 
 def test_a_push_is_the_mean_of_the_gradients_and_the_sum_of_statistics_and_steps() -> None:
     with gang_of(learns, members=3) as one:
-        one.let_in(2)
         assert one.push(1, 2, 3, 1) == ([7.0, pytest.approx(22 / 3), pytest.approx(23 / 3), 3.0], 11)
         assert one.push(1, 1, 1, 1) == ([7.0, 7.0, 7.0, 3.0], 11)
     assert sorted(told.member for told in one.told) == [1, 2]
@@ -190,59 +173,9 @@ def test_all_members_compute_on_the_weights_of_the_last_push() -> None:
             newest = parameters.push_pull(torch.zeros(4), computed_on=newest, steps=1)
 
     with gang_of(looks) as one:
-        one.let_in(1)
         for number in range(5):
             one.push(number, 0, 0, 0)
     assert [weights[0] for weights in seen[:5]] == [0, 0, 0.5, 1.5, 3]
-
-
-def test_a_speaker_alone_pushes_its_own_gradient_while_members_start() -> None:
-    started = threading.Event()
-
-    def starts_slowly(parameters: OfSpeaker) -> None:
-        assert started.wait(20)
-        learns(parameters)
-
-    with gang_of(starts_slowly) as one:
-        assert one.push(1, 2, 3, 1, steps=4) == ([1, 2, 3, 1], 4)
-        started.set()
-        one.let_in(1)
-        assert one.push(0, 0, 0, 0)[1] == 6
-
-
-def test_a_member_that_dies_is_left_out_and_started_again() -> None:
-    lives: list[int] = []
-
-    def dies_once(parameters: OfSpeaker) -> None:
-        lives.append(1)
-        if len(lives) > 1:
-            learns(parameters)
-        parameters.pull()
-
-    with gang_of(dies_once) as one:
-        one.let_in(1)
-        assert one.push(1, 1, 1, 0) == ([1, 1, 1, 0], 1)
-        one.let_in(1)
-        assert one.push(0, 0, 0, 0) == ([5, 5, 5, 1], 6)
-
-
-def test_a_member_that_hangs_is_replaced_and_the_others_go_on() -> None:
-    lives: list[int] = []
-    end = threading.Event()
-
-    def hangs_once(parameters: OfSpeaker) -> None:
-        lives.append(1)
-        if len(lives) > 1:
-            learns(parameters)
-        parameters.pull()
-        end.wait(20)
-
-    with gang_of(hangs_once, stall_seconds=0.1) as one:
-        one.let_in(1)
-        assert one.push(1, 1, 1, 0) == ([1, 1, 1, 0], 1)
-        end.set()
-        one.let_in(1)
-        assert one.push(0, 0, 0, 0) == ([5, 5, 5, 1], 6)
 
 
 def test_a_gradient_that_is_not_finite_is_left_out_of_the_mean_and_counted(caplog: pytest.LogCaptureFixture) -> None:
@@ -253,7 +186,6 @@ def test_a_gradient_that_is_not_finite_is_left_out_of_the_mean_and_counted(caplo
             newest = parameters.push_pull(torch.full((4,), 3.0), computed_on=newest, steps=5)
 
     with gang_of(diverges) as one:
-        one.let_in(1)
         assert one.push(1, 2, 3, 1, steps=2) == ([1, 2, 3, 1], 2)
         assert one.push(float("inf"), 2, 3, 1, steps=2) == ([3, 3, 3, 3], 5)
         one.gang.report([], {"loss": 1.0})
@@ -262,30 +194,63 @@ def test_a_gradient_that_is_not_finite_is_left_out_of_the_mean_and_counted(caplo
     assert ["gang/1: a value" in caplog.text, "gang/0: a value" in caplog.text] == [True, True]
 
 
-def test_a_member_that_dies_again_and_again_ends_the_gang_with_its_name() -> None:
-    with gang_of(lambda _: None) as one, pytest.raises(PsRlError, match=r"w\+1 died 3 times"):
-        one.let_in(1)
+def test_a_member_that_dies_ends_the_gang_with_its_name() -> None:
+    def dies(parameters: OfSpeaker) -> None:
+        parameters.pull()
+
+    with gang_of(dies) as one, pytest.raises(PsRlError, match=r"w\+1 ended, and its gang with it: it was told to"):
+        one.push(1, 1, 1, 0)
+    assert one.server.pushes == []
 
 
-def test_a_member_that_joins_late_gets_the_target_weights_and_the_adjusted_settings() -> None:
+def test_members_that_a_signal_asks_to_leave_have_the_speaker_leave_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an engine that ends a job sends it to every process."""
+    monkeypatch.setattr(Thread, "has_left", True)
+
+    def leaves(parameters: OfSpeaker) -> None:
+        parameters.pull()
+
+    with gang_of(leaves) as one, pytest.raises(Interrupted):
+        one.push(1, 1, 1, 0)
+
+
+def test_a_gang_that_waits_for_a_member_sees_the_end_of_the_run() -> None:
+    end = threading.Event()
+
+    def hangs(parameters: OfSpeaker) -> None:
+        parameters.pull()
+        end.wait(20)
+
+    def over() -> None:
+        raise RunEnded("the run is over")
+
+    with gang_of(hangs) as one:
+        one.gang._check = over
+        with pytest.raises(RunEnded):
+            one.push(1, 1, 1, 0)
+        end.set()
+
+
+def test_a_member_gets_the_target_weights_and_the_adjusted_settings() -> None:
     got: list[Any] = []
     done = threading.Event()
 
     def pulls_target(parameters: OfSpeaker) -> None:
         newest = parameters.pull()
-        got.append(parameters.adjusted_algorithm())
         target = parameters.pull(target=True)
         assert target.weights is not None
         got.append((newest.target_version, target.version, target.weights.tolist()))
+        parameters.push_pull(torch.zeros(4), computed_on=newest, steps=1)
+        got.append(parameters.adjusted_algorithm())
         done.set()
         learns(parameters)
 
     with gang_of(lambda parameters: pulls_target(parameters)) as one:
         one.server.adjusted = replaced = RUN.algorithm
-        one.let_in(1)
+        assert one.gang.adjusted_algorithm() is replaced
         while not done.is_set():
             one.push(0, 0, 0, 0)
-        assert got == [replaced, (1, 1, [101.0] * 4)]
+        assert got == [(1, 1, [101.0] * 4), replaced]
         assert one.server.targets_pulled == 1
 
 
@@ -299,7 +264,6 @@ def test_games_and_meters_of_all_members_are_reported_as_those_of_one_worker() -
 
     with gang_of(reports) as one:
         assert reported.wait(20)
-        one.let_in(1)
         one.gang.report([Episode(5.0, 2)], {"loss": 1.0, "steps_per_second": 10.0})
         one.gang.report([], {"loss": 1.0, "steps_per_second": 10.0} | {f"m{number}": 0.0 for number in range(30)})
     (games, meters), (later, bounded) = one.server.reports

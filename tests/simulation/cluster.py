@@ -35,6 +35,7 @@ from ps_server.machine.parameter_server import ParameterServer
 from ps_server.state.effects import Exit, SaveCheckpoint, Send, SendToServer
 from ps_server.state.training_run import TrainingRun
 from tests.simulation.kept_requests import violations_of
+from tests.simulation.violations import violations_at
 
 SCHEMA = Schema([TensorSpec("point", (3,))])
 TICK_SECONDS = 0.05
@@ -286,7 +287,7 @@ class SimulatedCluster:
         if self.server_up and self._ticks:
             self._do_server(self.server.tick(now=self.now))
         if self.server_up:
-            assert (found := self.server.check()) == "", found
+            assert (found := violations_at(self.server)) == "", found
         for worker in self.workers:
             if worker.alive:
                 self._do_worker(worker, worker.machine.tick(now=self.now, stalled=worker.stalled))

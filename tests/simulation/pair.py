@@ -17,6 +17,7 @@ from ps_server.machine.parameter_server import ParameterServer
 from ps_server.standby.standby import Standby
 from ps_server.state.effects import Exit, LogLine, SaveCheckpoint, Send, SendToServer
 from tests.simulation.cluster import SimulatedCluster
+from tests.simulation.violations import violations_at
 
 PEER = b"standby"
 
@@ -85,7 +86,7 @@ class SimulatedPair(SimulatedCluster):
         self._finish_writing_at_standby()
         if self._ticks:
             self._do_standby(self.standby.tick(now=self.now))
-        assert (found := self.standby.check()) == "", found
+        assert (found := violations_at(self.standby)) == "", found
 
     # -- how it works -------------------------------------------------------------------------------------------------
 

@@ -45,6 +45,7 @@ REJOIN_SECONDS = 20.0  # until nobody leaves: acknowledged pushes that the serve
 RESUMED_SECONDS = 30.0  # without a server, after which somebody starts a primary again
 WELL_SECONDS = 3.0  # before a wire breaks: all workers are served by the primary
 ALONE_SECONDS = 4.0  # after it, until the primary goes on alone for sure
+RENEWED_SECONDS = 1.0  # for which the promise to a standby in sync holds at least: replies are under way for less
 BLINK_SECONDS = 3.0  # for which a worker does not see the primary: it asks the standby
 FIRM_SECONDS = 2.0  # for which an exact world stays as it is: late messages change nothing
 
@@ -158,7 +159,11 @@ class Played:
         self.until(self._is_exact, "exact")
 
     def _are_in_sync(self) -> bool:
-        return all(pair.standby.holds_every_durable_push(now=pair.now) or pair.has_taken_over for pair in self._pairs)
+        """A promise that is about to run out does not count: a worker may be served after that."""
+        return all(
+            pair.standby.holds_every_durable_push(now=pair.now + RENEWED_SECONDS) or pair.has_taken_over
+            for pair in self._pairs
+        )
 
     # -- what befalls it ----------------------------------------------------------------------------------------------
 
@@ -296,8 +301,11 @@ class Played:
             cluster.network.faults_of.clear()
 
     def _go_on(self) -> None:
-        for worker in itertools.chain.from_iterable(cluster.workers for cluster in self.clusters):
-            worker.alive, worker.stands_still, worker.stalled = worker.alive or worker.stands_still, False, False
+        for cluster in self.clusters:
+            for worker in cluster.workers:
+                if worker.stands_still:
+                    worker.machine.was_away(0.0, cluster.now)  # the clock of a simulation stands still for nobody
+                worker.alive, worker.stands_still, worker.stalled = worker.alive or worker.stands_still, False, False
 
     def _adjusts(self, **settings: Any) -> bool:
         first = self.clusters[0]

@@ -177,7 +177,7 @@ class Watched:
     def applied(self) -> np.ndarray:
         """The sum of each process's pushes, from the statistics; from the weights too where pushes have no mean."""
         assert self.server.run is not None
-        flat, has_mean = self.weights(), self.run.consistency.rule in ("paced", "sync")
+        flat, has_mean = self.weights(), self.run.consistency.rule == "sync"
         weights, sums = -flat[:PROCESSES], flat[PROCESSES:]
         if self.schema.statistics:
             assert has_mean or np.array_equal(weights, sums), f"{weights} and {sums} differ"

@@ -42,7 +42,7 @@ class World:
     def settings(self) -> dict[str, Any]:
         """Those of the run: with them the weights are exact sums."""
         consistency: dict[str, Any] = {"rule": self.rule, "quorum": self.quorum}
-        if self.rule in ("ssp", "paced"):
+        if self.rule == "ssp":
             consistency["slack"] = self.slack
         exact = {"optimizer": {"name": "sgd"}, "schedule": {"learning_rate": 1.0}}
         return exact | {"consistency": consistency}
@@ -102,7 +102,7 @@ def drawn(seed: int) -> World:
         standbys=standbys,
         has_files=has_files,
         workers=workers,
-        rule=chance.choice(["async", "async", "ssp", "paced", "sync"]),
+        rule=chance.choice(["async", "async", "ssp", "sync"]),
         slack=chance.randint(1, 4),
         quorum=chance.choice([0, 0, min(2, workers), workers]),
         in_flight=chance.randint(1, 6),

@@ -31,6 +31,7 @@ GONE: dict[str, tuple[Any, ...]] = {
     "wire.checksums": (),
     "algorithm.value_target": ("lambda_return",),
     "algorithm.epsilon_redraw_steps": (0,),
+    "environment.box_actions": ("clipped",),
     "environment.decals_and_particles": (True,),
     "environment.start_tic": (0,),
     "network.lstm_forget_bias": (0.0,),

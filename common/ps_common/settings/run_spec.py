@@ -75,13 +75,14 @@ def _family(*families: str) -> Callable[["RunSpec"], bool]:
 ALE = ("an ALE game", _family("ale"))
 FRAMES_OF_GAMES = ("an ALE game or ViZDoom", _family(*OF_FRAMES))
 STACKED_FRAMES = (f"{FRAMES_OF_GAMES[0]} (elsewhere a --wrapper of yours stacks them)", FRAMES_OF_GAMES[1])
-SLACK = ("--consistency ssp or paced", lambda run: run.consistency.rule in ("ssp", "paced"))
+SLACK = ("--consistency ssp", lambda run: run.consistency.rule == "ssp")
 CLIP = ("--surrogate clip", _of_a3c(lambda a3c: a3c.surrogate == "clip"))
 IMITATION = ("--imitation-weight", _of_a3c(lambda a3c: a3c.imitation_weight > 0))
 REPLAY = (
     "--algorithm dqn or sac",
     lambda run: isinstance(run.algorithm, CustomAlgorithmSettings) or run.algorithm.replays,
 )
+PRIORITIES = ("--priority-exponent", lambda run: run.replay.priority_exponent > 0)
 ANNEALING = ("--entropy-anneal-steps", _of_a3c(lambda a3c: a3c.entropy_anneal_steps > 0))
 
 
@@ -126,8 +127,6 @@ class Environment(Section, frozen=True, kw_only=True):
     """the subset of the game's actions to use, by number; all of them when empty"""
     action_mask: Literal["auto", "none"] = "auto"
     """auto: only actions that the environment's action_mask allows (in its observations or info); none: ignore it"""
-    box_actions: Literal["clipped", "squashed"] = "clipped"
-    """how real actions stay in their bounds: clipped, or the tanh of the policy's sample, scaled to the bounds"""
     max_episode_steps: Annotated[EpisodeSteps, of_a_game()] = 0
     """truncate episodes after this many steps; 0: the environment's own limit"""
     step_in: Annotated[Literal["turn", "threads", "processes"], EACH_WORKERS, CHANGEABLE, ADDED_IN_0_3] = "turn"
@@ -362,6 +361,8 @@ class DqnSettings(ActionValuesSettings, frozen=True, kw_only=True, tag="dqn"):
     """the newest network chooses the action that the target network evaluates (van Hasselt et al. 2016)"""
     dueling: bool = False
     """a value and advantages in place of action values (Wang et al. 2016)"""
+    quantiles: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 0
+    """quantiles of the return for each action (Dabney et al. 2018); 0: its mean alone"""
 
 
 NONE = "None"  # key of a file: the names of a custom algorithm's settings that are None. No setting may be called so
@@ -441,6 +442,10 @@ class Replay(Section, frozen=True, kw_only=True):
     """most MiB of a worker's replay memory; it remembers fewer steps where they do not fit"""
     n_step: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1
     """rewards in a return before it is bootstrapped"""
+    priority_exponent: Fraction = 0.0
+    """how strongly the error of a step decides how often it is drawn (alpha of Schaul et al. 2016); 0: not at all"""
+    priority_correction: Annotated[Fraction, needs(*PRIORITIES)] = 0.4
+    """how far importance weights correct that (beta)"""
 
 
 class Rule(Section, frozen=True, kw_only=True, tag_field="name"):
@@ -504,12 +509,11 @@ class Schedule(Section, frozen=True, kw_only=True):
 class Consistency(Section, frozen=True, kw_only=True):
     """How far living workers may drift apart."""
 
-    rule: Annotated[Literal["async", "ssp", "paced", "sync"], flag(name="consistency")] = "async"
-    """async: each push is applied on arrival; ssp: no worker is more than `slack` pushes ahead of the slowest; paced:
-    pushes wait so that no gradient is more than `slack` versions late; sync: one push of each worker in a round, as one
-    update with their mean"""
+    rule: Annotated[Literal["async", "ssp", "sync"], flag(name="consistency")] = "async"
+    """async: each push is applied on arrival; ssp: no worker is more than `slack` pushes ahead of the slowest; sync:
+    one push of each worker in a round, as one update with their mean"""
     slack: Annotated[Positive, needs(*SLACK)] = 4
-    """pushes (ssp) or versions (paced)"""
+    """pushes that a worker may be ahead of the slowest"""
     quorum: WorkerCount = 0
     """no push is applied before this many workers are alive at once"""
 

@@ -43,7 +43,7 @@ class Prediction:
     choices: tuple[Tensor, ...] = ()  # [B, options] of each choice, where an action is several
     # Of actions of real numbers the mean and the standard deviation of a Gaussian [B, A], 0 where a mask forbids them.
     gaussian: tuple[Tensor, Tensor] | None = None
-    is_squashed: bool = False  # a tanh follows the Gaussian, whatever the environment does with the actions
+    is_squashed: bool = False  # a tanh follows the Gaussian, scaled to the bounds of the actions
 
 
 class FollowsNothing:

@@ -4,7 +4,7 @@ Deep Q-learning from a replay memory (Mnih et al. 2015, algorithm 1), with exten
     y = r + γ Q(s', a*; θ⁻)      a* = argmax_a Q(s', a; θ) with double Q-learning, otherwise argmax_a Q(s', a; θ⁻)
 
 r is the n-step return, and γ its discount: see replay_memory.py. The loss is Huber's, whose gradient is the error
-clipped to ±1.
+clipped to ±1. With quantiles (Dabney et al. 2018, equations 9 and 10) Q is the mean of K quantiles of the return.
 """
 
 from collections.abc import Iterator
@@ -70,25 +70,45 @@ class Dqn(EpsilonGreedy):
         return self.replay.batches(trajectory, self._dqn, self.network.returns)
 
     def loss(self, drawn: Drawn) -> Loss:
-        """Huber's loss of the errors of a batch."""
-        targets = self._targets(drawn)
-        values = self._of_actions(self.network(drawn.observations.to(self._device)), drawn.actions)
-        each = functional.huber_loss(values, targets, reduction="none")
-        meters = {"value_loss": each.detach().mean(), "value": values.detach().mean()}
+        """Huber's loss of the errors of a batch, or that of the quantiles."""
+        targets = self._targets(drawn)  # [N, K]
+        quantiles = self._of_actions(self.network.quantiles(drawn.observations.to(self._device)), drawn.actions)
+        if self._dqn.quantiles:
+            each = quantile_huber(quantiles, targets)
+        else:
+            each = functional.huber_loss(quantiles, targets, reduction="none").squeeze(-1)
+        total = (drawn.weights.to(self._device) * each).mean()
+        values = quantiles.detach().mean(-1)
+        self.replay.learned(drawn, (targets.mean(-1) - values).abs())
+        meters = {"value_loss": each.detach().mean(), "value": values.mean()}
         if self._epsilons is not None:
             meters["epsilon"] = self.epsilons().mean()
-        return Loss(each.mean(), meters | self.replay.meters(drawn))
+        return Loss(total, meters | self.replay.meters(drawn))
 
     @torch.no_grad()
     def _targets(self, drawn: Drawn) -> Tensor:
-        """y [N]"""
+        """y [N, K]"""
         target = self.network if self.target_network is None else self.target_network
+        assert isinstance(target, ActionValueNetwork), "it is built as the network is"
         after = drawn.next_observations.to(self._device)
-        by_target = target(after)
-        chooser = self.network(after) if self._dqn.double else by_target
-        best = self._of_actions(by_target, chooser.argmax(-1))
-        return drawn.rewards.to(self._device) + drawn.discounts.to(self._device) * best
+        quantiles = target.quantiles(after)
+        chooser = self.network(after) if self._dqn.double else target(after)
+        best = self._of_actions(quantiles, chooser.argmax(-1))
+        rewards, discounts = drawn.rewards.to(self._device), drawn.discounts.to(self._device)
+        return rewards.unsqueeze(-1) + discounts.unsqueeze(-1) * best
 
-    def _of_actions(self, values: Tensor, actions: Tensor) -> Tensor:
-        """[N, A] and [N] → [N]"""
-        return values.gather(-1, actions.to(self._device).unsqueeze(-1)).squeeze(-1)
+    def _of_actions(self, quantiles: Tensor, actions: Tensor) -> Tensor:
+        """[N, A, K] and [N] → [N, K]"""
+        rows = actions.to(self._device).view(-1, 1, 1).expand(-1, 1, quantiles.shape[-1])
+        return quantiles.gather(1, rows).squeeze(1)
+
+
+def quantile_huber(quantiles: Tensor, targets: Tensor) -> Tensor:
+    """Quantiles [N, K] and samples of the target [N, J] → the loss [N]: Dabney et al. 2018, equation 10, κ = 1."""
+    K = quantiles.shape[-1]
+    middles = (torch.arange(K, dtype=quantiles.dtype, device=quantiles.device) + 0.5) / K
+    errors = targets.unsqueeze(1) - quantiles.unsqueeze(2)  # [N, K, J]
+    huber = functional.huber_loss(quantiles.unsqueeze(2).expand_as(errors), targets.unsqueeze(1).expand_as(errors),
+                                  reduction="none")  # fmt: skip
+    weights = (middles.view(1, -1, 1) - (errors.detach() < 0).to(errors.dtype)).abs()
+    return (weights * huber).mean(2).sum(1)

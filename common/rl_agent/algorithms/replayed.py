@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ps_common.settings.run_spec import Method, Replay
 from rl_agent.networks.running_statistics import ReturnNormalization
-from rl_agent.replay.replay_memory import Drawn, ReplayMemory
+from rl_agent.replay.replay_memory import Drawn, Prioritized, ReplayMemory
 from rl_agent.rollouts import Trajectory, learner_rewards
 
 MOST_OWED = 1000.0  # updates, where nothing can be drawn yet
@@ -71,6 +71,10 @@ class ReplayedUpdates:
         self.remember(trajectory)
         return self.due(trajectory.steps, discount=settings.discount, rewards=rewards)
 
+    def learned(self, drawn: Drawn, errors: Tensor) -> None:
+        """The absolute errors [N] of drawn steps, which decide how often they are drawn again."""
+        self._memory.set_priorities(drawn, errors.cpu())
+
     def meters(self, drawn: Drawn) -> dict[str, Tensor]:
         """How full the memory is, updates per step so far, and how many steps ago the drawn ones were made."""
         ratio = self._updates / max(1, self._steps)
@@ -79,11 +83,13 @@ class ReplayedUpdates:
 
     def _empty(self, path: str | None, run: str, report: Callable[[str], None]) -> ReplayMemory:
         settings = self._settings
+        exponent = settings.priority_exponent
         return ReplayMemory(
             most_steps=settings.replay_steps,
             most_mib=settings.replay_mib,
             frames=self._frames,
             n_step=settings.n_step,
+            prioritized=Prioritized(exponent, settings.priority_correction) if exponent else None,
             path=path,
             run=run,
             seed=self._seed,

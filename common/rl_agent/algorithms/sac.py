@@ -25,7 +25,7 @@ from torch.nn import functional
 from ps_common.settings.run_spec import Replay, RunSpec, SacSettings
 from rl_agent.algorithms.algorithm import Loaded, Loss, Prediction
 from rl_agent.algorithms.replayed import ReplayedUpdates
-from rl_agent.environments.spaces import NEARLY_ONE, BoxActions, Spaces
+from rl_agent.environments.spaces import BoxActions, Spaces
 from rl_agent.networks.flat_network import Block, move_towards
 from rl_agent.networks.soft_actor_critic import (
     Critics,
@@ -165,8 +165,9 @@ class Sac:
         targets = rewards + drawn.discounts.to(self._device) * self._values_after(drawn, temperature)
         values = network.critics(seen, taken)
         errors = values - targets
-        critic_loss = (0.5 * errors.square()).sum(0).mean()
+        critic_loss = (0.5 * drawn.weights.to(self._device) * errors.square()).sum(0).mean()
 
+        self.replay.learned(drawn, errors.detach().abs().mean(0))
         self._updates += 1
         total, moves_all = critic_loss, self._updates % self._settings.policy_every == 0
         if moves_all:
@@ -212,16 +213,12 @@ class Sac:
         return torch.randn(like.shape, generator=generator, device=self._device, dtype=like.dtype)
 
     def _chosen(self, before: Tensor, mask: Tensor | None) -> Tensor:
-        """The agent's actions [B, A] of these, which the tanh has still to squash."""
+        """The agent's actions [B, A], within the bounds, of these, which the tanh has still to squash."""
         unit = before.tanh() if mask is None else before.tanh() * mask
-        if self._actions.squashed:  # the environment squashes them
-            return unit.clamp(-NEARLY_ONE, NEARLY_ONE).atanh().cpu()
         chosen = torch.lerp(self._low, self._high, (unit.cpu() + 1) / 2)
         return chosen if mask is None else chosen * mask.cpu()
 
     def _unit(self, actions: Tensor) -> Tensor:
         """[B, A] in [−1, 1], of the agent's actions."""
-        if self._actions.squashed:
-            return actions.tanh()
         low, high = self._low.to(self._device), self._high.to(self._device)
         return ((actions - low) / (high - low).clamp_min(1e-12) * 2 - 1).clamp(-1, 1)

@@ -227,12 +227,9 @@ def _real(settings: Environment, space: Space[Any]) -> BoxActions:
             f"--environment {settings.id}: its action space is {space}; supported are Discrete, MultiDiscrete, "
             "MultiBinary and Box of floating-point numbers"
         )
-    squashed = settings.box_actions == "squashed"
     low = np.where(space.low < -MOST_BOUND, -np.inf, space.low).astype(space.dtype)
     high = np.where(space.high > MOST_BOUND, np.inf, space.high).astype(space.dtype)
-    if squashed and not (np.isfinite(low).all() and np.isfinite(high).all()):
-        raise SettingsError(f"--box-actions squashed: {settings.id} has unbounded actions {space}; use clipped")
-    return BoxActions(low.ravel(), high.ravel(), squashed=squashed, shape=space.shape)
+    return BoxActions(low.ravel(), high.ravel(), space.shape)
 
 
 def _leaf(path: tuple[Any, ...], space: Space[Any]) -> Leaf | Flattened:

@@ -30,7 +30,6 @@ SIDE = re.compile("LEFT|RIGHT")  # in the name of an action
 MOST_ELEMENTS = 2**24  # of an observation
 MOST_ACTIONS = 2**16  # of a space, in all its choices together
 ALIGNMENT = 4  # bytes: a part of float32 can be read in place
-NEARLY_ONE = 1 - 1e-7  # whose inverse tanh is finite
 
 
 @dataclass(frozen=True)
@@ -168,22 +167,17 @@ class BoxActions:
     """
     A real vector, which the environment gets between two bounds, which may be infinite.
 
-    The agent's numbers have no bounds: theirs are clipped, or squashed by a tanh that is scaled to the bounds. A masked
-    number is 0 for the agent and does not count.
+    The agent's numbers have no bounds: they are clipped. A masked number is 0 for the agent and does not count.
     """
 
     low: NDArray[np.floating[Any]]  # [A] in the environment's own type
     high: NDArray[np.floating[Any]]  # [A]
-    squashed: bool = False
     shape: tuple[int, ...] | None = None  # of the environment's actions; None: [A]
 
     def sample(self, random: np.random.Generator, size: int, mask: Mask | None = None) -> Actions:
         """`size` random actions, which the environment gets uniformly; a missing bound counts as ±1."""
-        if self.squashed:
-            actions = np.arctanh(random.uniform(-NEARLY_ONE, NEARLY_ONE, (size, len(self.low)))).astype(np.float32)
-        else:
-            low, high = self.finite_bounds()
-            actions = random.uniform(low, high, (size, len(low))).astype(np.float32)
+        low, high = self.finite_bounds()
+        actions = random.uniform(low, high, (size, len(low))).astype(np.float32)
         return actions if mask is None else np.where(mask, actions, np.float32(0))
 
     def finite_bounds(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -198,21 +192,13 @@ class BoxActions:
 
     def native(self, actions: Actions) -> Any:
         """[B, A] → [B, *shape] as the environment takes them, in its type and within its bounds."""
-        low, high = self._rounded
-        within = low + (high - low) * (np.tanh(actions) + 1) / 2 if self.squashed else np.clip(actions, low, high)
-        # A bound may be no float32, and rounding may lead beyond one.
-        bounded = np.clip(within.astype(self.low.dtype), self.low, self.high)
+        # Twice: a bound may be no float32, and rounding may lead beyond one.
+        bounded = np.clip(np.clip(actions, *self._rounded).astype(self.low.dtype), self.low, self.high)
         return bounded.reshape(len(actions), *(self.low.shape if self.shape is None else self.shape))
 
     def of_native(self, actions: NDArray[Any]) -> Actions:
-        """[B, *shape] → [B, A] the agent's, which lead to these within the bounds; of a tanh nearly."""
-        flat = actions.reshape(len(actions), -1)
-        if not self.squashed:
-            return flat
-        width = self.high - self.low
-        share = np.divide(flat - self.low, width, out=np.zeros(flat.shape), where=width > 0)
-        unsquashed: Actions = np.arctanh((2 * share - 1).clip(-NEARLY_ONE, NEARLY_ONE))
-        return unsquashed
+        """[B, *shape] → [B, A] the agent's, which lead to these within the bounds."""
+        return actions.reshape(len(actions), -1)
 
 
 ActionSpace = DiscreteActions | MultiDiscreteActions | BoxActions

@@ -95,7 +95,8 @@ class PolicyValueNetwork(nn.Module):
 
 class ActionValueNetwork(nn.Module):
     """
-    Q(s, ·): one number for each action. Actions that a mask does not allow have less than `allowed` takes.
+    Q(s, ·): one number for each action, or K quantiles of the return, of which Q is the mean. Actions that a mask does
+    not allow have less than `allowed` takes.
 
     `dueling`: a value and advantages less their mean (Wang et al. 2016, equation 9) in place of each.
     """
@@ -103,22 +104,36 @@ class ActionValueNetwork(nn.Module):
     another: Callable[[], "ActionValueNetwork"] | None = None  # builds one more of its kind; None: not known
 
     def __init__(
-        self, settings: NetworkSettings, observations: ObservationSpace, *, actions: int, dueling: bool = False
+        self,
+        settings: NetworkSettings,
+        observations: ObservationSpace,
+        *,
+        actions: int,
+        quantiles: int = 1,
+        dueling: bool = False,
     ) -> None:
         super().__init__()
         self.returns: ReturnNormalization | None = None  # of the rewards that it learns from
         self._mask = observations.mask
+        self._shape = (actions, quantiles)
         self.torso, features = torso_for(settings, observations, settings.hidden)
-        self.values = head(features, actions, settings, gain=1.0)
-        self.value = head(features, 1, settings, gain=1.0) if dueling else None
+        self.values = head(features, actions * quantiles, settings, gain=1.0)
+        self.value = head(features, quantiles, settings, gain=1.0) if dueling else None
+
+    def quantiles(self, observations: Tensor) -> Tensor:
+        """[N, ...] → [N, A, K], whatever a mask allows."""
+        features = self.torso(observations)
+        found: Tensor = self.values(features).unflatten(-1, self._shape)
+        if self.value is not None:
+            found = self.value(features).unsqueeze(1) + found - found.mean(1, keepdim=True)
+        return found
 
     def forward(self, observations: Tensor) -> Tensor:
         """[N, ...] → [N, A]"""
-        features = self.torso(observations)
-        values: Tensor = self.values(features)
-        if self.value is not None:
-            values = self.value(features) + values - values.mean(-1, keepdim=True)
-        return values if self._mask is None else only_allowed(values, part_of(observations, self._mask))
+        values = self.quantiles(observations).mean(-1)
+        if self._mask is None:
+            return values
+        return only_allowed(values, part_of(observations, self._mask))
 
 
 def policy_value_network(settings: A3CSettings, network: NetworkSettings, spaces: Spaces) -> PolicyValueNetwork:
@@ -134,8 +149,14 @@ def action_value_network(
 ) -> ActionValueNetwork:
     """A new network of action values. Raises SettingsError when it does not fit the spaces."""
     assert isinstance(spaces.actions, DiscreteActions), "check_algorithm refuses others"
-    dueling = isinstance(settings, DqnSettings) and settings.dueling
-    made = ActionValueNetwork(network, spaces.observations, actions=spaces.actions.count, dueling=dueling)
+    quantiles, dueling = (settings.quantiles, settings.dueling) if isinstance(settings, DqnSettings) else (0, False)
+    made = ActionValueNetwork(
+        network,
+        spaces.observations,
+        actions=spaces.actions.count,
+        quantiles=max(1, quantiles),
+        dueling=dueling,
+    )
     made.returns = return_normalization(settings)
     return made
 

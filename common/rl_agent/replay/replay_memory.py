@@ -9,6 +9,9 @@ For a step at time t, with rewards r and terminations of its game,
 
 where k = n, or less where the game ends before. Where a game was truncated, `next` is its final observation: a time
 limit is bootstrapped. Steps whose n-step return is not complete yet are not drawn.
+
+Prioritized drawing is proportional (Schaul et al. 2016, section 3.3): probability p^α / Σ p^α, and importance weights
+(N P)^−β, divided by the greatest of the batch.
 """
 
 from collections.abc import Callable
@@ -21,10 +24,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rl_agent.replay.step_ring import FINAL, LOST, STEP, TERMINATED, Layout, StepRing
+from rl_agent.replay.sum_tree import SumTree
 from rl_agent.rollouts import Trajectory
 
 MIB = 2**20
+SMALLEST_PRIORITY = 1e-6  # a step whose error is 0 may still be drawn
 MOST_TRIES = 100  # draws of a whole batch; fewer than 1 in 100 rows can be drawn beyond that
+
+
+@dataclass(frozen=True)
+class Prioritized:
+    """How strongly errors decide what is drawn."""
+
+    exponent: float  # α; 0 draws uniformly
+    correction: float  # β of the importance weights; 1 corrects fully
 
 
 @dataclass(frozen=True)
@@ -36,6 +49,8 @@ class Drawn:
     rewards: Tensor  # [N] the n-step return without its last term
     discounts: Tensor  # [N] of the value of `next_observations`
     next_observations: Tensor  # [N, ...]
+    weights: Tensor  # [N] importance weights; 1 where the drawing is uniform
+    places: tuple[NDArray[np.int64], NDArray[np.int64]]  # environments and rows, for `set_priorities`
     age: float  # mean number of steps that their environments have made since
 
 
@@ -53,6 +68,7 @@ class ReplayMemory:
         most_mib: float,
         frames: int = 1,
         n_step: int = 1,
+        prioritized: Prioritized | None = None,
         path: str | Path | None = None,
         run: str = "",
         seed: int = 0,
@@ -62,11 +78,14 @@ class ReplayMemory:
         self._most = most_steps, most_mib
         self._frames = frames
         self._n_step = n_step
+        self._prioritized = prioritized
         self._path = None if path is None else Path(path)
         self._run = run
         self._report = report
         self._random = np.random.default_rng(seed)
         self._ring: StepRing | None = None
+        self._tree: SumTree | None = None
+        self._greatest = 1.0  # priority so far
         self._last: NDArray[np.generic] | None = None  # [B, ...] observations after the newest steps
 
     def __len__(self) -> int:
@@ -92,10 +111,10 @@ class ReplayMemory:
         }
         for t, environment in np.ndindex(rewards.shape):
             kind = TERMINATED if terminated[t, environment] else STEP
-            ring.append(environment, kind, observations[t, environment], actions[t, environment],
-                        float(rewards[t, environment]))  # fmt: skip
+            self._append(ring, environment, kind, observations[t, environment], actions[t, environment],
+                         float(rewards[t, environment]))  # fmt: skip
             if (final := finals.get((t, environment))) is not None:
-                ring.append(environment, FINAL, final, 0, 0.0)
+                self._append(ring, environment, FINAL, final)
         self._last = observations[-1].copy()
 
     def draw(
@@ -132,8 +151,21 @@ class ReplayMemory:
             rewards=torch.from_numpy(returns.astype(np.float32)),
             discounts=torch.from_numpy(discounts.astype(np.float32)),
             next_observations=torch.from_numpy(ring.observations(environments, after)),
+            weights=self._weights(environments, slots),
+            places=(environments, rows),
             age=float((ring.written[environments] - rows).mean()),
         )
+
+    def set_priorities(self, drawn: Drawn, errors: Tensor) -> None:
+        """The absolute errors [N] of drawn steps decide how often they are drawn again."""
+        if self._tree is None or self._prioritized is None or self._ring is None:
+            return
+        environments, rows = drawn.places
+        is_kept = rows >= self._ring.oldest[environments]
+        priorities = (errors.numpy().astype(np.float64) + SMALLEST_PRIORITY) ** self._prioritized.exponent
+        leaves = environments * self._ring.layout.length + rows % self._ring.layout.length
+        self._tree.set(leaves[is_kept], priorities[is_kept])
+        self._greatest = max(self._greatest, float(priorities.max()))
 
     def _begin(self, observations: NDArray[np.generic], actions: NDArray[np.generic]) -> StepRing:
         layout = Layout.within(
@@ -147,8 +179,12 @@ class ReplayMemory:
             frames=self._frames,
             run=self._run,
         )
-        self._ring = self._opened(layout)
-        return self._ring
+        self._ring = ring = self._opened(layout)
+        if self._prioritized is not None:
+            self._tree = SumTree(layout.environments * layout.length)
+            drawable = (ring.kind == STEP) | (ring.kind == TERMINATED)
+            self._tree.set(np.flatnonzero(drawable), self._greatest)
+        return ring
 
     def _opened(self, layout: Layout) -> StepRing:
         if self._path is None:
@@ -171,17 +207,38 @@ class ReplayMemory:
         for environment in range(ring.layout.environments):
             if ring.written[environment]:
                 nothing = np.zeros(ring.layout.observation, ring.layout.observation_dtype)
-                ring.append(environment, LOST, nothing, 0, 0.0)
+                self._append(ring, environment, LOST, nothing)
+
+    def _append(
+        self, ring: StepRing, environment: int, kind: int, observation: NDArray[np.generic],
+        action: NDArray[np.generic] | int = 0, reward: float = 0.0,
+    ) -> None:  # fmt: skip
+        row = int(ring.written[environment])
+        ring.append(environment, kind, observation, action, reward)
+        if self._tree is not None:
+            leaf = environment * ring.layout.length + row % ring.layout.length
+            self._tree.set(np.array([leaf]), self._greatest if kind in (STEP, TERMINATED) else 0.0)
 
     def _candidates(self, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Environments and rows of kept ones, each as likely as any other."""
         assert self._ring is not None
-        ring = self._ring
-        ends = np.cumsum(ring.written - ring.oldest)
-        places = self._random.integers(0, ends[-1], count)
-        environments = np.searchsorted(ends, places, side="right").astype(np.int64)
-        rows = ring.written[environments] - (ends[environments] - places)
-        return environments, rows.astype(np.int64)
+        ring, length = self._ring, self._ring.layout.length
+        if self._tree is None:
+            ends = np.cumsum(ring.written - ring.oldest)
+            places = self._random.integers(0, ends[-1], count)
+            environments = np.searchsorted(ends, places, side="right").astype(np.int64)
+            rows = ring.written[environments] - (ends[environments] - places)
+            return environments, rows.astype(np.int64)
+        leaves = self._tree.draw(count, self._random)
+        environments, slots = leaves // length, leaves % length
+        newest = ring.written[environments] - 1
+        return environments, newest - (newest - slots) % length
+
+    def _weights(self, environments: NDArray[np.int64], slots: NDArray[np.int64]) -> Tensor:
+        if self._tree is None or self._prioritized is None or self._ring is None:
+            return torch.ones(len(slots))
+        chances = self._tree.of(environments * self._ring.layout.length + slots) / self._tree.total
+        weights = (len(self) * chances) ** -self._prioritized.correction
+        return torch.from_numpy((weights / weights.max()).astype(np.float32))
 
     def _returns(
         self,

@@ -2,15 +2,13 @@
 Custom hooks, `--hook my_pkg:MyHooks`: what they may have, and how they are called.
 
 A worker that has the flag calls `on_episode` and `on_unroll` in its own process, between two unrolls: a slow one slows
-that worker down. `on_checkpoint` is called in a process of its own on the host where the checkpoint appears. An error
-in a hook is logged, and training goes on.
+that worker down. An error in a hook is logged, and training goes on.
 """
 
 import inspect
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ps_common.errors import SettingsError
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
     from rl_agent.rollouts import Trajectory
 
 # The methods, each with its arguments.
-CALLED = {"on_episode": ("game",), "on_unroll": ("trajectory", "meters"), "on_checkpoint": ("path",)}
+CALLED = {"on_episode": ("game",), "on_unroll": ("trajectory", "meters")}
 METHODS = ", ".join(f"{name}({', '.join(arguments)})" for name, arguments in CALLED.items())
 NEEDED = f"hooks are a class, made without arguments, that has at least one of {METHODS}"
 
@@ -48,7 +46,6 @@ class Hooks:
         """Raises SettingsError that says what is missing."""
         self._errors = 0
         self._made = [_made(path) for path in paths]
-        self.has_checkpoints = any(hasattr(hook, "on_checkpoint") for hook in self._made)
         self._has_unrolls = any(hasattr(hook, "on_unroll") for hook in self._made)
 
     def games_ended(self, episodes: Sequence[Episode], *, global_steps: int, worker: int) -> None:
@@ -61,10 +58,6 @@ class Hooks:
         """Call each `on_unroll`."""
         if self._has_unrolls:
             self._call("on_unroll", trajectory, meters())
-
-    def checkpoint_appeared(self, path: Path) -> None:
-        """Call each `on_checkpoint`."""
-        self._call("on_checkpoint", path)
 
     def _call(self, name: str, *arguments: Any) -> None:
         for hook in self._made:

@@ -49,7 +49,7 @@ def test_a_run_with_a_setting_that_this_release_does_not_have_is_refused_by_its_
         {"records": {"gif_every_episodes": 1000, "summaries": "model"}},
         {"algorithm": {"value_target": "lambda_return"}, "network": {"same_padding": False, "lstm_forget_bias": 0.0}},
         {"optimizer": {"initial_square": 0.0}},
-        {"environment": {"start_tic": 0, "decals_and_particles": True}},
+        {"environment": {"start_tic": 0, "decals_and_particles": True, "box_actions": "clipped"}},
     ],
 )
 def test_settings_of_release_0_2_0_that_are_gone_change_nothing(gone: dict[str, dict[str, Any]]) -> None:

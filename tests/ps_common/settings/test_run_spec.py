@@ -84,7 +84,7 @@ def test_the_error_for_a_mistake_in_a_file_names_the_file_the_setting_and_its_fl
         ),
         ("[algorithm]\nname = 'a3c'\nloss = 'max'", "'max' for algorithm.loss (--loss); there are sum, mean"),
         ("[network]\nhidden = [64, 0]", "`int` >= 1 for network.hidden (--hidden)"),
-        ("[consistency]\nrule = 'none'", "'none' for consistency.rule (--consistency); there are async, ssp, paced"),
+        ("[consistency]\nrule = 'none'", "'none' for consistency.rule (--consistency); there are async, ssp, sync"),
         ("[environment]\nid = 3", "expected `str`, got `int` for environment.id (--environment)"),
         ("algorithm = 3", "expected `object`, got `int` for algorithm"),
         ("seed = -1", "`int` >= 0 for seed (--seed)"),

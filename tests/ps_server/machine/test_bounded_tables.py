@@ -74,7 +74,7 @@ def test_after_many_lives_the_machine_holds_no_more_than_after_some(monkeypatch:
     assert max(held[10:]) <= 1.05 * max(held[:10]), held
 
 
-@pytest.mark.parametrize("rule", ["async", "ssp", "sync", "paced"])
+@pytest.mark.parametrize("rule", ["async", "ssp", "sync"])
 def test_names_that_pull_and_leave_are_forgotten(monkeypatch: pytest.MonkeyPatch, rule: str) -> None:
     """Where they were silent for long."""
     monkeypatch.setattr(membership, "MAX_MEMBERS", 20)

@@ -1,4 +1,4 @@
-"""Which pushes wait for which: bounded lead, bounded lateness, rounds. The weights are sums of integers and exact."""
+"""Which pushes wait for which: bounded lead, rounds. The weights are sums of integers and exact."""
 
 import sys
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from ps_server.machine.consistency import ConsistencyGate, WaitingPush
 from ps_server.machine.membership import Membership
 from ps_server.state.effects import Effect, LogLine
 from tests.ps_server.transcripts import LEASE_SECONDS, Transcript, encoded, sends
-from tests.rows import row
+from tests.simulation.violations import violations_at
 
 Answers = list[tuple[str, int, str]]  # worker, sequence, verdict
 
@@ -57,7 +57,7 @@ def test_pushes_that_their_worker_gives_up_take_no_memory_and_are_not_applied() 
     for sequence in range(1, 200):
         assert push(server, "a", sequence, oldest=sequence) == []
         assert server.machine.pushes.gate.waiting_bytes == 12, sequence
-        assert server.machine.check() == ""
+        assert violations_at(server.machine) == ""
     assert push(server, "b", 1) == [("a", 199, "applied"), ("b", 1, "applied")]
     server.after(0.25)
 
@@ -65,36 +65,26 @@ def test_pushes_that_their_worker_gives_up_take_no_memory_and_are_not_applied() 
 # -- cost -------------------------------------------------------------------------------------------------------------
 
 
-def calls_of_a_push(rule: str, workers: int, *, others_wait: bool) -> int:
+def calls_of_a_push(workers: int, *, others_wait: bool) -> int:
     """
     The calls that a push of the last worker makes in the gate. The first worker pushes nothing, so that all others
     have a push that waits, or has just been settled.
     """
-    settings = Consistency(rule=rule, slack=2 if others_wait else 1000)  # type: ignore[arg-type]
+    settings = Consistency(rule="ssp", slack=2 if others_wait else 1000)
     gate = ConsistencyGate(settings, lambda _: 0, budget_bytes=10**9)
     members = Membership(LEASE_SECONDS, now=0.0)
     names = [f"w{number}" for number in range(workers)]
     for number, name in enumerate(names):
         hello = messages.Hello(request=1, worker_id=name, secret="s" * 32, protocols=(1, 1), incarnation=1)
         members.join(hello, name.encode(), number=number, now=0.0)
-        gate.pulled(name, 1)
-    version = 1
-
-    def settle() -> None:
-        nonlocal version
-        while together := gate.next(members, epoch=7, version=version):
-            version += 1
-            for one in together:
-                gate.settled(one, epoch=7, version=version)
 
     def arrives(name: str, sequence: int) -> None:
         member = members.living(name)
         assert member is not None
-        message = messages.Push(
-            request=1, sequence=sequence, computed_on=version, epoch=7, schema_hash="s", weight_codec="float32"
-        )
+        message = messages.Push(request=1, sequence=sequence, computed_on=1, epoch=7, schema_hash="s")
         gate.admit(WaitingPush(member, member.peer, message, (), 4), is_alive=members.is_alive)
-        settle()
+        while gate.next(members):
+            pass
 
     for sequence in range(1, 5 if others_wait else 2):
         for name in names[1:-1]:
@@ -117,24 +107,9 @@ def calls_of_a_push(rule: str, workers: int, *, others_wait: bool) -> int:
 
 
 @pytest.mark.parametrize("others_wait", [False, True])
-@pytest.mark.parametrize("rule", ["ssp", "paced"])
-def test_a_push_is_judged_without_a_look_at_each_worker(rule: str, others_wait: bool) -> None:
-    few, many = (calls_of_a_push(rule, workers, others_wait=others_wait) for workers in (10, 100))
+def test_a_push_is_judged_without_a_look_at_each_worker(others_wait: bool) -> None:
+    few, many = (calls_of_a_push(workers, others_wait=others_wait) for workers in (10, 100))
     assert many <= 1.5 * few
-
-
-def test_the_gate_remembers_living_workers_alone() -> None:
-    """Of every name that ever pulled it kept a version, under any rule."""
-    for rule in ("async", "ssp", "paced", "sync"):
-        with row(rule):
-            server = a_server(rule, workers=("a",))
-            for number in range(50):
-                server.now += 10.0
-                server.hello(f"w{number}")
-                server.pull(f"w{number}")
-                server.goodbye(f"w{number}")
-            server.after(LEASE_SECONDS)
-            assert len(list(server.machine.pushes.gate._has)) <= 1
 
 
 # -- stale synchronous parallel ---------------------------------------------------------------------------------------
@@ -158,29 +133,6 @@ def test_a_late_worker_starts_as_far_as_the_slowest() -> None:
     assert push(server, "a", 6) == [("a", 6, "applied")]
     assert push(server, "a", 7) == []
     assert push(server, "late", 1) == [("late", 1, "applied"), ("a", 7, "applied")]
-
-
-# -- no gradient later than so much -----------------------------------------------------------------------------------
-
-
-def push_pull(server: Transcript, worker: str, sequence: int, *, computed_on: int) -> Answers:
-    message = server.push_pull_of(sequence, have=computed_on, computed_on=computed_on)
-    return answers(server.machine.receive(worker.encode(), message, encoded([1, 1, 1]), now=server.now))
-
-
-def a_paced_server(*workers: str, slack: int) -> Transcript:
-    server = a_server("paced", workers=workers, slack=slack)
-    for worker in workers:
-        server.pull(worker)
-    return server
-
-
-def test_a_push_that_would_make_another_too_late_waits_for_it() -> None:
-    server = a_paced_server("a", "b", slack=1)
-    assert push_pull(server, "a", 1, computed_on=1) == [("a", 1, "applied")]
-    assert push_pull(server, "a", 2, computed_on=2) == [], "b's gradient would be two versions late"
-    assert push_pull(server, "b", 1, computed_on=1) == [("b", 1, "applied"), ("a", 2, "applied")]
-    assert server.weights() == [-3, -3, -3]
 
 
 # -- rounds -----------------------------------------------------------------------------------------------------------
@@ -221,7 +173,7 @@ def test_a_push_waits_for_the_one_before_it_which_the_network_lost() -> None:
 
 # -- both -------------------------------------------------------------------------------------------------------------
 
-each_rule = pytest.mark.parametrize("rule", ["ssp", "paced", "sync"])
+each_rule = pytest.mark.parametrize("rule", ["ssp", "sync"])
 
 
 def waiting(rule: str) -> Transcript:

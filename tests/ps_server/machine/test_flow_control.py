@@ -91,7 +91,7 @@ def test_credit_for_more_waits_while_pushes_of_the_same_worker_wait_for_the_gate
     assert budget.next_grants(waiting_bytes=10, has_waiting=lambda worker: worker == "a", now=0.0) == [(b"a", 1)]
 
 
-@pytest.mark.parametrize("rule", ["sync", "ssp", "paced"])
+@pytest.mark.parametrize("rule", ["sync", "ssp"])
 def test_pushes_that_wait_for_the_gate_stay_within_the_budget_and_one_of_each_living_worker(rule: str) -> None:
     """Ten workers push all that their windows hold, and one that lives never does: nothing can be settled."""
     pushers = [f"w{number}" for number in range(10)]

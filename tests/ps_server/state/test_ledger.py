@@ -13,6 +13,7 @@ from ps_common.protocol.messages import Opened
 from ps_common.protocol.record import Account
 from ps_server.state.ledger import Ledger
 from tests.rows import row
+from tests.simulation.violations import of_ledger
 
 WINDOW = 8
 
@@ -54,7 +55,7 @@ def test_no_more_pushes_of_a_process_that_was_forgotten_and_joins_again_are_dura
     del ledger.accounts["a"]
     opened(ledger, "a", 1)
     ledger.mark_durable(saved)
-    assert (ledger.accounts["a"].durable, list(ledger.violations())) == (0, [])
+    assert (ledger.accounts["a"].durable, list(of_ledger(ledger))) == (0, [])
 
 
 def test_an_account_never_grows_beyond_its_window() -> None:
@@ -211,7 +212,7 @@ def test_what_is_durable_of_a_process_is_not_of_its_next_incarnation() -> None:
     account = ledger.open("again", msgspec.structs.replace(first, incarnation=3))
     ledger.mark_durable(saved)
     assert (account.through, account.durable) == (0, 0)
-    assert list(ledger.violations()) == []
+    assert list(of_ledger(ledger)) == []
 
 
 # -- the cost of a checkpoint -----------------------------------------------------------------------------------------
@@ -224,7 +225,7 @@ def many(count: int) -> Ledger:
         opened(ledger, f"w{number}", 1)
         ledger.settle(f"w{number}", 1)
     ledger.mark_durable(ledger.record())
-    assert not list(ledger.violations())
+    assert not list(of_ledger(ledger))
     return ledger
 
 

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -10,10 +9,8 @@ import torch
 
 from ps_common.settings import run_spec
 from ps_common.settings.run_spec import OPTIMIZER_SETTINGS, AdamSettings, MomentumSettings, RmsPropSettings, SgdSettings
-from ps_server.state import optimizers
-from ps_server.state.optimizers import adam_step_here, fused_adam, plain_adam, rule_for
+from ps_server.state.optimizers import rule_for
 from tests.ps_server.transcripts import vector
-from tests.rows import row
 
 SIZE, STEPS = 9, 150
 
@@ -103,43 +100,6 @@ def test_a_rule_agrees_with_its_paper_over_many_steps(settings: run_spec.Optimiz
     for gradient, rate in zip(gradients, rates, strict=True):
         optimizer.apply(weights, torch.from_numpy(gradient).float(), rate)
     np.testing.assert_allclose(weights.numpy(), expected, rtol=2e-5, atol=2e-6)
-
-
-@each_setting
-def test_a_torch_without_the_fused_kernel_computes_the_same(
-    settings: run_spec.Optimizer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    gradients = torch.from_numpy(some_gradients(seed=2)).float()
-    found = []
-    for step in (fused_adam, plain_adam):
-        monkeypatch.setattr(optimizers, "adam_step", step)
-        weights = torch.linspace(-1, 1, SIZE)
-        optimizer = rule_for(settings, SIZE)
-        for gradient in gradients:
-            optimizer.apply(weights, gradient, 1e-3)
-        found.append((weights, *optimizer.slots.values()))
-    for fused, plain in zip(*found, strict=True):
-        np.testing.assert_allclose(plain.numpy(), fused.numpy(), rtol=1e-5, atol=1e-6)
-
-
-def test_the_fused_kernel_is_used_where_it_is_what_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    kernel = torch._fused_adam_
-    assert adam_step_here() is optimizers.adam_step is fused_adam
-
-    def renamed(*lists: Any, rate: float) -> None: ...
-
-    def refuses(*lists: Any, **settings: Any) -> None:
-        raise RuntimeError("_fused_adam_ is missing value for argument 'found_inf'")
-
-    def climbs(*lists: Any, **settings: Any) -> None:
-        kernel(*lists, **settings | {"maximize": True})
-
-    for name, other in {"renamed": renamed, "refuses": refuses, "climbs": climbs}.items():
-        monkeypatch.setattr(torch, "_fused_adam_", other)
-        with row(name):
-            assert adam_step_here() is plain_adam
-    monkeypatch.delattr(torch, "_fused_adam_")
-    assert adam_step_here() is plain_adam
 
 
 def test_rmsprop_has_epsilon_inside_the_root_and_starts_from_zero() -> None:

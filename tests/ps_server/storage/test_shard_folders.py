@@ -23,7 +23,7 @@ from ps_server.state.training_run import TrainingRun
 from ps_server.storage.checkpoint_store import CheckpointStore
 from ps_server.storage.earlier_life import read_lineage, write_lineage
 from ps_server.storage.run_storage import RunStorage
-from ps_server.storage.shard_folders import check_number, folder_of_shard
+from ps_server.storage.shard_folders import check_no_others, folder_of_shard
 from rl_cluster.settings import ClusterSettings
 from tests.ps_server.transcripts import a_run
 
@@ -103,6 +103,23 @@ def test_whoever_needs_the_whole_run_refuses_the_folder_of_a_shard_with_that_of_
     assert trained_in(run).weights.tolist() == [1.0] * 4 + [2.0] * 4
 
 
+def resumed(given: str, folder: Path, place: Shard | None, *, store: str = "") -> ParameterServer:
+    """The server that `ps-server --resume GIVEN` begins, with this folder; `store`: where its checkpoints are too."""
+    where = ["--shard", f"{place.number}/{place.of}", "--shards", *place.addresses] if place else []
+    where += ["--checkpoint-dir", store] if store not in ("", given) else []
+    parsed = parse_with_run(ServerSettings, ["--resume", given, *where], prog="ps-server")
+    kept = CheckpointStore(parsed.program.store_flag[1], flag="--resume") if parsed.program.store_flag else None
+    folder.mkdir(exist_ok=True)
+    own = folder_of_shard(Path(given) if parsed.program.resumed_folder else folder, place)
+    storage = RunStorage(own, checkpoints=None, may_hold_a_run=True, store=kept)
+    try:
+        server = machine_for(parsed, storage, keys=None, now=0.0)
+    finally:
+        storage.close()
+    assert isinstance(server, ParameterServer)
+    return server
+
+
 @pytest.mark.parametrize("place", [place_of(1, 2), place_of(2, 4), place_of(1, 1)])
 def test_the_folder_of_another_shard_is_refused_with_the_folder_of_the_run(tmp_path: Path, place: Shard) -> None:
     run = a_sharded_run(tmp_path / "run", 2)
@@ -110,20 +127,17 @@ def test_the_folder_of_another_shard_is_refused_with_the_folder_of_the_run(tmp_p
         folder_of_shard(run / "shard-2-of-2", place)
 
 
-@pytest.mark.parametrize(("old", "new"), [(2, 4), (4, 2), (2, 1), (1, 2)])
-def test_a_run_keeps_its_number_of_shards_in_its_folder_and_its_store(tmp_path: Path, old: int, new: int) -> None:
-    """Of the checkpoints there the newest counted: one run was shadowed by the other."""
-    run = a_sharded_run(tmp_path / "a run", old)
-    url = in_a_store(run)
-    for number in range(1, old + 1):
-        below = f"/{shard_folder(run, number, old).name}" if old > 1 else ""
-        check_number(shard_folder(run, number, old), url + below)
-    own = shard_folder(run, 1, new)
-    with pytest.raises(SettingsError, match=f"^{run}: holds a run with --shards {old},.*--start-from '{run}'"):
-        check_number(own, None)
-    below = f"/{own.name}" if new > 1 else ""
-    with pytest.raises(SettingsError, match=f"^{url}: holds a run with --shards {old},.*--start-from {url}"):
-        check_number(shard_folder(tmp_path / "elsewhere", 1, new), url + below)
+def test_a_new_run_does_not_lie_beside_one_with_another_number_of_shards(tmp_path: Path) -> None:
+    """Of the checkpoints there the newest count: a new run was shadowed by the old one, or the other way round."""
+    run = a_sharded_run(tmp_path / "run", 2)
+    for beside in (run, run / "shard-1-of-3"):
+        with pytest.raises(SettingsError, match=f"{run}: holds the checkpoints of a run, in shard-.-of-2; .*--resume"):
+            check_no_others(beside, None)
+    check_no_others(run / "shard-2-of-2", None)  # each shard begins with its own start
+    whole = a_sharded_run(tmp_path / "a whole", 1)
+    with pytest.raises(SettingsError, match=f"{whole}: holds the checkpoints of a run, in a whole.*--resume '{whole}'"):
+        check_no_others(whole / "shard-1-of-2", None)
+    check_no_others(whole, None)
 
 
 def test_flags_of_a_shard_that_is_resumed_undo_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -145,3 +159,25 @@ def test_flags_of_a_shard_that_is_resumed_undo_nothing(tmp_path: Path, caplog: p
     assert server.run.adjustments == adjusted
     assert run_for_peers(server.run.spec) == record.run
     assert "by a flag" not in caplog.text
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+def test_a_shard_that_is_older_than_the_run_is_refused_however_it_is_named(tmp_path: Path, is_own: bool) -> None:
+    """The run went on with four shards. The old folder would go back without a word."""
+    run = a_sharded_run(a_sharded_run(tmp_path / "run", 2), 4, steps=100)
+    command = f"ps-ctl reshard {run} --shards 2"
+    for place in (place_of(2, 2), None) if is_own else (place_of(2, 2),):
+        with pytest.raises(SettingsError, match=f"newest state is that of shard-1-of-4 … shard-4-of-4.*: {command}$"):
+            resumed(str(run / "shard-2-of-2" if is_own else run), run, place)
+
+
+@pytest.mark.parametrize(("old", "new"), [(2, 4), (4, 2), (2, 1), (1, 2)])
+def test_another_number_of_shards_takes_a_command_which_is_named(tmp_path: Path, old: int, new: int) -> None:
+    run = a_sharded_run(tmp_path / "run", old)
+    url = in_a_store(run)
+    place = place_of(1, new) if new > 1 else None
+    for where, folder, store in ((str(run), run, ""), (url, tmp_path / "elsewhere", url)):
+        with pytest.raises(SettingsError, match=f"ps-ctl reshard {where} --shards {new}$"):
+            resumed(where, folder, place, store=store)
+    with pytest.raises(CheckpointError, match="there is no run"):
+        resumed(f"{url}/elsewhere", tmp_path / "nothing", place, store=f"{url}/elsewhere")

@@ -39,16 +39,18 @@ def batch() -> Drawn:
         rewards=torch.from_numpy((3 * random.normal(size=BATCH)).astype(np.float32)),
         discounts=torch.from_numpy(np.where(random.random(BATCH) < 0.3, 0, 0.97).astype(np.float32)),
         next_observations=torch.from_numpy(random.normal(size=(BATCH, FEATURES)).astype(np.float32)),
+        weights=torch.from_numpy(random.uniform(0.2, 1, BATCH).astype(np.float32)),
+        places=(np.zeros(BATCH, np.int64), np.zeros(BATCH, np.int64)),
         age=0.0,
     )
 
 
-def values_of(tensors: dict[str, Tensor], x: Tensor, *, dueling: bool) -> Tensor:
-    """[A] of one observation."""
+def quantiles_of(tensors: dict[str, Tensor], x: Tensor, *, dueling: bool) -> Tensor:
+    """[A, K] of one observation."""
     hidden = torch.tanh(tensors["torso.1.weight"] @ x + tensors["torso.1.bias"])
-    found = tensors["values.weight"] @ hidden + tensors["values.bias"]
+    found = (tensors["values.weight"] @ hidden + tensors["values.bias"]).reshape(ACTIONS, -1)
     if dueling:
-        found = tensors["value.weight"] @ hidden + tensors["value.bias"] + found - found.mean()
+        found = tensors["value.weight"] @ hidden + tensors["value.bias"] + found - found.mean(0)
     return found
 
 
@@ -57,24 +59,32 @@ def huber(error: Tensor) -> Tensor:
 
 
 def written_out(trained: Dqn, tensors: dict[str, Tensor], drawn: Drawn) -> Tensor:
-    """One row at a time."""
+    """One row, one quantile and one sample of the target at a time."""
     settings = trained._dqn
     assert trained.target_network is not None
     targets = {name: one.detach().double() for name, one in trained.target_network.named_parameters()}
     total = torch.zeros((), dtype=torch.float64)
     for row in range(BATCH):
         after = drawn.next_observations[row].double()
-        by_target = values_of(targets, after, dueling=settings.dueling)
-        chooser = values_of(tensors, after, dueling=settings.dueling) if settings.double else by_target
-        y = (drawn.rewards[row] + drawn.discounts[row] * by_target[int(chooser.argmax())]).detach()
-        mine = values_of(tensors, drawn.observations[row].double(), dueling=settings.dueling)[drawn.actions[row]]
-        total = total + huber(y - mine) / BATCH
+        by_target = quantiles_of(targets, after, dueling=settings.dueling)
+        chooser = quantiles_of(tensors, after, dueling=settings.dueling) if settings.double else by_target
+        means = [float(of_action.mean()) for of_action in chooser.detach()]
+        best = means.index(max(means))
+        y = (drawn.rewards[row] + drawn.discounts[row] * by_target[best]).detach()
+        mine = quantiles_of(tensors, drawn.observations[row].double(), dueling=settings.dueling)[drawn.actions[row]]
+        loss = torch.zeros((), dtype=torch.float64)
+        for i, j in product(range(len(mine)), range(len(y))):
+            error = y[j] - mine[i]
+            tau = (i + 0.5) / len(mine)
+            weight = abs(tau - (1.0 if error < 0 else 0.0)) if settings.quantiles else 1.0
+            loss = loss + weight * huber(error) / len(y)
+        total = total + drawn.weights[row] * loss / BATCH
     return total
 
 
-@pytest.mark.parametrize(("double", "dueling"), list(product([False, True], repeat=2)))
-def test_loss_and_gradient_are_those_of_the_version_written_out(double: bool, dueling: bool) -> None:
-    trained, drawn = dqn(double=double, dueling=dueling), batch()
+@pytest.mark.parametrize(("double", "dueling", "quantiles"), list(product([False, True], [False, True], [0, 5])))
+def test_loss_and_gradient_are_those_of_the_version_written_out(double: bool, dueling: bool, quantiles: int) -> None:
+    trained, drawn = dqn(double=double, dueling=dueling, quantiles=quantiles), batch()
     tensors = {name: one.detach().double().requires_grad_() for name, one in trained.network.named_parameters()}
     expected = written_out(trained, tensors, drawn)
     network = FlatNetwork(trained.network)

@@ -142,14 +142,11 @@ def test_several_choices_reach_the_environment_in_its_own_form(
         np.testing.assert_array_equal(taken, expected)
 
 
-@pytest.mark.parametrize("box_actions", ["clipped", "squashed"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(("low", "high"), [(-0.1, 0.1), (-0.3, 0.1), (0.1, 0.7), (-3.14, 2.7)])
-def test_no_rounding_leads_real_actions_out_of_their_space(
-    made: Any, low: float, high: float, dtype: Any, box_actions: str
-) -> None:
+def test_no_rounding_leads_real_actions_out_of_their_space(made: Any, low: float, high: float, dtype: Any) -> None:
     space = Box(dtype(low), dtype(high), (1,), dtype)
-    environments = made(NUMBER, space, box_actions=box_actions)
+    environments = made(NUMBER, space)
     environments.reset(0)
     environments.step(np.array([[-1000.0], [1000.0]], np.float32))
     taken = [game.unwrapped.taken[0] for game, _ in environments._loop.games]
@@ -157,11 +154,8 @@ def test_no_rounding_leads_real_actions_out_of_their_space(
     np.testing.assert_allclose(taken, [space.low, space.high], rtol=1e-6)
 
 
-@pytest.mark.parametrize("box_actions", ["clipped", "squashed"])
-def test_random_play_is_uniform_for_the_environment_however_real_actions_stay_in_their_bounds(
-    made: Any, box_actions: str
-) -> None:
-    environments = made(NUMBER, Box(np.float32([0, -2]), np.float32([100, 2])), box_actions=box_actions)
+def test_random_play_is_uniform_for_the_environment(made: Any) -> None:
+    environments = made(NUMBER, Box(np.float32([0, -2]), np.float32([100, 2])))
     assert isinstance(environments.actions, BoxActions)
     sampled = environments.actions.sample(np.random.default_rng(0), 20_000)
     assert sampled.dtype == np.float32
@@ -171,14 +165,14 @@ def test_random_play_is_uniform_for_the_environment_however_real_actions_stay_in
 
 
 @pytest.mark.parametrize(
-    ("box_actions", "low", "high", "expected"),
-    [("clipped", -1, 3, 0), ("clipped", 0.5, 2, 0.5), ("clipped", -2, -1, -1), ("squashed", 0.5, 2, 1.25)],
+    ("low", "high", "expected"),
+    [(-1, 3, 0), (0.5, 2, 0.5), (-2, -1, -1)],
 )
-def test_a_masked_number_is_zero_or_the_bound_nearest_to_it_or_squashed_the_middle(
-    made: Any, box_actions: str, low: float, high: float, expected: float
+def test_a_masked_number_is_zero_or_the_bound_nearest_to_it(
+    made: Any, low: float, high: float, expected: float
 ) -> None:
     space = Box(np.float32(low), np.float32(high), (1,))
-    environments = made(NUMBER, space, np.zeros(1, np.int8), box_actions=box_actions)
+    environments = made(NUMBER, space, np.zeros(1, np.int8))
     forbidden = mask_of(environments, environments.reset(0))
     environments.step(environments.actions.sample(np.random.default_rng(0), 2, np.array(forbidden, np.bool_)))
     assert [game.unwrapped.taken[0].tolist() for game, _ in environments._loop.games] == [[expected]] * 2

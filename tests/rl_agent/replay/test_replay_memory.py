@@ -10,8 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl_agent.replay.replay_memory import ReplayMemory
+from rl_agent.replay.replay_memory import Prioritized, ReplayMemory
 from rl_agent.replay.step_ring import Layout, StepRing
+from rl_agent.replay.sum_tree import SumTree
 from rl_agent.rollouts import CutOff, Trajectory
 
 DISCOUNT = 0.9
@@ -139,6 +140,7 @@ ENDINGS = st.lists(st.sampled_from(["", "", "", "terminated", "truncated"]), min
     n_step=st.integers(1, 5),
     length=st.integers(6, 60),
     frames=st.sampled_from([1, FRAMES]),
+    prioritized=st.booleans(),
 )
 @settings(deadline=None, max_examples=60)
 def test_what_is_drawn_is_what_a_plain_loop_over_the_newest_steps_gives(
@@ -146,8 +148,12 @@ def test_what_is_drawn_is_what_a_plain_loop_over_the_newest_steps_gives(
     n_step: int,
     length: int,
     frames: int,
+    prioritized: bool,
 ) -> None:
-    memory = ReplayMemory(most_steps=2 * length, most_mib=1, frames=frames, n_step=n_step)
+    memory = ReplayMemory(
+        most_steps=2 * length, most_mib=1, frames=frames, n_step=n_step,
+        prioritized=Prioritized(0.6, 0.4) if prioritized else None,
+    )  # fmt: skip
     plain, games = PlainMemory(n_step), [Game(0), Game(1)]
     for number, columns in enumerate(endings):
         trajectory, played = unroll_of(games, list(columns), 8 * number)
@@ -257,3 +263,34 @@ def test_a_memory_is_as_long_as_its_bound_of_bytes_allows(most: int, environment
     layout = Layout.within(most, 10**9, **parts)
     longer = replace(layout, length=layout.length + 1)
     assert layout.length == 1 or layout.bytes <= most < longer.bytes
+
+
+@given(st.lists(st.floats(0, 1e3), min_size=1, max_size=70), st.integers(0, 2**32 - 1))
+def test_rows_are_drawn_in_proportion_to_their_numbers(numbers: list[float], seed: int) -> None:
+    tree = SumTree(len(numbers))
+    tree.set(np.arange(len(numbers)), np.array(numbers))
+    assert tree.total == pytest.approx(sum(numbers))
+    if tree.total == 0:
+        return
+    drawn = tree.draw(2000, np.random.default_rng(seed))
+    shares = np.bincount(drawn, minlength=len(numbers)) / 2000
+    expected = np.array(numbers) / sum(numbers)
+    assert (np.abs(shares - expected) <= 6 * np.sqrt(expected * (1 - expected) / 2000) + 1e-3).all()
+    assert (np.array(numbers)[np.unique(drawn)] > 0).all()
+
+
+def test_a_step_with_a_great_error_is_drawn_more_often_and_weighs_less() -> None:
+    memory = ReplayMemory(most_steps=1000, most_mib=1, prioritized=Prioritized(0.5, 1.0))
+    games = [Game(0)]
+    memory.add(unroll_of(games, [[""] * 41], 0)[0])
+    drawn = memory.draw(4000, discount=DISCOUNT)
+    assert drawn is not None
+    memory.set_priorities(drawn, torch.where(drawn.actions == 7, 16.0, 1.0))
+    drawn = memory.draw(8000, discount=DISCOUNT)
+    assert drawn is not None
+    share = float((drawn.actions == 7).float().mean())
+    # The newest row, whose return is not complete, has the greatest priority, and is drawn in vain.
+    assert share == pytest.approx(4 / (4 + 39), rel=0.15)
+    weights = {int(action): float(weight) for action, weight in zip(drawn.actions, drawn.weights, strict=True)}
+    assert weights[7] == pytest.approx(0.25, rel=1e-3)
+    assert weights[3] == pytest.approx(1.0)

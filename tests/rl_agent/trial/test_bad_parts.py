@@ -1,4 +1,4 @@
-"""A user's environment, wrapper or hook that cannot work is named by its own flag before anything starts."""
+"""A user's environment, wrapper or hook that cannot work is named before anything starts, with the line that fails."""
 
 import re
 import sys
@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ps_common.errors import SettingsError
+from ps_common.protocol.messages import Episode
 from ps_common.settings.run_settings import with_settings
 from ps_common.settings.run_spec import RunSpec
 from rl_agent.trial.hooks import Hooks
@@ -51,8 +52,8 @@ BUGS = [*(("reset", *bug) for bug in RESETS.items()), *(("step", *bug) for bug i
 KINDS = {  # the class that has the bug, the run, and the flag of the error
     "environment": ("Line", "own_line:Line", (), "--environment own_line:Line: "),
     "registered": ("Line", "own_line:Line-v0", (), "--environment own_line:Line-v0: "),
-    "wrapper": ("Wrapper", "own_line:Line", ("own_line:Wrapper",), "--wrapper own_line:Wrapper: "),
-    "wrapper of ours": ("Wrapper", "CartPole-v1", ("own_line:Wrapper",), "--wrapper own_line:Wrapper: "),
+    "wrapper": ("Wrapper", "own_line:Line", ("own_line:Wrapper",), "--environment own_line:Line: "),
+    "wrapper of ours": ("Wrapper", "CartPole-v1", ("own_line:Wrapper",), "--environment CartPole-v1: "),
     "vector": ("Changed", "own_line:make_vector", (), "--environment own_line:make_vector: "),
 }
 
@@ -102,11 +103,11 @@ class Arguments(Good):
 class Failing(Good):
     def __init__(self): open("/nowhere/at/all")
 class TooFew:
-    def on_checkpoint(self): ...
+    def on_episode(self): ...
 class NoMeters:
     def on_unroll(self, trajectory): ...
 class NoMethod(Good):
-    on_checkpoint = 3
+    on_unroll = 3
 number = 3
 """
 
@@ -115,9 +116,9 @@ number = 3
     ("Missing", "has none of these methods; hooks are a class"),
     ("Arguments", ".*missing 1 required positional argument: 'folder'; hooks are a class"),
     ("Failing", "fails when it is tried: FileNotFoundError: .*own_hooks.py, line 8"),
-    ("TooFew", r"on_checkpoint cannot be called with \(path\): too many positional arguments"),
+    ("TooFew", r"on_episode cannot be called with \(game\): too many positional arguments"),
     ("NoMeters", r"on_unroll cannot be called with \(trajectory, meters\): too many positional arguments"),
-    ("NoMethod", r"on_checkpoint cannot be called with \(path\): 3 is not a callable object"),
+    ("NoMethod", r"on_unroll cannot be called with \(trajectory, meters\): 3 is not a callable object"),
     ("number", "is int, and cannot be called"),
     ("Other", "own_hooks has no Other"),
 ])  # fmt: skip
@@ -129,11 +130,12 @@ def test_hooks_are_tried_before_anything_starts(hook: str, sentence: str, folder
 
 
 def test_an_error_of_a_hook_is_logged_with_the_line_of_the_hook(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    text = "import json\nclass Reads:\n    def on_checkpoint(self, path):\n        json.loads(path.name)\n"
+    text = "import json\nclass Reads:\n    def on_episode(self, game):\n        json.loads(str(game))\n"
     (folder / "own_hooks.py").write_text(text)
-    Hooks(["own_hooks:Reads"]).checkpoint_appeared(Path("no JSON"))
+    episode = Episode(episode_return=1.0, length=2)
+    Hooks(["own_hooks:Reads"]).games_ended([episode], global_steps=2, worker=0)
     assert re.search(
-        r"--hook: on_checkpoint of Reads failed \(own_hooks.py, line 4\), 1 times by now: JSONDecode", caplog.text
+        r"--hook: on_episode of Reads failed \(own_hooks.py, line 4\), 1 times by now: JSONDecode", caplog.text
     )
 
 

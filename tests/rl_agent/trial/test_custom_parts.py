@@ -64,7 +64,7 @@ REFUSED = [
     (("return gymnasium.wrappers", "return None and gymnasium.wrappers"), CARTPOLE, WRAPPED, None,
      "--wrapper own_parts_here:shift: returned NoneType, not Env; a wrapper takes a gymnasium.Env"),
     (NO_BUG, VECTOR, WRAPPED, None,
-     "--wrapper own_parts_here:shift: fails when it is tried: TypeError: .*own_parts_here.py, line 14"),
+     "--environment .*: fails when it is tried: TypeError: .*own_parts_here.py, line 14"),
     (NO_BUG, "ALE/Pong-v5", WRAPPED, None, "--wrapper own_parts_here:shift: the games of ALE/Pong-v5 are stepped"),
     (("        self.features = 5\n", ""), CARTPOLE, TORSO, None,
      "--network own_parts_here:Torso: has no `features`; a torso is a class of torch.nn.Module"),
