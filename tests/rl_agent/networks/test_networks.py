@@ -145,9 +145,9 @@ def test_the_agent_fits_its_environment() -> None:
 
 def test_separate_torsos_share_nothing() -> None:
     """The gradient of the value reaches no parameter of the policy, and the other way round."""
-    network = network_for((4,), hidden=(7,), separate=True, value_hidden=(3, 2))
+    network = network_for((4,), hidden=(7,), separate=True)
     assert sum(parameter.numel() for parameter in network.parameters()) == (
-        linear(4, 7) + linear(7, 5) + linear(4, 3) + linear(3, 2) + linear(2, 1)
+        linear(4, 7) + linear(7, 5) + linear(4, 7) + linear(7, 1)
     )
     logits, values = outputs_of(network, torch.randn(6, 4))
     for output, own in ((logits.square().sum(), ("branch.", "policy.")), (values.sum(), ("value_branch.", "value."))):
@@ -184,7 +184,7 @@ def test_layer_norm_makes_the_sums_of_each_layer_alike_whatever_their_scale(shap
     torch.testing.assert_close(network(observations), network(1000 * observations), rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("activation", ["relu", "relu6", "elu"])
+@pytest.mark.parametrize("activation", ["relu", "elu"])
 def test_many_pictures_have_the_loss_and_gradient_of_the_layers_as_written(activation: str) -> None:
     """The order of pixels in memory, and activations in place, change nothing."""
     torch.manual_seed(0)
