@@ -22,15 +22,15 @@ def start_server(programs: Programs, folder: Path) -> Program:
     return programs.start("ps-web", "--wait", str(folder), "--port", "0")
 
 
-def start_sharded_cluster(programs: Programs, folder: Path) -> Program:
-    return programs.start("rl-cluster", *RUN, "--workers", "1", "--shards", "2", "--run-dir", str(folder))
+def start_cluster(programs: Programs, folder: Path) -> Program:
+    return programs.start("rl-cluster", *RUN, "--workers", "1", "--run-dir", str(folder))
 
 
 @pytest.mark.parametrize(
     "start",
     [
         start_server,
-        start_sharded_cluster,
+        start_cluster,
     ],
 )
 def test_a_new_run_has_a_page_with_its_name_and_its_curve(
