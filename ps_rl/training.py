@@ -36,7 +36,7 @@ from rl_cluster.settings import ClusterSettings
 
 OF_THE_TERMINAL = {"list", "json", "web", "web_port"}  # flags of rl-cluster that train does not take
 FLAGS = get_type_hints(ClusterSettings, include_extras=True)  # of rl-cluster by name, with the kinds of their values
-NEEDS_PROCESSES = {"evaluate_every", "gang", "host", "port", "shards", "stall_seconds", "track"}
+NEEDS_PROCESSES = {"evaluate_every", "gang", "host", "port", "stall_seconds", "track"}
 OF_THE_START = ("preset", "config")
 SEVERAL = {"wrappers": "wrapper", "hooks": "hook"}  # keywords for flags that take several
 PARTS = ("environment", "wrapper", "network", "algorithm", "hook")  # which may be Python objects
@@ -52,7 +52,7 @@ def train(preset: str | None = None, *, workers: int = 2, callbacks: Sequence[Ca
         print(run.evaluate(episodes=20).mean)
 
     `settings` are the flags of `rl-cluster` by their names: `environment="CartPole-v1"`, `learning_rate=1e-3`,
-    `config="run.toml"`, `resume=folder`, `run_dir=folder`, `imports=["my_games"]`, `shards=2`, `device="cuda"`.
+    `config="run.toml"`, `resume=folder`, `run_dir=folder`, `imports=["my_games"]`, `device="cuda"`.
 
     `environment`, `network`, `algorithm` and each of `wrappers` and `hooks` may be a class or a function, a lambda too,
     in place of an import path. The processes of this run get it; workers on other hosts cannot.

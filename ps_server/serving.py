@@ -4,7 +4,6 @@ import contextlib
 import logging
 import re
 import sys
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -19,7 +18,6 @@ from ps_common.program.stop_signals import StopSignal
 from ps_common.protocol.names import as_text, is_loopback, join_address
 from ps_common.protocol.status import Status
 from ps_common.run_folder.commands import keep_command
-from ps_common.run_folder.followers import followers_of
 from ps_common.run_folder.paths import (
     LINEAGE,
     make_run_folder,
@@ -74,17 +72,8 @@ def serve_run(flags: Parsed[ServerSettings]) -> Parsed[ServerSettings] | None:
             return Parsed(follows, flags.run, overrides={})
         clock = RunningClock()
         machine = machine_for(flags, storage, keys=keys, now=clock.now())
-        with followers_of(
-            storage.folder,
-            track=settings.track,
-            web_port=settings.web_port,
-            secret_key=settings.curve_secret,
-            report=log.info,
-        ) as followers:
-            followers.announce_page(leaving=stop.is_set)
-            followers.watch(partial(log.warning, "%s"))
-            with stop.postponed():  # from here on the server itself leaves in order
-                follower = _serve(machine, storage, settings, access_control, stop, clock)
+        with stop.postponed():  # from here on the server itself leaves in order
+            follower = _serve(machine, storage, settings, access_control, stop, clock)
     return None if follower is None else Parsed(follower, flags.run, overrides={})
 
 

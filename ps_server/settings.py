@@ -5,13 +5,11 @@ from pathlib import Path
 from typing import Annotated
 
 from msgspec import Meta
-from tyro.conf import UseAppendAction
 
 from ps_common.errors import SettingsError
 from ps_common.program.number_flags import LEAST_MIB, MOST_MIB, Port, Seconds, Threads, check_numbers
 from ps_common.protocol.lineage import WHOLE, Shard, shard_of
 from ps_common.protocol.names import EVERY_INTERFACE, check_address, is_host, split_address
-from ps_common.run_folder.followers import TrackerName, check_trackers
 from ps_common.run_folder.object_store import check_folder, is_url
 from ps_common.run_folder.paths import SHARD_NAME, shard_folder
 
@@ -78,10 +76,6 @@ class ServerSettings:
     """the server's secret key, made by `ps-ctl keygen`: traffic is encrypted, and only authorised keys may connect"""
     authorized_keys: Path | None = None
     """folder of public keys that may connect; those in its subfolder admins may also save and stop the run"""
-    web_port: Port | None = None
-    """show the run in a browser on this port of the loopback interface; 0: a free one"""
-    track: Annotated[tuple[TrackerName, ...], UseAppendAction] = ()
-    """experiment tracker that the run is sent to, an extra of the same name; may be given again for another"""
     threads: Threads = 1
     """threads of the optimizer; 1 is best unless cores are idle and the network is large"""
 
@@ -94,7 +88,6 @@ class ServerSettings:
         check_numbers(self)
         if self.place is not None and self.standby_of is not None:
             raise SettingsError("--standby-of and --shard: a standby learns its shard from the primary; give one")
-        check_trackers(self.track)
         if (self.curve_secret is None) != (self.authorized_keys is None):
             raise SettingsError("--curve-secret and --authorized-keys go together; ps-ctl keygen makes both")
         if self.advertise is not None and not is_host(self.advertise):

@@ -20,8 +20,8 @@ from ps_common.program.flags import parse_program
 from ps_common.program.output import log_as
 from ps_common.program.reasons import say
 from ps_common.program.stop_signals import Interrupted, StopSignal
-from ps_common.run_folder.followers import TrackerName, check_trackers
 from ps_common.run_folder.paths import METRICS, run_name, tracker_position
+from ps_common.run_folder.trackers import TrackerName, check_trackers
 from ps_common.settings.run_files import SETTINGS, settings_as_written
 from ps_common.settings.run_settings import flat_settings
 from ps_track.feed import Batch, Feed, summary_of

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from ps_common.run_folder.followers import TrackerName
 from ps_common.run_folder.run_rows import EventRow
+from ps_common.run_folder.trackers import TrackerName
 from ps_track.feed import Point
 
 PROJECT = "ps-rl"  # a run of an experiment belongs to that experiment's group

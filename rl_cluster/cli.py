@@ -25,7 +25,6 @@ from ps_common.program.stop_signals import StopSignal
 from ps_common.protocol.names import as_name, is_loopback, split_address
 from ps_common.protocol.status import Status, how_it_ended
 from ps_common.run_folder.commands import keep_command, what_next
-from ps_common.run_folder.followers import Followers, followers_of
 from ps_common.run_folder.output_files import check_output, write_output
 from ps_common.run_folder.paths import (
     METRICS,
@@ -33,9 +32,6 @@ from ps_common.run_folder.paths import (
     SERVER_LOG,
     claim_run_folder,
     make_run_folder,
-    make_shard_folder,
-    shard_folder,
-    shards_in,
 )
 from ps_common.run_folder.run_rows import MetricsRow, last_row
 from ps_common.settings.overrides import resumed_run
@@ -44,8 +40,9 @@ from ps_common.settings.run_settings import flags_for
 from ps_common.settings.run_spec import RunSpec
 from rl_agent.environments.imports import check_modules
 from rl_agent.trial.run_check import custom_settings
-from rl_cluster.addresses import check_listening, shard_addresses
+from rl_cluster.addresses import check_listening
 from rl_cluster.evaluator import Evaluator
+from rl_cluster.followers import Followers, followers_of
 from rl_cluster.local_cluster import LocalCluster
 from rl_cluster.settings import ClusterSettings, WorkersElsewhere
 from rl_cluster.trial import check_apart
@@ -80,18 +77,15 @@ def _train(flags: Parsed[ClusterSettings]) -> int:
     is_named = flags.names_a_run or flags.program.resume is not None
     print(*filter(None, [flags.remark if is_named else NO_RUN_NAMED]), *card, sep="\n")
     folder, server_flags = prepare(flags)
-    shards = flags.program.shards or shards_in(folder)
-    shown = shard_folder(folder, 1, shards)
-    make_shard_folder(shown)
     if flags.program.resume is None:
-        keep_command(shown, PROGRAM)
-    with _followers(flags, shown) as followers, Evaluator(folder, flags.run, flags.modules) as evaluator:
-        cluster = _start(flags, folder, server_flags, shards, stop.is_set)
+        keep_command(folder, PROGRAM)
+    with _followers(flags, folder) as followers, Evaluator(folder, flags.run, flags.modules) as evaluator:
+        cluster = _start(flags, folder, server_flags, stop.is_set)
         try:
             followers.announce_page(leaving=stop.is_set)
             with ProgressDisplay() as display:
                 deaths = _watch(cluster, lambda: [*followers.look(), *evaluator.look()], display, stop)
-                status = _last_status(shown)
+                status = _last_status(folder)
                 display.finish(status)
             followers.ask_to_leave()
         except PsRlError as error:
@@ -153,7 +147,7 @@ def prepare(flags: Parsed[ClusterSettings]) -> tuple[Path, list[str]]:
 
 
 def _start(
-    flags: Parsed[ClusterSettings], folder: Path, server_flags: Sequence[str], shards: int, leaving: Callable[[], bool]
+    flags: Parsed[ClusterSettings], folder: Path, server_flags: Sequence[str], leaving: Callable[[], bool]
 ) -> LocalCluster:
     """Start the run's processes; the server listens then."""
     settings, run = flags.program, flags.run
@@ -162,9 +156,8 @@ def _start(
     worker_flags += ["--replay-folder", str(folder / REPLAY)]
     for flag, values in (("--import", flags.modules), ("--hook", settings.hook)):
         worker_flags += [flag, *values] if values else []
-    servers = "a server" if shards == 1 else f"{shards} shards"
     of_workers = "a worker" if workers == 1 else f"{workers} workers"
-    processes = f"{servers} and {f'a gang of {of_gang[-1]}' if of_gang else of_workers}"
+    processes = f"a server and {f'a gang of {of_gang[-1]}' if of_gang else of_workers}"
     print(f"{run.preset}: {processes} train {run.environment.id}; run folder: {folder}")
     cluster = LocalCluster(
         folder,
@@ -174,7 +167,6 @@ def _start(
         stall_seconds=settings.stall_seconds,
         host=settings.host,
         port=settings.port,
-        shards=shard_addresses(settings.host, settings.port, shards) if shards > 1 else (),
         leaving=leaving,
     )
     if cluster.endpoint is not None and not is_loopback(split_address(cluster.endpoint)[0]):

@@ -1,5 +1,5 @@
 """
-A server, or the shards of one, and its workers as child processes on this machine, supervised until the run ends.
+A server and its workers as child processes on this machine, supervised until the run ends.
 
 A child that dies is started again (common/ps_common/program/supervision.py), the server from its newest checkpoint.
 """
@@ -16,7 +16,7 @@ from ps_common.program.supervision import SupervisedProcess, deaths_of
 from ps_common.protocol import messages
 from ps_common.protocol.names import EVERY_INTERFACE, LONGEST_SENTENCE, as_text, bare_host
 from ps_common.protocol.status import STANDBY_PHASE, Status
-from ps_common.run_folder.paths import server_log, shard_folder, worker_log
+from ps_common.run_folder.paths import SERVER_LOG
 from ps_common.sockets.request import ask, status_of
 from rl_cluster.failed_run import record_failure
 from rl_cluster.silent_server import SilentServer
@@ -25,7 +25,7 @@ from rl_cluster.workers import SupervisedWorkers
 POLL_SECONDS = 0.5  # between two status requests
 REPLY_SECONDS = 2.0  # until a request has failed
 START_SECONDS = 300.0  # for the server to come up; on a machine with fifty busy processes it has taken over 60
-LEAVE_SECONDS = LAST_CHECKPOINT_SECONDS  # for servers to leave
+LEAVE_SECONDS = LAST_CHECKPOINT_SECONDS  # for the server to leave
 TOLD_SECONDS = 2.0  # for workers to leave when the server has told them that the run is over
 WORKERS_SECONDS = 3.0  # for workers to leave when they are asked to
 FOLLOWS = (
@@ -47,51 +47,36 @@ class LocalCluster:
         stall_seconds: float,
         host: str,
         port: int,
-        shards: Sequence[str] = (),
         leaving: Callable[[], bool] = lambda: False,
     ) -> None:
         """
-        Start all processes; `folder` is the run folder, `shards` are the addresses of all shards if there are several.
+        Start all processes; `folder` is the run folder.
 
-        Raises PsRlError when a server fails to start, and Interrupted when this program is `leaving` before it has.
+        Raises PsRlError when the server fails to start, and Interrupted when this program is `leaving` before it has.
         """
-        self._leaving = leaving
         self._folder = folder
-        self._shards = shards
         self._host = host
         self._worker_flags = ["--stall-seconds", str(stall_seconds), *worker_flags]
         self._deaths: list[str] = []
         self._notes: list[str] = []
-        self._stall_seconds = stall_seconds
-        self._was_drained = self._is_draining = False  # as the first server has said last
+        self._was_drained = self._is_draining = False  # as the server has said last
         self._ending = ""  # the reason for which the run was asked to end
         self._workers = SupervisedWorkers([], self._start_worker, stall_seconds=stall_seconds)
-        self._servers: list[SupervisedProcess] = []
-        self._silences: list[SilentServer] = []  # of the servers, in their order
+        self._server = SupervisedProcess(
+            "the server", partial(self._start_server, *server_flags, "--port", str(port)), counts_work=True
+        )
+        self._silence = SilentServer(self._server, stall_seconds=stall_seconds, start_seconds=START_SECONDS)
         try:
-            self.endpoint = self._start_servers(server_flags, port)
+            self.endpoint = endpoint_of(self._server.child, leaving=leaving)
             if self.endpoint is None:
                 return
+            again = ("--resume", str(folder), "--port", self.endpoint.rpartition(":")[2])
+            self._server.start = partial(self._start_server, *again)
             names = [f"worker-{number}" for number in range(workers)]
             self._workers = SupervisedWorkers(names, self._start_worker, stall_seconds=stall_seconds)
         except BaseException:
             self.end()
             raise
-
-    def _start_servers(self, server_flags: Sequence[str], port: int) -> str | None:
-        """Start all servers, and wait until they listen. The address of the first; None when the run has ended."""
-        ports = [int(address.rpartition(":")[2]) for address in self._shards] or [port]
-        for number, its_port in enumerate(ports, 1):
-            start = partial(self._start_server, number, *server_flags, "--port", str(its_port))
-            name = f"shard {number}" if self._shards else "the server"
-            self._servers.append(SupervisedProcess(name, start, counts_work=True))
-        listening = [endpoint_of(server.child, leaving=self._leaving) for server in self._servers]
-        for number, (server, endpoint) in enumerate(zip(self._servers, listening, strict=True), 1):
-            again = ("--resume", str(self._folder), "--port", str(endpoint).rpartition(":")[2])
-            server.start = partial(self._start_server, number, *again)
-            silence = SilentServer(server, stall_seconds=self._stall_seconds, start_seconds=START_SECONDS)
-            self._silences.append(silence)
-        return listening[0]
 
     def take_deaths(self) -> list[str]:
         """How processes have died since the last call."""
@@ -108,34 +93,27 @@ class LocalCluster:
         Wait a moment, replace dead and hung children, and request the status.
 
         None when the run has ended. Raises ServerUnreachable when no reply comes, and PsRlError when a child dies
-        again and again, or a shard has failed when the run has ended.
+        again and again.
         """
-        first, others = self._servers[0], self._servers[1:]
-        first.child.wait(within_seconds=POLL_SECONDS)
-        are_started = [server.start_if_due() for server in self._servers]
-        if not all(are_started):
+        server = self._server
+        server.child.wait(within_seconds=POLL_SECONDS)
+        if not server.start_if_due():
             time.sleep(POLL_SECONDS)
-            raise ServerUnreachable("a server died again, and is started again in a moment")
-        if first.child.is_over:
-            end_all([shard.child for shard in others], within_seconds=LEAVE_SECONDS)
-            for shard in others:
-                if shard.child.has_died:
-                    raise PsRlError(f"the run is over, and {shard.name} has failed: {shard.child.cause_of_death()}")
+            raise ServerUnreachable("the server died again, and is started again in a moment")
+        if server.child.is_over:
             return None
-        self._deaths += deaths_of([first])
+        self._deaths += deaths_of([server])
         try:
             status = self._status()
         except ServerUnreachable:
             if not self._is_draining:
-                self._deaths += deaths_of(others) + self._workers.replace_dead(None)
+                self._deaths += self._workers.replace_dead(None)
             raise
         self._is_draining = status.phase == "draining"
         if status.phase == STANDBY_PHASE:
-            raise PsRlError(f"{FOLLOWS} (ps-ctl stop --server …; {first.child.log} names it) or take another --port")
-        for server in self._servers:  # each update is one of every shard
-            server.note_work(status.updates)
+            raise PsRlError(f"{FOLLOWS} (ps-ctl stop --server …; {server.child.log} names it) or take another --port")
+        server.note_work(status.updates)
         if not self._is_draining:
-            self._deaths += deaths_of(others)
             self._deaths += self._workers.replace_dead(status)
             self._follow_drain(is_drained=status.drained)
             if self._ending:
@@ -143,25 +121,22 @@ class LocalCluster:
         return status
 
     def _status(self) -> Status:
-        """That of the first server. A server that does not reply though its process runs is reported, and replaced."""
-        statuses: list[Status] = []
-        for address, silence in zip(self._shards or [self._local_endpoint], self._silences, strict=True):
-            try:
-                statuses.append(status_of(address, timeout_seconds=REPLY_SECONDS).status)
-                silence.has_replied()
-            except ServerUnreachable:
-                note, death = silence.look()
-                self._notes += filter(None, [note])
-                self._deaths += filter(None, [death])
-                if not statuses:
-                    raise
-        return statuses[0]
+        """A server that does not reply though its process runs is reported, and replaced. Raises ServerUnreachable."""
+        try:
+            status = status_of(self._local_endpoint, timeout_seconds=REPLY_SECONDS).status
+        except ServerUnreachable:
+            note, death = self._silence.look()
+            self._notes += filter(None, [note])
+            self._deaths += filter(None, [death])
+            raise
+        self._silence.has_replied()
+        return status
 
     def fail(self, reason: str) -> None:
         """Have the server record that the run has failed, and end it; where no server replies, write that down."""
         self.stop(reason, failed=True)
         self.end()
-        record_failure(shard_folder(self._folder, 1, len(self._shards) or 1), reason)
+        record_failure(self._folder, reason)
 
     def stop(self, reason: str, *, failed: bool = False) -> None:
         """
@@ -176,14 +151,13 @@ class LocalCluster:
         try:
             ask(self._local_endpoint, request, timeout_seconds=REPLY_SECONDS)
         except (ServerUnreachable, RequestRefused):
-            end_all([server.child for server in self._servers], within_seconds=LEAVE_SECONDS)
+            self._server.child.end(within_seconds=LEAVE_SECONDS)
 
     def end(self) -> None:
         """End every child, by force if needed."""
-        servers = [server.child for server in self._servers]
-        told_seconds = TOLD_SECONDS if servers and servers[0].is_over else 0.0
+        told_seconds = TOLD_SECONDS if self._server.child.is_over else 0.0
         end_all(self._workers.children, unasked_seconds=told_seconds, within_seconds=WORKERS_SECONDS)
-        end_all(servers, within_seconds=LEAVE_SECONDS)
+        self._server.child.end(within_seconds=LEAVE_SECONDS)
 
     @property
     def _local_endpoint(self) -> str:
@@ -195,9 +169,8 @@ class LocalCluster:
             else self.endpoint
         )
 
-    def _start_server(self, number: int, *flags: str) -> Child:
-        place = ["--shard", f"{number}/{len(self._shards)}", "--shards", *self._shards] if self._shards else []
-        return Child("ps_server", ["--host", self._host, *flags, *place], self._folder / server_log(number))
+    def _start_server(self, *flags: str) -> Child:
+        return Child("ps_server", ["--host", self._host, *flags], self._folder / SERVER_LOG)
 
     def _follow_drain(self, *, is_drained: bool) -> None:
         """Workers that have left a drained run are started again when it goes on; else the last to leave ends it."""
@@ -210,7 +183,7 @@ class LocalCluster:
     def _start_worker(self, name: str) -> Child:
         # A worker that replaces another one gets its number, because it has its name.
         flags = ["--server", self._local_endpoint, "--name", name, *self._worker_flags]
-        return Child("rl_worker", flags, self._folder / worker_log(name))
+        return Child("rl_worker", flags, self._folder / f"{name}.log")
 
 
 def endpoint_of(server: Child, *, leaving: Callable[[], bool] = lambda: False) -> str | None:

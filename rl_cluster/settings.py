@@ -4,17 +4,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-import msgspec
 from tyro.conf import UseAppendAction, arg
 
 from ps_common.errors import SettingsError
 from ps_common.program.number_flags import Port, Seconds, Threads, Workers, check_numbers
-from ps_common.protocol.lineage import MOST_SHARDS
-from ps_common.protocol.names import EVERY_INTERFACE, LONGEST_PREFIX, bare_host, check_name
+from ps_common.protocol.names import LONGEST_PREFIX, check_name
 from ps_common.run_folder.endpoint_file import check_server
-from ps_common.run_folder.followers import TrackerName, check_trackers
 from ps_common.run_folder.object_store import check_folder
 from ps_common.run_folder.paths import check_whole_run, shards_in
+from ps_common.run_folder.trackers import TrackerName, check_trackers
 from ps_common.settings.run_files import SETTINGS
 from ps_common.sockets.curve import CurveFlags
 
@@ -64,9 +62,7 @@ class ClusterSettings(WorkersHere):
     host: str = "127.0.0.1"
     """address to listen on; 0.0.0.0 is every interface: workers on other machines can help"""
     port: Port = 0
-    """TCP port to listen on, and those after it for further shards; 0: free ones"""
-    shards: Annotated[int, msgspec.Meta(ge=1, le=MOST_SHARDS)] | None = None
-    """servers that hold the weights, a range each; 1, or as many as the resumed run had, when not given"""
+    """TCP port to listen on; 0: a free one"""
     web: bool = True
     """show the run in a browser: its address is among the first lines"""
     web_port: Port = 0
@@ -86,17 +82,17 @@ class ClusterSettings(WorkersHere):
 
     def __post_init__(self) -> None:
         check_numbers(self)
-        if (self.shards or 1) > 1 and bare_host(self.host) in EVERY_INTERFACE:
-            raise SettingsError(f"--shards and --host {self.host}: workers need an address of each shard; name one")
         check_trackers(self.track)
         check_folder("--run-dir", self.run_dir)
         check_folder("--resume", self.resume)
-        if self.fork and (self.resume is None or (self.shards or shards_in(self.resume)) > 1):
-            raise SettingsError("--fork goes with --resume RUN_DIR, a copy without shards (ps-ctl reshard --shards 1)")
+        if self.fork and self.resume is None:
+            raise SettingsError("--fork goes with --resume RUN_DIR, a copy of another run's folder")
         if self.resume is not None:
             if self.run_dir is not None:
                 raise SettingsError("--resume and --run-dir both name the run folder; give one of them")
             check_whole_run(self.resume, flag=f"--resume {self.resume}")
+            if shards_in(self.resume) > 1:
+                raise SettingsError(f"--resume {self.resume}: has shards: ps-server --resume resumes each of them")
             if not (self.resume / SETTINGS).is_file():
                 raise SettingsError(f"--resume {self.resume}: no run folder: there is no {SETTINGS} in it")
 

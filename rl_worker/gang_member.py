@@ -137,7 +137,6 @@ def _train(begin: Begin, run: RunSpec, link: Link, environments: Environments) -
             algorithm,
             environments,
             seed=begin.seed if begin.is_seeded else None,
-            lost_game_reward=run.environment.lost_game_reward,
         ),
         algorithm,
         on_episodes=lambda games, newest: hooks.games_ended(

@@ -190,8 +190,7 @@ class Work:
         def on_episodes(episodes: Sequence[Episode], newest: Newest) -> None:
             self._hooks.games_ended(episodes, global_steps=newest.global_steps, worker=welcome.number)
 
-        lost = run.environment.lost_game_reward
-        collector = collector_for(algorithm, environments, seed=of_games, lost_game_reward=lost, watcher=decided)
+        collector = collector_for(algorithm, environments, seed=of_games, watcher=decided)
         with self._stop.grace(LEAVE_SECONDS):
             train(
                 parameters, network, collector, algorithm,

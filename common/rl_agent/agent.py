@@ -116,7 +116,6 @@ def collector_for(
     *,
     seed: int | None,
     most_steps: int = run_spec.LONGEST_UNROLL,
-    lost_game_reward: float | None = None,
     watcher: Watcher | None = None,
 ) -> RolloutCollector:
     """
@@ -131,7 +130,6 @@ def collector_for(
         seed=seed,
         commits_next_action=algorithm.commits_next_action,
         keeps_unrolls=algorithm.learns_while_acting,
-        lost_game_reward=lost_game_reward,
         watcher=watcher,
     )
 

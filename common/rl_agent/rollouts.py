@@ -65,7 +65,7 @@ class Trajectory:
     observations: Tensor  # [T + 1, B, ...] uint8 or float32; the last is the first of the next unroll
     starts: Tensor  # [T + 1, B] bool: the observation is the first of an episode
     actions: Tensor  # [T, B(, K)] int64 or [T, B, A] float32; T + 1 where the collector commits to the next action
-    rewards: Tensor  # [T, B] unclipped; a run may replace the last of a lost game
+    rewards: Tensor  # [T, B] true, unclipped
     discounts: Tensor  # [T, B] γ, or 0 where the step ended its return (returns.py): never where it truncated alone
     continues: Tensor  # [T, B] 0 where the step ended its return, or truncated its episode; else 1
     recorded: dict[str, Tensor]  # of the decisions, each [T, B]
@@ -119,13 +119,11 @@ class RolloutCollector:
         seed: int | None,
         commits_next_action: bool = False,
         keeps_unrolls: bool = False,
-        lost_game_reward: float | None = None,
         watcher: Watcher | None = None,
     ) -> None:
         """
         With one environment an unroll ends early with the episode, as in the paper; with several it goes on.
         `keeps_unrolls`: each unroll has memory of its own, so that it may be learned from while the next is collected.
-        `lost_game_reward` replaces the last reward of a game that terminates with a score below 0, for the learner.
         `watcher` gets each decision with what it was made from, and the score of the first environment so far.
         `commits_next_action`: the action after the last step is chosen in this unroll and taken in the next (Sarsa).
         """
@@ -134,7 +132,7 @@ class RolloutCollector:
         self._discount = discount
         self._commits = commits_next_action
         self._watcher = watcher
-        self._keeps, self._lost_game_reward = keeps_unrolls, lost_game_reward
+        self._keeps = keeps_unrolls
         self._is_interrupted = False
         self._ended_at = T = unroll_length  # the row where the last unroll ended and the next one begins
         B = environments.count
@@ -229,9 +227,6 @@ class RolloutCollector:
         self._starts[t + 1] = torch.from_numpy(ended)
         self._discounts[t] = torch.from_numpy(np.where(stops, 0.0, self._discount))
         self._continues[t] = torch.from_numpy(np.where(stepped.return_ends, 0.0, 1.0))
-        if self._lost_game_reward is not None:
-            lost = stepped.terminated & (self._games.returns + stepped.rewards < 0)
-            self._rewards[t, torch.from_numpy(lost)] = self._lost_game_reward
         self._games.stepped(t, stepped.rewards, ended, stepped.metrics, failed=stepped.failed)
 
 

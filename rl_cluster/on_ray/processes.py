@@ -19,7 +19,7 @@ from ps_common.protocol import messages
 from ps_common.protocol.status import Status
 from ps_common.run_folder.checkpoint_folder import newest_first
 from ps_common.run_folder.endpoint_file import read_endpoint
-from ps_common.run_folder.paths import CHECKPOINTS, ENDPOINT, SERVER_LOG, worker_log, write_whole
+from ps_common.run_folder.paths import CHECKPOINTS, ENDPOINT, SERVER_LOG, write_whole
 from ps_common.settings.run_files import SETTINGS
 from ps_common.sockets.curve import ClientKeys, CurveFlags
 from ps_common.sockets.request import ask, status_of
@@ -116,5 +116,5 @@ class ServerProcess:
 
 def worker_process(number: int, run_folder: Path, flags: Sequence[str]) -> SupervisedProcess:
     """One worker on this node, with these flags of rl-worker. Raises SettingsError when its log cannot be written."""
-    name, log = f"ray-{number}", run_folder / worker_log(f"worker-{number}")
+    name, log = f"ray-{number}", run_folder / f"worker-{number}.log"
     return SupervisedProcess(name, partial(Child, "rl_worker", [*flags, "--name", name], log), most_deaths=MOST_DEATHS)

@@ -16,21 +16,21 @@ RUN = ("--preset", "cartpole-a3c", "--max-steps", "1000000000", "--until-return"
 
 
 def start_server(programs: Programs, folder: Path) -> Program:
-    """A server with its page, and a worker."""
-    server, endpoint = programs.start_server(*RUN, "--web-port", "0", run_dir=folder)
+    """A server, a worker, and a page that waits for the run."""
+    _, endpoint = programs.start_server(*RUN, run_dir=folder)
     programs.start("rl-worker", "--server", endpoint)
-    return server
+    return programs.start("ps-web", "--wait", str(folder), "--port", "0")
 
 
-def start_sharded_cluster(programs: Programs, folder: Path) -> Program:
-    return programs.start("rl-cluster", *RUN, "--workers", "1", "--shards", "2", "--run-dir", str(folder))
+def start_cluster(programs: Programs, folder: Path) -> Program:
+    return programs.start("rl-cluster", *RUN, "--workers", "1", "--run-dir", str(folder))
 
 
 @pytest.mark.parametrize(
     "start",
     [
         start_server,
-        start_sharded_cluster,
+        start_cluster,
     ],
 )
 def test_a_new_run_has_a_page_with_its_name_and_its_curve(

@@ -15,9 +15,10 @@ import zmq
 from ps_common.buffer_pool import BufferPool
 from ps_common.protocol import messages
 from ps_common.protocol.messages import Message, ToServer, settlement_of
-from ps_common.protocol.tensors import Schema, TensorSpec
+from ps_common.protocol.tensors import ELEMENT_BYTES, Schema, TensorSpec
 from ps_common.protocol.wire import Buffer, read_to_worker, to_frames
 from ps_common.settings.run_settings import run_from_dict
+from ps_common.sockets.zmq_sockets import COPIED_BYTES
 from ps_server.machine.flow_control import Limits
 from ps_server.machine.parameter_server import ParameterServer
 from ps_server.shell.send_queue import MOST_WAITING
@@ -28,7 +29,7 @@ from ps_server.storage.checkpoint_writer import CheckpointWriter
 from tests.integration.processes import DEADLINE_SECONDS, wait_for
 from tests.ps_server.transcripts import a_lineage, secret_of
 
-SIZE = 100_000
+SIZE = COPIED_BYTES // ELEMENT_BYTES + 1  # ZeroMQ refers to the weights of such a reply
 SCHEMA = Schema([TensorSpec("all", (SIZE,))])
 RUN = run_from_dict({"optimizer": {"name": "sgd"}, "schedule": {"learning_rate": 1.0}}, source="test")
 ONES = np.ones(SIZE, dtype="<f4").tobytes()

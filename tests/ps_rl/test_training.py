@@ -44,7 +44,7 @@ SEVERAL = {"imports": "my_env", "hook": "my_env:Hook"}
 @pytest.mark.parametrize(
     ("given", "same"),
     [
-        ({"run_dir": None, "resume": None, "config": None, "preset": None, "shards": None}, {}),
+        ({"run_dir": None, "resume": None, "config": None, "preset": None, "device": None}, {}),
         ({"workers": np.int64(3), "port": np.int32(0)}, {"workers": 3, "port": 0}),
         ({"run_dir": "with space/run"}, {"run_dir": Path("with space/run")}),
         ({"max_minutes": np.float32(0.5), "hidden": np.array([8])}, {"max_minutes": 0.5, "hidden": [8]}),
@@ -65,7 +65,7 @@ def test_equal_arguments_give_equal_runs(
 
 
 def test_a_value_of_another_kind_is_refused_by_the_name_of_its_keyword(started: list[Sequence[str]]) -> None:
-    for name, value in {"gang": 1, "device": "gpu", "threads": "x", "shards": "2", "port": 70000, "track": 3}.items():
+    for name, value in {"gang": 1, "device": "gpu", "threads": "x", "port": 70000, "track": 3}.items():
         with row(name), pytest.raises(SettingsError, match=f"^train: {name}={value!r}: "):
             train(**CARTPOLE | {name: value})
     with pytest.raises(SettingsError, match=r"^train: device='gpu': "):

@@ -20,14 +20,14 @@ import pytest
 from ps_common.errors import SettingsError
 from ps_common.program.flags import parse_with_run
 from ps_common.protocol.messages import Episode
-from ps_common.run_folder import followers
-from ps_common.run_folder.followers import followers_of
+from ps_common.run_folder import trackers
 from ps_common.run_folder.paths import tracker_position
 from ps_common.settings.run_spec import RunSpec
 from ps_server.records.run_records import RunRecords
-from ps_server.settings import ServerSettings
 from ps_track.cli import Tracking
 from ps_track.feed import Feed
+from rl_cluster import followers
+from rl_cluster.followers import followers_of
 from rl_cluster.settings import ClusterSettings
 from tests.integration.processes import programs_in, wait_for
 from tests.ps_server.records.test_episodes import a_report
@@ -198,24 +198,22 @@ def test_while_a_tracker_fails_the_rows_wait_in_the_files(tmp_path: Path, monkey
 
 
 def test_a_tracker_that_is_not_installed_is_an_error_before_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(followers.PACKAGES, "wandb", ("no_such_package_of_wandb",))
-    for settings in (ServerSettings, ClusterSettings):
-        with pytest.raises(SettingsError, match=r"--track wandb: .*pip install .*'\.\[wandb\]'"):
-            parse_with_run(settings, ["--track", "wandb"], prog="it")
-        with pytest.raises(SystemExit, match="2"):
-            parse_with_run(settings, ["--track", "neptune"], prog="it")
+    monkeypatch.setitem(trackers.PACKAGES, "wandb", ("no_such_package_of_wandb",))
+    with pytest.raises(SettingsError, match=r"--track wandb: .*pip install .*'\.\[wandb\]'"):
+        parse_with_run(ClusterSettings, ["--track", "wandb"], prog="it")
+    with pytest.raises(SystemExit, match="2"):
+        parse_with_run(ClusterSettings, ["--track", "neptune"], prog="it")
 
 
-def test_a_real_run_is_tracked_while_it_runs_and_after_a_resume(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_real_run_is_tracked_while_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("wandb", reason="the extra wandb is not installed")
     monkeypatch.setenv("WANDB_MODE", "offline")
     position = tmp_path / "run" / "wandb.json"
     with programs_in(tmp_path) as programs:
-        server, address = programs.start_server("--preset", "cartpole-a3c", "--track", "wandb")
-        programs.start("rl-worker", "--server", address)
-        wait_for(position.exists, program=server)
-        assert programs.start("ps-ctl", "stop", "--server", address).wait() == 0
-        assert server.wait() == 0
-    assert "points sent; offline in" in server.output
+        run = str(tmp_path / "run")
+        flags = ["--workers", "1", "--no-web", "--until-return", "None", "--run-dir", run, "--track", "wandb"]
+        cluster = programs.start("rl-cluster", "--preset", "cartpole-a3c", *flags)
+        wait_for(position.exists, program=cluster)
+        assert programs.start("ps-ctl", "stop", "--server", run).wait() == 0
+        assert cluster.wait() == 0
+    assert "points sent; offline in" in cluster.output

@@ -1,7 +1,6 @@
 """The server of a cluster as it starts: it says where it listens, that the run is over, or why it failed."""
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,8 +10,6 @@ from ps_common.program.reasons import Reason
 from ps_common.protocol.messages import StatusReply
 from rl_cluster import local_cluster
 from rl_cluster.local_cluster import LocalCluster, endpoint_of
-from rl_cluster.silent_server import SilentServer
-from tests.ps_common.program.test_progress_display import status
 from tests.ps_server.records.test_metrics import a_status
 from tests.rl_cluster.test_supervision import ScriptedChild
 
@@ -64,37 +61,4 @@ def test_a_cluster_whose_server_follows_another_one_says_what_to_do(
     flags: dict[str, Any] = {"workers": 0, "server_flags": [], "worker_flags": [], "stall_seconds": 1.0}
     cluster = LocalCluster(tmp_path, host="127.0.0.1", port=5, **flags)
     with pytest.raises(PsRlError, match=r"end that one \(ps-ctl stop .*server\.log names it\) or take another --port"):
-        cluster.poll()
-
-
-def test_a_shard_that_fails_ends_the_run_with_its_reason_and_is_not_started_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The first shard leaves in order then: it has been told that the other one cannot go on."""
-
-    def server(name: str) -> Any:
-        child = SimpleNamespace(exit_status=None, is_over=False, has_died=False)
-        child.wait = lambda within_seconds: True
-        child.cause_of_death = lambda: "there is nothing to go back to"
-        one = SimpleNamespace(name=name, child=child, looks=0, start_if_due=lambda: True, note_work=lambda _: None)
-
-        def look() -> None:
-            one.looks += 1
-
-        one.look = look
-        return one
-
-    first, second = servers = [server("shard 1"), server("shard 2")]
-    cluster = LocalCluster.__new__(LocalCluster)
-    cluster.endpoint, cluster._host, cluster._servers, cluster._deaths = "127.0.0.1:1", "127.0.0.1", servers, []
-    cluster._shards, cluster._silences = (), [SilentServer(first, stall_seconds=60.0, start_seconds=300.0)]
-    draining = status(phase="draining")
-    reply = StatusReply(request=1, status=draining, run={}, schema=())
-    monkeypatch.setattr(local_cluster, "status_of", lambda *_, **__: reply)
-    monkeypatch.setattr(local_cluster, "end_all", lambda *_, **__: None)
-    second.child.exit_status, second.child.has_died = 1, True
-    assert cluster.poll() == draining
-    assert (first.looks, second.looks) == (1, 0)
-    first.child.exit_status, first.child.is_over = 0, True
-    with pytest.raises(PsRlError, match="the run is over, and shard 2 has failed: there is nothing to go back to"):
         cluster.poll()

@@ -301,8 +301,11 @@ class Played:
             cluster.network.faults_of.clear()
 
     def _go_on(self) -> None:
-        for worker in itertools.chain.from_iterable(cluster.workers for cluster in self.clusters):
-            worker.alive, worker.stands_still, worker.stalled = worker.alive or worker.stands_still, False, False
+        for cluster in self.clusters:
+            for worker in cluster.workers:
+                if worker.stands_still:
+                    worker.machine.was_away(0.0, cluster.now)  # the clock of a simulation stands still for nobody
+                worker.alive, worker.stands_still, worker.stalled = worker.alive or worker.stands_still, False, False
 
     def _adjusts(self, **settings: Any) -> bool:
         first = self.clusters[0]

@@ -316,11 +316,9 @@ def _is_verified(path: Path) -> bool:
     return True
 
 
-def checked_next(
-    gate: ConsistencyGate, members: Membership, *, epoch: int, version: int, _next: Any = ConsistencyGate.next
-) -> list[WaitingPush]:
+def checked_next(gate: ConsistencyGate, members: Membership, *, _next: Any = ConsistencyGate.next) -> list[WaitingPush]:
     """Stands where ConsistencyGate.next would: who is in an update, and how far the first leads."""
-    together: list[WaitingPush] = _next(gate, members, epoch=epoch, version=version)
+    together: list[WaitingPush] = _next(gate, members)
     workers = [push.member.worker_id for push in together]
     assert len(set(workers)) == len(workers), f"{workers} in one update"
     moving = {member.worker_id for member in members.who_may_push()}

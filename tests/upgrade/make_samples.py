@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +30,15 @@ from ps_common.release import release
 from ps_server.machine.flow_control import Limits
 from ps_server.machine.parameter_server import ParameterServer
 from ps_server.state.effects import Effect, Send
+from tests.integration.processes import free_ports
 
 ROOT = Path(__file__).parent.parent.parent
 ALGORITHM = Path(__file__).parent / "samples" / "own_algorithm.py"
 RUN_FLAGS = (
     "--preset", "cartpole-a3c-lstm", "--hidden", "8", "--lstm", "8", "--algorithm", "own_algorithm:ScaledA3C",
-    "--envs", "2", "--shards", "2", "--workers", "1", "--max-steps", "600", "--keep-checkpoints", "1", "--seed", "1",
-    "--no-web", "--run-dir", "run",
+    "--envs", "2", "--max-steps", "600", "--seed", "1",
 )  # fmt: skip
+SERVER_FLAGS = ("--keep-checkpoints", "1", "--run-dir", "run")
 EXPORT_FLAGS = (
     "--checkpoint",
     "run",
@@ -129,13 +130,27 @@ def session() -> list[tuple[str, bytes, list[Buffer]]]:
     return kept
 
 
+def run_together(commands: Sequence[Sequence[str]], place: str, variables: Mapping[str, str]) -> None:
+    """Programs in this folder, until all have ended. Raises CalledProcessError for one that fails."""
+    started = [subprocess.Popen([sys.executable, "-m", *words], cwd=place, env=variables) for words in commands]
+    for process, words in zip(started, commands, strict=True):
+        if status := process.wait():
+            raise subprocess.CalledProcessError(status, words)
+
+
 def main(folder: Path) -> None:
     """Make the samples in a new folder."""
     variables = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'common'}", "OMP_NUM_THREADS": "1"}
     with tempfile.TemporaryDirectory() as place:
         shutil.copy(ALGORITHM, place)
-        for program, flags in (("rl_cluster", RUN_FLAGS), ("rl_eval", EXPORT_FLAGS)):
-            subprocess.run([sys.executable, "-m", program, *flags], cwd=place, env=variables, check=True)
+        ports = free_ports(2)
+        shards = [f"127.0.0.1:{port}" for port in ports]
+        servers = [
+            ("ps_server", *SERVER_FLAGS, "--shard", f"{number}/2", "--shards", *shards, "--port", str(port))
+            for number, port in enumerate(ports, start=1)
+        ]
+        run_together([*servers, ("rl_worker", "--server", shards[0], *RUN_FLAGS)], place, variables)
+        run_together([("rl_eval", *EXPORT_FLAGS)], place, variables)
         shutil.copytree(Path(place, "run"), folder / "run", ignore=shutil.ignore_patterns(*LEFT_OUT))
         shutil.copytree(Path(place, "policy"), folder / "policy")
     (folder / "session.msgpack").write_bytes(msgpack.packb(session()))

@@ -47,7 +47,7 @@ class ParameterClient:
         self.links_elsewhere: Sequence[LinkTimeout] = ()  # of this worker, to the other shards
         self._identity = identity
         self._handshake = Handshake(addresses=addresses, now=now)
-        self.heartbeats = Heartbeats(now=now)
+        self._heartbeats = Heartbeats(now=now)
         self.link_timeout = LinkTimeout(has_standby=addresses > 1, now=now)
         self._patience = Patience(patience_seconds, now=now)
         self._requests = Requests(resend_bytes)
@@ -180,7 +180,7 @@ class ParameterClient:
             self._handshake.sent(ticket, now=now)
             effects.append(Transmit(self._identity.hello(ticket, self._requests.oldest, silence)))
         if self.phase is Phase.JOINED and now >= self._heartbeat_due():
-            self.heartbeats.sent(now=now)
+            self._heartbeats.sent(now=now)
             self._postpone_heartbeat(now=now)
             is_held = any(link.is_held for link in self.links_elsewhere)
             effects.append(self._requests.heartbeat(stalled=stalled, is_held_elsewhere=is_held))
@@ -192,6 +192,11 @@ class ParameterClient:
             return inf
         due = self._handshake.due if self.phase is Phase.JOINING else self._heartbeat_due()
         return min(due, self._patience.warning_due)
+
+    def was_away(self, seconds: float, now: float) -> None:
+        """The process was paused for so long, and `now` stood still."""
+        self._heartbeats.was_away()
+        self._patience.was_away(seconds, now=now)
 
     def reconnect(self, *, now: float) -> list[Effect]:
         """The link is dead, or the server has moved."""
@@ -274,13 +279,13 @@ class ParameterClient:
         return effects
 
     def _heartbeat_due(self) -> float:
-        return self.heartbeats.due(wants_checkpoint=self._requests.resend_buffer.wants_checkpoint)
+        return self._heartbeats.due(wants_checkpoint=self._requests.resend_buffer.wants_checkpoint)
 
     def _postpone_heartbeat(self, *, now: float) -> None:
         """A message was sent that will have a reply."""
         assert self._welcome is not None, "nothing but HELLO is sent before WELCOME"
         lease_seconds, timeout_seconds = self._welcome.lease_seconds, self.link_timeout.seconds
-        self.heartbeats.postpone(lease_seconds=lease_seconds, timeout_seconds=timeout_seconds, now=now)
+        self._heartbeats.postpone(lease_seconds=lease_seconds, timeout_seconds=timeout_seconds, now=now)
 
     def _end(self, error: PsRlError) -> list[Effect]:
         """The conversation is over."""

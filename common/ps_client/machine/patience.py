@@ -22,7 +22,6 @@ GAP_DECAY = 0.9  # the estimate of the longest normal silence decays by this fac
 MOST_TIMES_LONGER = 16  # after timeouts in a row
 HEARTBEATS_IN_A_LEASE = 5
 CHECKPOINT_REQUEST_SECONDS = 0.25  # between two heartbeats that request a checkpoint
-PAUSE_SECONDS = 1.0  # between two ticks, which come many times a second: the process was paused
 
 
 class LinkTimeout:
@@ -86,7 +85,7 @@ class Heartbeats:
         # Also within the link timeout: without heartbeats there are no replies, and the link would look dead.
         self._due = now + min(lease_seconds, timeout_seconds) / HEARTBEATS_IN_A_LEASE
 
-    def was_away(self, seconds: float, now: float) -> None:
+    def was_away(self) -> None:
         """The process was paused, and `now` stood still; the lease at the server did not."""
         self._due = -math.inf
 
@@ -108,22 +107,25 @@ class Patience:
     def __init__(self, seconds: float, *, now: float) -> None:
         self.warning_due = now + WARNING_SECONDS
         self._seconds = seconds
-        self._served = self._awake_since = self._ticked = now  # the last service, the last pause, the last tick
+        self._served = self._awake_since = now  # the last service, and the end of the last pause
+        self._away = 0.0  # seconds of pauses since the last service, in which `now` stood still
 
     def served(self, *, now: float) -> None:
         """A message has come from a server that serves this worker."""
-        self._served = self._awake_since = now
+        self._served, self._awake_since, self._away = now, now, 0.0
         self.warning_due = now + WARNING_SECONDS
 
+    def was_away(self, seconds: float, *, now: float) -> None:
+        """The process was paused for so long: it has asked nobody meanwhile."""
+        self._away += seconds
+        self._awake_since = now
+
     def silence(self, *, now: float) -> tuple[float, float]:
-        """Seconds since the worker was served, and those without a pause, in which it asked nobody."""
-        return now - self._served, now - self._awake_since
+        """Seconds since the worker was served, and those of them since the last pause."""
+        return now - self._served + self._away, now - self._awake_since
 
     def error(self, refusal: str, *, now: float) -> ServerUnreachable | None:
-        """Why the worker gives up, if it does. A second between two calls counts as a pause of the process."""
-        if now - self._ticked > PAUSE_SECONDS:
-            self._awake_since = now
-        self._ticked = now
+        """Why the worker gives up, if it does."""
         if now - self._served <= self._seconds:
             return None
         hint = "" if refusal else "; is it running, are --server and keys right?"

@@ -11,7 +11,8 @@ A reply that names a segment of a former connection is dropped.
 
 A gradient may also be made in a slot, and is then sent without a copy. These slots are separate, and their number
 grows with the resend buffer. Such a slot is free again when nothing references its array; the sender references it
-until the push has its reply.
+until the push has its reply. The slot that was freed last is used first, so that no more are touched than are in use at
+once.
 
 Vectors go by the wire where there is no segment or no free slot, or the vector is too large.
 """
@@ -49,7 +50,7 @@ class SegmentSlots:
         self._used: dict[int, list[int]] = {}  # offsets that the server may read or write, by request number
         self._largest = 0  # bytes of a vector so far
         self._array_slots: dict[int, int] = {}  # offsets of slots that arrays are in, by the array's address
-        self._array_free: deque[int] = deque()  # offsets of slots for arrays
+        self._array_free: list[int] = []  # offsets of slots for arrays, the newest free one last
         self._count = COUNT  # of all slots
 
     def to_frames(self, message: ToServer, vector: Sequence[Buffer]) -> list[Buffer]:
@@ -70,11 +71,11 @@ class SegmentSlots:
             if not self._array_free:
                 self._reserve_more()
             # Not `view`: views of a view reference the mapping, not this array, and its slot would be freed too early.
-            array = np.frombuffer(self._segment.part(self._array_free[0], ELEMENT_BYTES * size).data, dtype=np.float32)
+            array = np.frombuffer(self._segment.part(self._array_free[-1], ELEMENT_BYTES * size).data, dtype=np.float32)
         except (OSError, WireError) as error:
             log.debug("no further memory can be shared: %s", error)
             return None
-        at = self._array_free.popleft()
+        at = self._array_free.pop()
         address = array.ctypes.data
         self._array_slots[address] = at
         weakref.finalize(array, _free_array, address, self._array_slots, self._array_free).atexit = False
@@ -100,7 +101,7 @@ class SegmentSlots:
             self._segment.close()
         self._segment, self._is_answered, self._is_proven, self._slot_bytes = None, False, False, 0
         self._free, self._used = deque(), {}
-        self._array_slots, self._array_free, self._count = {}, deque(), COUNT
+        self._array_slots, self._array_free, self._count = {}, [], COUNT
 
     def _with_offer(self, hello: Hello) -> Hello:
         """Offer a segment; a new one after each WELCOME, because another server may receive the next HELLO."""
@@ -196,7 +197,7 @@ class SegmentSlots:
         return array.data
 
 
-def _free_array(address: int, array_slots: dict[int, int], free: deque[int]) -> None:
+def _free_array(address: int, array_slots: dict[int, int], free: list[int]) -> None:
     free.append(array_slots.pop(address))
 
 

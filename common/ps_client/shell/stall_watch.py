@@ -11,10 +11,10 @@ import sys
 import threading
 import traceback
 
-from ps_client.machine.patience import PAUSE_SECONDS
 from ps_common.program.reasons import say
 
 TIMES_LONGER = 10  # than the longest step so far
+PAUSE_SECONDS = 1.0  # between two checks, which come many times a second: the process was paused
 FIRST_TIMES_LONGER = 10  # than the least time, before the first push: compiling and building take long
 
 log = logging.getLogger("rl-worker")

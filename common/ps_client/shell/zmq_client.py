@@ -92,7 +92,7 @@ class ZmqClient:
         self.machine = machine
         self._clock = RunningClock()
         self._watch = watch or StallWatch(math.inf, now=self._clock.now())
-        self._clock.on_pause = machine.heartbeats.was_away
+        self._clock.on_pause = machine.was_away
         self._pending: dict[int, ReplyFuture[Reply]] = {}  # by ticket
         self._farewell: ReplyFuture[Reply] | None = None  # to GOODBYE
         self._ended: Exception | None = None  # why the conversation is over

@@ -96,14 +96,17 @@ def read_to_server(
     """
 
     def decode(header: Buffer) -> ToServer:
-        plain = msgpack.unpackb(header, object_pairs_hook=_without_duplicates)  # msgspec would take the last of two
         try:
-            return _TO_SERVER.decode(header)
+            message = _TO_SERVER.decode(header)
         except msgspec.ValidationError:
+            plain = _plain(header)
             if not isinstance(plain, dict) or not is_newer(str(plain.get("release", "")) or sender()):
                 raise
             fields = FIELDS.get(plain.get("type"), set(plain))
             return _TO_SERVER.decode(_ENCODER.encode({name: plain[name] for name in plain if name in fields}))
+        if _ENCODER.encode(message) != bytes(header):  # else no key is twice, and asking takes ten times as long
+            _plain(header)
+        return message
 
     return _read(frames, decode, MAX_HEADER_BYTES)
 
@@ -136,6 +139,11 @@ def _read(frames: Sequence[Buffer], decode: Callable[[Buffer], M], max_header_by
     if vector and not isinstance(message, CARRIES_VECTOR):
         raise WireError(f"{type(message).__name__} carries no vector, yet {len(vector)} frames follow it")
     return message, [inline] if inline else vector
+
+
+def _plain(header: Buffer) -> Any:
+    """The header as plain values. Raises WireError where a key is twice in one map: msgspec would take the last."""
+    return msgpack.unpackb(header, object_pairs_hook=_without_duplicates)
 
 
 def _without_duplicates(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:

@@ -19,7 +19,6 @@ from ps_common.errors import CheckpointError, DamagedCheckpoint
 from ps_common.protocol.record import (
     FORMAT,
     KIND,
-    WEIGHTS,
     Record,
     RecordWriter,
     check_format,
@@ -27,12 +26,9 @@ from ps_common.protocol.record import (
     record_from_json,
     release_in,
 )
-from ps_common.protocol.tensors import Schema
 from ps_common.run_folder.paths import WRITING
 from ps_common.run_folder.policy_file import reading
 from ps_common.settings.regular_file import flush, made_empty, made_folder
-from ps_common.settings.run_settings import run_from_dict
-from ps_common.settings.run_spec import RunSpec
 
 Checkpoint = tuple[dict[str, Tensor], Record]
 
@@ -87,14 +83,6 @@ def read_checkpoint(path: Path) -> Checkpoint:
         record = record_from_json(text)
         check_vectors(vectors, record)
     return vectors, record
-
-
-def read_weights(path: Path) -> tuple[RunSpec, Schema, Tensor, Record]:
-    """The run's settings, its weights [P] and their schema, and the record. Raises CheckpointError or SettingsError."""
-    vectors, record = read_checkpoint(path)
-    if (shards := record.lineage.shard.of) > 1:
-        raise CheckpointError(f"{path}: is of one of {shards} shards alone; give the folder of their run")
-    return run_from_dict(record.run, source=str(path)), record.own_schema(), vectors[WEIGHTS], record
 
 
 def _digest(vectors: dict[str, Tensor], record: bytes) -> str:

@@ -117,16 +117,6 @@ def written_at(path: Path) -> float:
         return 0.0
 
 
-def worker_log(name: str) -> str:
-    """The log of one of rl-cluster's workers."""
-    return f"{name}.log"
-
-
-def tracker_log(folder: Path, tracker: str) -> Path:
-    """The log of the process that sends a run to an experiment tracker."""
-    return folder / f"{tracker}.log"
-
-
 def tracker_position(folder: Path, tracker: str) -> Path:
     """The file with how much of a run an experiment tracker has."""
     return folder / f"{tracker}.json"
@@ -164,11 +154,6 @@ def check_whole_run(folder: Path, *, flag: str) -> None:
     if match := SHARD_NAME.fullmatch(folder.resolve().name):
         which = f"{match[1]}/{match[2]}"
         raise SettingsError(f"{flag}: is the folder of shard {which} alone; give that of its run, {folder.parent}")
-
-
-def server_log(shard: int) -> str:
-    """The log of one of rl-cluster's servers."""
-    return SERVER_LOG if shard == 1 else f"server-{shard}.log"
 
 
 def records_folder(run_folder: Path) -> Path:

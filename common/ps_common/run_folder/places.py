@@ -131,4 +131,6 @@ def joined(checkpoints: Sequence[Checkpoint]) -> tuple[Schema, dict[str, Tensor]
 
 
 def _joined(parts: list[Tensor]) -> Tensor:
+    if len(parts) == 1:
+        return parts[0]
     return torch.cat(parts) if parts[0].dim() else torch.stack(parts).max()

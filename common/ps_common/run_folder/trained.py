@@ -14,8 +14,9 @@ from pathlib import Path
 from torch import Tensor
 
 from ps_common.errors import CheckpointError
+from ps_common.protocol.record import WEIGHTS
 from ps_common.protocol.tensors import Schema
-from ps_common.run_folder.checkpoint_file import Checkpoint, read_weights
+from ps_common.run_folder.checkpoint_file import Checkpoint, read_checkpoint
 from ps_common.run_folder.object_store import ObjectStore, is_url
 from ps_common.run_folder.paths import check_whole_run
 from ps_common.run_folder.places import (
@@ -83,19 +84,20 @@ def _warn(error: CheckpointError) -> None:
     log.warning("%s; trying another", error)
 
 
-def _trained_by(checkpoints: Sequence[Checkpoint], source: Path | str) -> Trained:
-    """The whole weights of a run of whose shards these are. Raises CheckpointError."""
+def _trained_by(checkpoints: Sequence[Checkpoint], source: Path | str, sha256: str = "") -> Trained:
+    """The whole weights of a run, or of its shards, whose checkpoints these are. Raises CheckpointError."""
     schema, vectors = joined(checkpoints)
     first, steps = checkpoints[0][1], [record.progress.global_steps for _, record in checkpoints]
     at = f"step {steps[0]}" if len(set(steps)) == 1 else f"steps {min(steps)} to {max(steps)}"
+    shards = f", {len(checkpoints)} shards" if len(checkpoints) > 1 else ""
     return Trained(
         run_from_dict(first.run, source=str(source)),
         schema,
-        vectors["weights"],
+        vectors[WEIGHTS],
         steps[0],
         first.progress.minutes,
-        f"{source}, {len(checkpoints)} shards, {at}",
-        sha256_of(vectors["weights"]),
+        f"{source}{shards}, {at}",
+        sha256 or sha256_of(vectors[WEIGHTS]),
         first.lineage.run_id,
         first.version,
     )
@@ -103,13 +105,12 @@ def _trained_by(checkpoints: Sequence[Checkpoint], source: Path | str) -> Traine
 
 def trained_as(path: Path) -> Trained:
     """The weights of one checkpoint file. Raises CheckpointError."""
-    before = _file_sha256(path)
-    run, schema, weights, record = read_weights(path)
+    before, checkpoint = _file_sha256(path), read_checkpoint(path)
     if _file_sha256(path) != before:
         return trained_as(path)  # a live run has put another file in its place
-    steps, minutes = record.progress.global_steps, record.progress.minutes
-    of_run = record.lineage.run_id, record.version
-    return Trained(run, schema, weights, steps, minutes, f"{path}, step {steps}", before, *of_run)
+    if (shards := checkpoint[1].lineage.shard.of) > 1:
+        raise CheckpointError(f"{path}: is of one of {shards} shards alone; give the folder of their run")
+    return _trained_by([checkpoint], path, before)
 
 
 def _trained_policy(path: Path) -> Trained:

@@ -2,7 +2,7 @@
 The families of environments that are stepped in a way of their own. Every other id is one of Gymnasium's.
 
 A family is a line here and a file in common/rl_agent/environments, whose function
-`make(settings, count, *, threads, with_screen, failures)` returns its environments, or raises SettingsError.
+`make(settings, count, *, threads, with_screen)` returns its environments, or raises SettingsError.
 """
 
 from typing import NamedTuple

@@ -135,8 +135,6 @@ class Environment(Section, frozen=True, kw_only=True):
     most_failures: Annotated[Fraction, EACH_WORKERS, CHANGEABLE, ADDED_IN_0_3] = 0.01
     """share of games that a failure of the environment (an exception, NaN, infinity) may cut off before the worker
     ends; it never ends before the third"""
-    lost_game_reward: Annotated[Score | None, of_a_game()] = None
-    """reward in place of the last one of a game lost with a score below 0; reported scores stay true"""
 
     def __post_init__(self) -> None:
         takes_none = "" if self.family == GYMNASIUM else self.id
@@ -404,20 +402,16 @@ class NetworkSettings(Section, frozen=True, kw_only=True):
     """keyword arguments of a torso of yours, as --environment-kwargs"""
     hidden: tuple[Width, ...] = ()
     """widths of the hidden layers after the torso; the torso's defaults when empty"""
-    value_hidden: Annotated[tuple[Width, ...], needs("--separate", lambda run: run.network.separate, ())] = ()
-    """the same in the value's own torso (separate); like hidden when empty"""
     separate: bool = False
     """policy and value each have their own torso"""
     lstm: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 0
     """width of an LSTM after the hidden layers; 0: none"""
-    activation: Literal["auto", "relu", "relu6", "elu", "tanh"] = "auto"
+    activation: Literal["auto", "relu", "elu", "tanh"] = "auto"
     """between layers; auto: tanh in mlp, relu elsewhere"""
     layer_norm: bool = False
     """normalise each layer's sums before its activation (Ba et al. 2016)"""
     initialization: Literal["orthogonal", "xavier", "normal", "normalized_columns"] = "orthogonal"
     """of the weights; normal: standard deviation 0.1; normalized_columns: in the heads, xavier elsewhere"""
-    head_bias: bool = True
-    """heads have a bias"""
     normalization: Literal["auto", "none", "random_play", "running"] = "none"
     """of observations; none: pixels are divided by 255; random_play: pixels are standardized with the mean and standard
     deviation of random play; running: numbers are, with those so far; auto: running for numbers"""

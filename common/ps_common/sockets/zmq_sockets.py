@@ -25,7 +25,7 @@ MOST_FRAMES = MAX_FRAMES + 3
 _AT_ONCE, _MORE = int(zmq.NOBLOCK), int(zmq.SNDMORE)
 # A buffer of at most this many bytes is copied into its frame. When a frame that refers to one is dropped, pyzmq's own
 # thread is notified, which takes longer than the copy.
-COPIED_BYTES = 2**18
+COPIED_BYTES = 2**20
 
 
 def dealer(context: zmq.Context[Any], keys: ClientKeys | None) -> zmq.Socket[bytes]:

@@ -13,7 +13,6 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from ps_common.settings.run_spec import Environment
-from rl_agent.environments.failures import FailureCount
 from rl_agent.environments.ids import action_table, spec_of
 from rl_agent.environments.interface import Screen, Stepped, closed_if_refused, seed_or_any
 from rl_agent.environments.preprocessing import ALE_FRAME, FrameStack, described, scheme_for
@@ -95,10 +94,8 @@ class AtariEnvironments:
             self._twin.close()
 
 
-def make(
-    settings: Environment, count: int, *, threads: int, with_screen: bool, failures: FailureCount | None
-) -> AtariEnvironments:
-    """As families.py says. No game fails."""
+def make(settings: Environment, count: int, *, threads: int, with_screen: bool) -> AtariEnvironments:
+    """As families.py says."""
     return AtariEnvironments(settings, count, threads, with_screen)
 
 

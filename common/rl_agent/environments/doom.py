@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from ps_common.errors import SettingsError
 from ps_common.settings.run_spec import Environment
-from rl_agent.environments.failures import FailureCount
 from rl_agent.environments.ids import action_table, spec_of
 from rl_agent.environments.interface import Screen, Stepped, closed_if_refused, seed_or_any
 from rl_agent.environments.preprocessing import FrameStack, described, scheme_for
@@ -95,10 +94,8 @@ class DoomEnvironments:
             self._twin.close()
 
 
-def make(
-    settings: Environment, count: int, *, threads: int, with_screen: bool, failures: FailureCount | None
-) -> DoomEnvironments:
-    """As families.py says; each game has a process of its own, and no threads. None fails."""
+def make(settings: Environment, count: int, *, threads: int, with_screen: bool) -> DoomEnvironments:
+    """As families.py says; each game has a process of its own, and no threads."""
     guard_children()
     return DoomEnvironments(settings, count, with_screen)
 

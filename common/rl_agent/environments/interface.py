@@ -93,15 +93,9 @@ def random_play(environments: Environments, *, seed: int | None) -> Iterator[Ste
         yield stepped
 
 
-class Closes(Protocol):
-    """One environment, or several."""
-
-    def close(self) -> Any: ...
-
-
 @contextmanager
-def closed_if_refused(environment: Closes) -> Iterator[None]:
-    """Closes it if the block raises."""
+def closed_if_refused(environment: Any) -> Iterator[None]:
+    """Closes it, one or several, if the block raises."""
     try:
         yield
     except BaseException:
@@ -109,7 +103,7 @@ def closed_if_refused(environment: Closes) -> Iterator[None]:
         raise
 
 
-def close_logged(environment: Closes) -> None:
+def close_logged(environment: Any) -> None:
     """
     Close it, and log an error of a user's close(): it undoes nothing that was done, and replaces no other error. A
     close() that ends the program does end it.

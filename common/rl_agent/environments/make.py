@@ -25,8 +25,8 @@ def make_environments(
     settings: Environment, *, count: int, threads: int = 1, with_screen: bool = False, forgives: bool = False
 ) -> Environments:
     """
-    `threads` is how many step the games of a family that is emulated in C++. `forgives`: a failure
-    costs its game; otherwise it is an error.
+    `threads` is how many step the games of a family that is emulated in C++. `forgives`: a failure of one of
+    Gymnasium's costs its game; otherwise it is an error. Games of other families do not fail.
 
     Raises SettingsError naming the flag if the environment does not exist or is not supported.
     """
@@ -35,12 +35,12 @@ def make_environments(
             "--environment none: this run plays no game, and its workers are programs of its users "
             "(docs/how-to/anything-with-parameters.md); name a game to play one"
         )
-    failures = FailureCount(settings.id, settings.most_failures) if forgives else None
     if settings.family == GYMNASIUM:
+        failures = FailureCount(settings.id, settings.most_failures) if forgives else None
         return _of_gymnasium(settings, count, with_screen, failures)
     _refuse_wrappers(settings)
     family = importlib.import_module(f"rl_agent.environments.{FAMILIES[settings.family].module}")
-    made: Environments = family.make(settings, count, threads=threads, with_screen=with_screen, failures=failures)
+    made: Environments = family.make(settings, count, threads=threads, with_screen=with_screen)
     return made
 
 

@@ -5,7 +5,7 @@ Networks take time-major sequences [T, B, ...] and the recurrent state before th
 them as T · B independent observations.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -22,9 +22,9 @@ from rl_agent.rollouts import State
 class Branch(nn.Module):
     """A torso and an optional LSTM."""
 
-    def __init__(self, settings: NetworkSettings, observations: ObservationSpace, hidden: Sequence[int]) -> None:
+    def __init__(self, settings: NetworkSettings, observations: ObservationSpace) -> None:
         super().__init__()
-        self.torso, self.features = torso_for(settings, observations, hidden)
+        self.torso, self.features = torso_for(settings, observations, settings.hidden)
         self.lstm: nn.LSTMCell | None = None
         if settings.lstm:
             self.lstm = nn.LSTMCell(self.features, settings.lstm)
@@ -61,10 +61,8 @@ class PolicyValueNetwork(nn.Module):
         super().__init__()
         self.returns: ReturnNormalization | None = None  # of the rewards that it learns from
         self._mask = observations.mask
-        self.branch = Branch(settings, observations, settings.hidden)
-        self.value_branch: Branch | None = None
-        if settings.separate:
-            self.value_branch = Branch(settings, observations, settings.value_hidden or settings.hidden)
+        self.branch = Branch(settings, observations)
+        self.value_branch = Branch(settings, observations) if settings.separate else None
         self.policy = head(self.branch.features, policy_parameters, settings, gain=0.01)
         self.value = head((self.value_branch or self.branch).features, 1, settings, gain=1.0)
 

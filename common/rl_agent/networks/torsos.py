@@ -36,7 +36,6 @@ DENSE_HIDDEN = (64, 64)
 VECTOR_WIDTH = 64  # of the layer over the vector of an observation with several parts
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "relu": nn.ReLU,
-    "relu6": nn.ReLU6,
     "elu": nn.ELU,
     "tanh": nn.Tanh,
 }
@@ -130,13 +129,12 @@ def _convolutions(name: str, height: int, width: int) -> list[Convolution]:
 
 def head(features: int, outputs: int, settings: NetworkSettings, *, gain: float) -> nn.Module:
     """The last layer: parameters of a policy, a value, or action values."""
-    layer = nn.Linear(features, outputs, bias=settings.head_bias)
+    layer = nn.Linear(features, outputs)
     if settings.initialization == "normalized_columns" and not layer.weight.is_meta:
         # The weights of each output are a vector of length `gain`, as in OpenAI's universe-starter-agent.
         weight = torch.randn(outputs, features)
         layer.weight.data.copy_(weight * gain / weight.square().sum(1, keepdim=True).sqrt())
-        if layer.bias is not None:
-            nn.init.zeros_(layer.bias)
+        nn.init.zeros_(layer.bias)
         return layer
     return initialized(layer, settings, gain=gain)
 

@@ -147,3 +147,16 @@ def test_a_new_worker_begins_no_run_before_it_has_tried_the_other_address() -> N
     assert client.phase is Phase.JOINING
     join(client, now=1.1, schema=SCHEMA.specs)
     assert client.phase is Phase.JOINED
+
+
+def test_a_worker_that_was_paused_states_how_long_ago_it_was_served_and_asked_nobody_meanwhile() -> None:
+    """Its clock stood still for an hour: no standby is promoted for a silence that it slept through."""
+    client = joined_client(addresses=2)
+    client.tick(now=0.9)
+    client.was_away(3600.0, 1.0)
+    hello = hello_of([effect for _, effect in later(client, 1.0, 2.0)][-1:])
+    assert hello.served_seconds == pytest.approx(3602.0, abs=1.1)
+    assert hello.silent_seconds == pytest.approx(2.0, abs=1.1)
+    client.receive(welcome(hello.request), now=3.0)
+    hello = hello_of([effect for _, effect in later(client, 3.0, 2.0)][-1:])
+    assert hello.served_seconds == pytest.approx(2.0, abs=1.1), "the pause was before"

@@ -89,6 +89,16 @@ def test_a_slot_is_used_again_only_when_no_view_of_its_array_is_left(proven: Seg
     assert slot_of(proven.array(3)) == where
 
 
+def test_no_more_slots_are_touched_than_are_in_use_at_once(proven: SegmentSlots) -> None:
+    sent_once(proven)
+    touched: set[int] = set()
+    for count in (5, 1, 40, 7, 40):
+        arrays = [proven.array(3) for _ in range(count)]
+        touched.update(proven._array_slots.values())
+        del arrays
+    assert len(touched) == 40
+
+
 def test_thousands_of_arrays_take_few_descriptors(proven: SegmentSlots) -> None:
     sent_once(proven)
     before = len(os.listdir("/proc/self/fd"))

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from ps_common.errors import CheckpointError
 from ps_common.protocol.record import Record
-from ps_common.run_folder.checkpoint_file import read_checkpoint, read_weights, write_checkpoint
+from ps_common.run_folder.checkpoint_file import read_checkpoint, write_checkpoint
+from ps_common.run_folder.trained import trained_as
 from ps_common.settings.run_spec import RunSpec
 from rl_agent.networks.flat_network import flatten
 from tests.records import a_record
@@ -138,9 +139,9 @@ def test_the_weights_of_a_checkpoint_come_by_name_with_the_run_they_belong_to(tm
     run = RunSpec(preset="mine", seed=3)
     record = a_record(schema=schema_of_tensors(tensors), run=run, version=4)
     write_checkpoint(tmp_path / "1.safetensors", {"weights": flatten(tensors)}, record)
-    read_run, read_schema, vector, told = read_weights(tmp_path / "1.safetensors")
-    weights = read_schema.views(vector)
-    assert read_run == run
+    trained = trained_as(tmp_path / "1.safetensors")
+    weights = trained.schema.views(trained.weights)
+    assert trained.run == run
     assert list(weights) == list(tensors)
     assert all(torch.equal(weights[name], tensor) for name, tensor in tensors.items())
-    assert told.version == 4
+    assert trained.version == 4

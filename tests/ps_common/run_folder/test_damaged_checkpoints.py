@@ -25,9 +25,9 @@ from ps_common.protocol.record import (
     record_to_json,
 )
 from ps_common.protocol.tensors import TensorSpec
-from ps_common.run_folder.checkpoint_file import _digest, read_checkpoint, read_weights, write_checkpoint
+from ps_common.run_folder.checkpoint_file import _digest, read_checkpoint, write_checkpoint
 from ps_common.run_folder.checkpoint_folder import first_verified
-from ps_common.run_folder.trained import trained_in
+from ps_common.run_folder.trained import trained_as, trained_in
 from ps_server.replication.standby_copy import run_of
 from ps_server.state.training_run import TrainingRun
 from tests.nested import Place, places_in, values, with_value, without
@@ -185,7 +185,7 @@ def test_checkpoints_of_earlier_versions_are_read(sample: Path, tmp_path: Path) 
     assert [(account.through, account.unplayed) for account in run.ledger.accounts.values()] == [(4, 70)] * 2
     assert (run.adjustments.version, run.adjustments.paused, run.learning_rate) == (2, True, 0.005)
     assert run.first_shard == run.lineage.run_id == "0123456789abcdef"
-    assert read_weights(sample)[0].optimizer.__struct_config__.tag == "rmsprop"
+    assert trained_as(sample).run.optimizer.__struct_config__.tag == "rmsprop"
     write_checkpoint(tmp_path / "again.safetensors", run.weights.vectors(), run.record(now=0.0))
     assert read_checkpoint(tmp_path / "again.safetensors")[1].progress == record.progress
 

@@ -23,7 +23,7 @@ REFUSED = {
     ("breakout", "ALE/Seaquest-v5"): "(--actions 1 2 3, --mirror-images true); use --preset atari",
     ("cartpole", "my.games:Line-v0"): "--until-return 475); use --environment my.games:Line-v0 without --preset cart",
     ("breakout-a3c", "ALE/Pong-v5"): "(--preprocessing breakout-crop)",
-    ("pong-mlp", "ALE/Freeway-v5"): "--lost-game-reward -20)",
+    ("pong-mlp", "ALE/Freeway-v5"): "(--preprocessing pong80)",
     ("doom-basic", "VizdoomTakeCover-v1"): "(--actions 3 2 1, --max-episode-steps 300); use --environment VizdoomTakeC",
     ("atari", "CartPole-v1"): "atari is for ALE/Pong-v5; use --environment CartPole-v1 without --preset atari",
     ("cartpole-n-step-q", "ALE/Pong-v5"): "is for CartPole-v1; use --preset atari --environment ALE/Pong-v5",

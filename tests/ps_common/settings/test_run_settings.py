@@ -50,6 +50,7 @@ def test_a_run_with_a_setting_that_this_release_does_not_have_is_refused_by_its_
         {"algorithm": {"value_target": "lambda_return"}, "network": {"same_padding": False, "lstm_forget_bias": 0.0}},
         {"optimizer": {"initial_square": 0.0}},
         {"environment": {"start_tic": 0, "decals_and_particles": True, "box_actions": "clipped"}},
+        {"network": {"head_bias": True, "value_hidden": []}},
     ],
 )
 def test_settings_of_release_0_2_0_that_are_gone_change_nothing(gone: dict[str, dict[str, Any]]) -> None:

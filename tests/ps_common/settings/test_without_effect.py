@@ -15,7 +15,6 @@ ALONE = [
     ("--environment ALE/Pong-v5 --surrogate none --clip-range 0.2", "--clip-range: .*--surrogate clip"),
     ("--preset pong-a3c --final-entropy-weight -0.01", "--final-entropy-weight: .*--entropy-anneal-steps"),
     ("--preset pong --slack 2", "--slack: .*--consistency ssp"),
-    ("--preset cartpole --no-separate --value-hidden 8", "--value-hidden: .*--separate"),
     ("--preset pong-a3c --imitation-samples 16", "--imitation-samples: .*--imitation-weight"),
 ]
 

@@ -18,7 +18,7 @@ from rl_agent.environments.custom_environment import VectorEnvironments
 from rl_agent.environments.make import make_environments
 
 
-def make(settings: Environment, count: int, *, threads: int, with_screen: bool, failures: Any) -> VectorEnvironments:
+def make(settings: Environment, count: int, *, threads: int, with_screen: bool) -> VectorEnvironments:
     mode: dict[str, Any] = {"autoreset_mode": AutoresetMode.SAME_STEP}
     carts = gymnasium.make_vec("CartPole-v1", count, vectorization_mode="sync", vector_kwargs=mode)
     return VectorEnvironments(settings, count, with_screen, carts)

@@ -145,9 +145,9 @@ def test_the_agent_fits_its_environment() -> None:
 
 def test_separate_torsos_share_nothing() -> None:
     """The gradient of the value reaches no parameter of the policy, and the other way round."""
-    network = network_for((4,), hidden=(7,), separate=True, value_hidden=(3, 2))
+    network = network_for((4,), hidden=(7,), separate=True)
     assert sum(parameter.numel() for parameter in network.parameters()) == (
-        linear(4, 7) + linear(7, 5) + linear(4, 3) + linear(3, 2) + linear(2, 1)
+        linear(4, 7) + linear(7, 5) + linear(4, 7) + linear(7, 1)
     )
     logits, values = outputs_of(network, torch.randn(6, 4))
     for output, own in ((logits.square().sum(), ("branch.", "policy.")), (values.sum(), ("value_branch.", "value."))):

@@ -6,31 +6,23 @@ A follower that dies is started again. One that keeps dying is given up, and the
 """
 
 import shlex
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from signal import SIGKILL, SIGTERM
-from typing import Literal, Self
+from typing import Self
 
 from ps_common.errors import PsRlError, SettingsError
 from ps_common.program.child_processes import Child, end_all
 from ps_common.program.output import line_of_page
 from ps_common.program.supervision import SupervisedProcess, deaths_of
-from ps_common.run_folder.paths import PAGE, WEB_LOG, tracker_log
+from ps_common.run_folder.paths import PAGE, WEB_LOG
+from ps_common.run_folder.trackers import TrackerName
 
-TrackerName = Literal["wandb", "mlflow"]
-# The packages of each extra that ps_track imports.
-PACKAGES: dict[TrackerName, tuple[str, ...]] = {
-    "wandb": ("wandb",),
-    "mlflow": ("mlflow", "sqlalchemy", "alembic"),
-}
 PAGE_SECONDS = 10.0  # for the page to be served
 LEAVE_SECONDS = 10.0  # for all together to do the last of their work when the run has ended
 POLL_SECONDS = 0.05
-LOOK_SECONDS = 0.5  # between two looks of `watch`
 
 
 @dataclass(frozen=True)
@@ -51,8 +43,6 @@ class Followers:
         self._folder = folder
         self._advice = {follower.name: follower.advice for follower in followers}
         self._all: list[SupervisedProcess] = []
-        self._looks = threading.Lock()
-        self._is_ending, self._has_ended = threading.Event(), threading.Event()
         try:
             for follower in followers:
                 self._all.append(SupervisedProcess(follower.name, follower.start))
@@ -78,18 +68,6 @@ class Followers:
                 lines.append(f"{who}{error}; it is not started again{self._advice[process.name]}")
         return lines
 
-    def watch(self, warn: Callable[[str], None]) -> None:
-        """From now on a thread looks, since opening a log waits for a disk that hangs. `warn` gets the lines."""
-        threading.Thread(target=self._watch, args=[warn], name="followers", daemon=True).start()
-
-    def _watch(self, warn: Callable[[str], None]) -> None:
-        while not self._is_ending.wait(LOOK_SECONDS):
-            with self._looks:
-                lines = [] if self._is_ending.is_set() else self.look()
-            for line in lines:
-                warn(line)
-        self._has_ended.wait()  # Linux ends a child with the thread that has started it
-
     def announce_page(self, *, leaving: Callable[[], bool]) -> None:
         """Print the page's address, or where that will be; or why there is no page, if it fails."""
         for process in list(self._all):
@@ -114,11 +92,7 @@ class Followers:
 
     def end(self, *, is_quiet: bool = False) -> None:
         """Have all leave at the same time, and report how they ended."""
-        self._is_ending.set()
-        if self._looks.acquire(timeout=LEAVE_SECONDS):  # else a look waits for a disk that hangs
-            self._looks.release()
         end_all([process.child for process in self._all], within_seconds=LEAVE_SECONDS)
-        self._has_ended.set()
         lines = [_ending(process, self._advice[process.name]) for process in self._all if not is_quiet]
         self._all = []
         for line in filter(None, lines):
@@ -143,39 +117,27 @@ def followers_of(
     *,
     track: Sequence[TrackerName],
     web_port: int | None,
-    secret_key: Path | None = None,
     report: Callable[[str], None],
 ) -> Followers:
-    """Trackers and a page (None: none); `secret_key` is that of a locked server. Raises SettingsError."""
+    """Trackers and a page (None: none). Raises SettingsError."""
     followers = [*map(partial(_tracker, folder), dict.fromkeys(track))]
     if web_port is not None:
-        followers.append(_page(folder, web_port, secret_key))
+        followers.append(_page(folder, web_port))
     return Followers(folder, followers, report=report)
-
-
-def check_trackers(names: Sequence[TrackerName]) -> None:
-    """Raises SettingsError that names the extra when a tracker's package is not installed."""
-    for name in names:
-        if missing := [package for package in PACKAGES[name] if find_spec(package) is None]:
-            raise SettingsError(
-                f"--track {name}: {' and '.join(missing)} cannot be imported: "
-                f"pip install -c constraints.txt '.[{name}]'"
-            )
 
 
 def _tracker(folder: Path, name: TrackerName) -> Follower:
     """The process that sends the run to an experiment tracker; ps_track decides which rows."""
     flags = [str(folder), "--track", name, "--follow"]
     advice = f". The rest of the run is sent by: python -m ps_track {shlex.quote(str(folder))} --track {name}"
-    return Follower(name, partial(Child, "ps_track", flags, tracker_log(folder, name)), advice)
+    return Follower(name, partial(Child, "ps_track", flags, folder / f"{name}.log"), advice)
 
 
-def _page(folder: Path, port: int, secret_key: Path | None) -> Follower:
+def _page(folder: Path, port: int) -> Follower:
     """The process with the page of the run, on the loopback interface; a restart keeps the port that 0 has taken."""
     try:
         (folder / PAGE).unlink(missing_ok=True)
     except OSError as error:
         raise SettingsError(f"{folder / PAGE}: cannot be written: {error.strerror}") from error
-    keys = [] if secret_key is None else ["--curve-server-key", str(secret_key), "--curve-secret", str(secret_key)]
-    flags = [str(folder), "--wait", "--port", str(port), "--address-file", str(folder / PAGE), *keys]
+    flags = [str(folder), "--wait", "--port", str(port), "--address-file", str(folder / PAGE)]
     return Follower(PAGE, partial(Child, "ps_web", flags, folder / WEB_LOG))

@@ -1,6 +1,5 @@
 """Followers of a run: those that die are started again, or given up in the end; all leave at the same time."""
 
-import errno
 import os
 import signal
 import socket
@@ -15,8 +14,8 @@ import pytest
 
 from ps_common.program import supervision
 from ps_common.program.child_processes import Child
-from ps_common.run_folder import followers as followers_module
-from ps_common.run_folder.followers import Follower, Followers, followers_of
+from rl_cluster import followers as followers_module
+from rl_cluster.followers import Follower, Followers, followers_of
 from tests.ps_client.loopback_server import wait_until
 
 ROOT = Path(__file__).parents[3]
@@ -156,40 +155,3 @@ def test_a_page_that_is_killed_is_shown_again_at_its_address(tmp_path: Path, is_
 def _is_served(address: str) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", urlsplit(address).port or 0)) == 0
-
-
-def test_a_thread_that_looks_starts_a_follower_again_which_leaves_in_order_at_the_end(
-    start: Start, tmp_path: Path
-) -> None:
-    """Linux ends a child with the thread that has started it."""
-    lines: list[str] = []
-    followers, log = start("follows", report=lines.append), tmp_path / "follows.log"
-    wait_until(lambda: log.read_text() == "ready\n", "it follows")
-    followers.watch(lines.append)
-    os.kill(child_of(followers).pid, signal.SIGKILL)
-    wait_until(lambda: log.read_text().count("ready\n") == 2, "it follows again")
-    followers.end()
-    assert "killed by SIGKILL" in lines[0]
-    assert lines[1:] == ["follows: 7 rows sent"]
-
-
-def test_a_disk_that_hangs_when_a_follower_is_started_again_holds_up_neither_the_caller_nor_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(followers_module, "LEAVE_SECONDS", 0.2)
-    thaws, starts = threading.Event(), []
-
-    def opens_its_log() -> Child:
-        starts.append(threading.current_thread())
-        if len(starts) > 1:
-            thaws.wait(60)
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-        return Child("has_nothing_to_do", [], tmp_path / "log")
-
-    followers = Followers(tmp_path, [Follower("page", opens_its_log)], report=print)
-    os.kill(child_of(followers).pid, signal.SIGKILL)
-    followers.watch(print)
-    wait_until(lambda: len(starts) == 2, "it is started again")
-    followers.end()
-    assert starts[1] is not threading.current_thread()
-    thaws.set()
