@@ -24,12 +24,13 @@ from ps_common.protocol.codecs import CODECS
 from ps_common.protocol.messages import Pull
 from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_common.protocol.wire import read_to_worker, to_frames
+from ps_common.sockets.zmq_sockets import COPIED_BYTES
 from tests.integration.integer_worker import joined
 from tests.integration.processes import Program, status_of, wait_for
 
 PUSHERS, PULLERS = 2, 3
-# pyzmq copies vectors shorter than 64 KiB into the message; such a snapshot could not be torn.
-SIZE = 20_000
+# Vectors of up to COPIED_BYTES are copied into their frames; such a snapshot could not be torn.
+SIZE = COPIED_BYTES // 4 + 1
 HOURS = 3 * 3600.0
 TARGET_STEPS = 25  # pushes from one version of the target weights to the next
 IN_FLIGHT = 4  # pulls of one puller
