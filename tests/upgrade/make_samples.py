@@ -99,7 +99,8 @@ def session() -> list[tuple[str, bytes, list[Buffer]]]:
     say(WORKER, messages.Seed, np.arange(11, dtype="<f4"), schema=SCHEMA.specs)
     server.checkpoint_saved("here")
     say(STANDBY, messages.Follow, address="there:5555", release=release())
-    say(STANDBY, messages.Followed, follow=3, number=server.replication.number)
+    assert server.run is not None, "it has a worker and weights"
+    say(STANDBY, messages.Followed, follow=3, number=server.run.log.position)
     say(WORKER, messages.Pull, codec="bfloat16")
     epoch = {"epoch": lineage().epoch, "schema_hash": SCHEMA.hash}
     for sequence, codec, gradient in (

@@ -19,7 +19,7 @@ from ps_ctl.cli import control
 from ps_server.replication.standby_copy import Replay, run_of
 from rl_eval.cli import evaluate
 from tests.rows import row
-from tests.upgrade.make_samples import SCHEMA, TO_SERVER, sent, server_of_the_session
+from tests.upgrade.make_samples import SCHEMA, TO_SERVER, sent, server_of_the_session, session
 
 SAMPLES = Path(__file__).parent / "samples"
 RELEASES = sorted(path for path in SAMPLES.iterdir() if path.is_dir() and not path.name.startswith("_"))
@@ -99,3 +99,9 @@ def test_a_standby_has_the_run_of_a_primary_of_that_release(sample: Path) -> Non
         if isinstance(message, messages.Update) and run.weights.version < 3:
             replay.apply(message, vector, now=0.0)
     assert run.weights.vectors()["weights"].numpy().tolist() == weights.tolist()
+
+
+def test_the_session_of_the_next_release_is_played_without_a_refusal() -> None:
+    replies = [read_to_worker(frames)[0] for direction, _, frames in session() if direction != TO_SERVER]
+    assert {messages.Welcome, messages.State, messages.Update, messages.Settled} <= {type(reply) for reply in replies}
+    assert not [reply for reply in replies if isinstance(reply, messages.Refused)]
