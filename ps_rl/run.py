@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ps_common.errors import PsRlError, SettingsError
 from ps_common.program.child_processes import Child
@@ -37,6 +37,9 @@ from ps_rl.cluster_process import LOOK_SECONDS, STOP_SECONDS, ClusterProcess
 from ps_rl.custom_objects import pickled
 from ps_rl.recorded_run import RecordedRun
 from ps_rl.updates import LoggedCurves, Update, Updates, updates_of
+
+if TYPE_CHECKING:
+    pass
 
 Callback = Callable[["Run", Update], object]
 

@@ -11,7 +11,7 @@ import torch
 
 from ps_common.errors import CheckpointError, Fenced, SettingsError
 from ps_common.program.flags import Parsed
-from ps_common.program.reasons import reason_of, say
+from ps_common.program.reasons import reason_of, report_reason
 from ps_common.program.resources import flush_denormals
 from ps_common.program.running_clock import RunningClock
 from ps_common.program.stop_signals import StopSignal
@@ -95,7 +95,7 @@ def _serve(
     if access_control is None and not is_loopback(host):
         log.warning(UNLOCKED)
     records = _records(machine, shell, storage.folder, endpoint=address)
-    say("serves", address)
+    report_reason("serves", address)
     if settings.resume is None:
         keep_command(storage.folder, PROGRAM)
     try:
@@ -213,7 +213,7 @@ def mark_replaced(server: ParameterServer | None, storage: RunStorage) -> None:
 def check_saved(server: ParameterServer, storage: RunStorage) -> None:
     """Raises Fenced when another server has taken the run, CheckpointError when the last version was not saved."""
     if server.ending.reason:
-        say("over", server.ending.reason)
+        report_reason("over", server.ending.reason)
     if server.ending.handed_over_to:
         log.info("handed the run over to %s at version %d", server.ending.handed_over_to, server.version)
         return

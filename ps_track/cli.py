@@ -18,7 +18,7 @@ import tyro
 from ps_common.errors import PsRlError, SettingsError
 from ps_common.program.flags import parse_program
 from ps_common.program.output import log_as
-from ps_common.program.reasons import say
+from ps_common.program.reasons import report_reason
 from ps_common.program.stop_signals import Interrupted, StopSignal
 from ps_common.run_folder.paths import METRICS, run_name, tracker_position
 from ps_common.run_folder.trackers import TrackerName, check_trackers
@@ -39,7 +39,7 @@ class TrackSettings:
     """
     Sends the numbers, settings, events and result of a run to an experiment tracker.
 
-    ps-server and rl-cluster do that with --track. For a run that is over: python -m ps_track RUN_DIR --track mlflow
+    rl-cluster does that with --track. For a run that is over: python -m ps_track RUN_DIR --track mlflow
     """
 
     run: Annotated[Path, tyro.conf.Positional]
@@ -64,7 +64,7 @@ def track(argv: Sequence[str] | None = None) -> int:
         StopSignal()  # what has begun is sent to its end
     where = tracking.finish()
     print(where, flush=True)
-    say("left", where)
+    report_reason("left", where)
     return 0
 
 

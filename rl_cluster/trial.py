@@ -1,5 +1,5 @@
 """
-The trial of a run in a separate process, before anything is started for it: an environment that crashes only ends
+The trial of a run in a separate process, before anything is started for it. An environment that crashes ends only
 that process, and its memory is freed. The process is a fork of one that has loaded torch, as workers are.
 """
 
@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from ps_common.errors import SettingsError
 from ps_common.program.child_processes import Child
-from ps_common.program.reasons import say
+from ps_common.program.reasons import report_reason
 from ps_common.program.start import start
 from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import RunSpec
@@ -61,7 +61,7 @@ def _check() -> NoReturn:
         with tried(f"--hook {path}"):
             Hooks([path])
     card = check_run(run, imports=imports)
-    say("over", "\n".join(card))
+    report_reason("over", "\n".join(card))
     os._exit(0)  # taking torch down is 0.2 s, for which a start would wait
 
 

@@ -46,7 +46,7 @@ memory["starts"] = np.array([True])  # again before the first observation of eac
 
 
 def act(given):
-    \"\"\"The most probable actions for what the network sees: arrays [N, ...] by their names.\"\"\"
+    \"\"\"The most probable actions for what the environment shows: arrays [N, ...] by their names.\"\"\"
     outputs = session.run(None, given{more})
     memory.update(zip(memory, outputs[2:]), starts=np.array([False]))
     return {actions}
@@ -68,7 +68,7 @@ def onnx_program(spaces: Spaces, network: nn.Module) -> str:
     """It acts with model.onnx; "" where actions take more than a line."""
     if not (actions := _actions(spaces, network)):
         return ""
-    inputs = Inputs(spaces.observations)
+    inputs = Inputs(spaces.observations, spaces.actions)
     given = [
         f"    {json.dumps(name, ensure_ascii=False)}: np.full({list(zero.shape)}, {_first(zero)}, np.{_dtype(zero)}),"
         for name, zero in zip(inputs.names, inputs.examples(1), strict=True)

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import track
 
 from ps_common.program.flags import parse_program
-from ps_common.program.reasons import say
+from ps_common.program.reasons import report_reason
 from ps_common.run_folder.output_files import write_output
 from ps_common.run_folder.policy_file import MODEL
 from ps_common.run_folder.trained import Trained, trained_in
@@ -59,14 +59,14 @@ def _evaluate(settings: EvaluationSettings) -> None:
     """Play, and write what is asked for. Raises PsRlError as `evaluate` does."""
     if settings.follow is not None:
         _follow(settings.follow, settings)
-        say("over", "")
+        report_reason("over", "")
         return
     trained = _trained(settings)
     log.info("%s from %s", trained.run.environment.id, trained.origin)
     played, most_steps = _playable(trained, settings)
     agent = _play(trained, played, most_steps, settings)
     _record(agent, played, settings)
-    say("over", "")
+    report_reason("over", "")
 
 
 def _playable(trained: Trained, settings: EvaluationSettings) -> tuple[Trained, int]:

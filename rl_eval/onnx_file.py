@@ -1,8 +1,8 @@
 """
 A network as an ONNX file, with a dynamic number of observations.
 
-The inputs are what the network sees, as `make_env` shows it: `observations` [N, ...], or of several parts `vector`,
-`image`, `image_1`, … and `action_mask`. With an LSTM there are also `starts`
+The inputs are what the environment shows: each part of a Dict or Tuple by its key, as it is, and `action_mask` where
+there are masks; of another space `observations` [N, ...] as the network sees it. With an LSTM there are also `starts`
 [N] bool, True for the first of a game, and the state `state_0`, `state_1`, … [N, H]. Outputs are `parameters` of the
 policy and `values`, and the state after them; or `action_values`; or of SAC the mean `actions` within their bounds.
 """
@@ -113,7 +113,7 @@ def write_onnx(
 ) -> None:
     """`actions`: those of the environment, which SAC needs. Raises SettingsError as `check_onnx`."""
     check_onnx(network)
-    module, arguments, names = _traced(network, Inputs(observations), actions)
+    module, arguments, names = _traced(network, Inputs(observations, actions), actions)
     levels = {name: logging.getLogger(name).level for name in EXPORTERS}
     try:
         for name in EXPORTERS:
@@ -128,6 +128,9 @@ def write_onnx(
                 dynamic_shapes=(tuple({0: torch.export.Dim("N")} for _ in arguments),),
             )
             assert exported is not None, "what exports to no file returns a program"
+            for value in (output for node in exported.model.graph for output in node.outputs):
+                while value.name in names:  # a key may have the name of a layer
+                    value.name = f"computed.{value.name}"
             exported.save(path, external_data=False)
     finally:
         for name, level in levels.items():

@@ -14,7 +14,7 @@ from torch import Tensor
 from ps_client.shell.newest import Newest
 from ps_common.errors import RunEnded
 from ps_common.program.output import log_as
-from ps_common.program.reasons import say
+from ps_common.program.reasons import report_reason
 from ps_common.program.resources import flush_denormals
 from ps_common.program.run_program import bounded
 from ps_common.program.start import start
@@ -115,7 +115,7 @@ def act_and_learn() -> int:
         try:
             _train(begin, run, link, environments)
         except RunEnded as ended:
-            say("over", str(ended))
+            report_reason("over", str(ended))
         finally:
             link.connection.close()  # the speaker does not wait for the environments
             with bounded("close() of the environments", PROGRAM, seconds=CLOSE_SECONDS):

@@ -18,7 +18,7 @@ from ps_client.shell.stall_watch import StallWatch
 from ps_client.shell.zmq_client import ZmqClient
 from ps_common.errors import RunEnded, SettingsError
 from ps_common.program.flags import Parsed
-from ps_common.program.reasons import Reason, reason_of, say
+from ps_common.program.reasons import Reason, reason_of, report_reason
 from ps_common.program.resources import flush_denormals
 from ps_common.program.run_program import bounded
 from ps_common.program.stop_signals import Interrupted, StopSignal
@@ -116,7 +116,7 @@ class Work:
             raise
         finally:
             self.connections.close(ending.text, failed=ending.how == "failed")
-            say(ending.how, ending.text)
+            report_reason(ending.how, ending.text)
             with bounded("close() of the environments", PROGRAM, seconds=CLOSE_SECONDS):
                 self.environments.close()
 

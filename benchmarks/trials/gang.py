@@ -21,7 +21,7 @@ from ps_client.shell.newest import Newest
 from ps_common.errors import RunEnded
 from ps_common.program.child_processes import LinkedChild
 from ps_common.program.fork_server import begin_fork_server
-from ps_common.program.reasons import say
+from ps_common.program.reasons import report_reason
 from ps_common.program.start import start
 from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_common.settings.run_spec import RunSpec
@@ -102,7 +102,7 @@ def be_a_member() -> int:
         newest = parameters.pull()
         while True:
             newest = counting.push(parameters, newest)
-    say("over", "the gang leaves")
+    report_reason("over", "the gang leaves")
     return 0
 
 

@@ -22,14 +22,14 @@ ROOT = Path(__file__).parents[3]
 PROGRAMS = {
     "follows": """
 import threading
-from ps_common.program.reasons import answer_to_parent, say
+from ps_common.program.reasons import answer_to_parent, report_reason
 from ps_common.program.stop_signals import StopSignal
 answer_to_parent()
 stop = StopSignal()
 print("ready", flush=True)
 while not stop.is_set():
     threading.Event().wait(0.01)
-say("left", "7 rows sent")
+report_reason("left", "7 rows sent")
 """,
     "fails": """
 from ps_common.errors import SettingsError
@@ -41,9 +41,9 @@ answer_to_parent()
 run_program(main, "it")
 """,
     "has_nothing_to_do": """
-from ps_common.program.reasons import answer_to_parent, say
+from ps_common.program.reasons import answer_to_parent, report_reason
 answer_to_parent()
-say("over", "")
+report_reason("over", "")
 """,
     "stays": """
 import signal

@@ -1,4 +1,4 @@
-"""The network as ONNX gets the parts that the network sees, and computes what the policy does."""
+"""The network as ONNX gets what the environment shows, by its keys, and computes what the policy does."""
 
 from collections.abc import Callable
 from functools import cache
@@ -17,9 +17,8 @@ from rl_agent.agent import build_agent
 from rl_agent.environments.gymnasium_spaces import ActionCodec, ObservationReader
 from rl_agent.networks.flat_network import FlatNetwork
 from rl_eval.card_program import onnx_program
-from rl_eval.native.onnx_inputs import Inputs
 from rl_eval.onnx_file import write_onnx
-from rl_eval.policy import Policy, load_policy
+from rl_eval.policy import load_policy
 from rl_eval.policy_folder import write_model
 from rl_eval.spaces_record import PolicySpaces
 from tests.rows import nightly, row
@@ -30,49 +29,48 @@ MANY = Tuple([MultiDiscrete([2, 3]), Box(0, 9, (17, 16)), Box(0, 255, (2, 9, 9, 
 REAL = Box(np.float32([-2, 0]), np.float32([2, 9]))
 MASKED: dict[str, Any] = {"masks": "key"}
 ROWS: dict[str, tuple[Space[Any], Space[Any], dict[str, Any], list[str]]] = {
-    "a3c of a robot": (ROBOT, REAL, {}, ["vector", "image"]),
-    "sac of a robot": (ROBOT, REAL, {"algorithm": {"name": "sac"}}, ["vector", "image"]),
+    "a3c of a robot": (ROBOT, REAL, {}, ["joints", "arm.open", "arm.tool", "camera"]),
+    "sac of a robot": (ROBOT, REAL, {"algorithm": {"name": "sac"}}, ["joints", "arm.open", "arm.tool", "camera"]),
     "sac of a matrix": (
         Dict(values=Box(-1, 1, (3,)), linear=Box(-1, 1, (2,))),
         Box(-3, 1, (2, 1)),
         {"algorithm": {"name": "sac"}},
-        ["observations"],
+        ["observations.values", "linear"],
     ),
-    "dqn of a Tuple": (
-        MANY, Discrete(4), {"algorithm": {"name": "dqn", "dueling": True}}, ["vector", "image", "image_1"],
-    ),
-    "LSTM": (Dict(camera=CAMERA, joints=Box(-5, 5, (6,))), REAL, {"network": {"lstm": 5}}, ["vector", "image"]),
+    "dqn of a Tuple": (MANY, Discrete(4), {"algorithm": {"name": "dqn", "dueling": True}}, ["0", "3", "1", "2"]),
+    "quantiles": (Dict(n=Discrete(5)), Discrete(2), {"algorithm": {"name": "dqn", "quantiles": 5}}, ["n"]),
+    "LSTM": (Dict(camera=CAMERA, joints=Box(-5, 5, (6,))), REAL, {"network": {"lstm": 5}}, ["joints", "camera"]),
     "a mask of some actions": (
         Dict(seen=Box(-1, 1, (4,)), action_mask=MultiBinary(5)),
         Discrete(5),
         MASKED | {"environment": {"actions": [4, 1]}},
-        ["vector", "action_mask"],
+        ["seen", "action_mask"],
     ),
     "a mask of choices": (
-        Dict(seen=Box(-1, 1, (4,)), action_mask=MultiBinary(5)),
-        MultiDiscrete([2, 3]),
-        MASKED,
-        ["vector", "action_mask"],
+        Dict(seen=Box(-1, 1, (4,)), action_mask=MultiBinary(5)), MultiDiscrete([2, 3]), MASKED, ["seen", "action_mask"],
     ),
     "a mask of SAC": (
         Dict(seen=Box(-1, 1, (4,)), action_mask=MultiBinary(2)),
         REAL,
         MASKED | {"algorithm": {"name": "sac"}},
-        ["vector", "action_mask"],
+        ["seen", "action_mask"],
     ),
 }  # fmt: skip
 OFTEN = ("a3c of a robot", "dqn of a Tuple", "LSTM")  # an export takes a second
 
 
-def given_by(policy: Policy, observation: Any) -> dict[str, Any]:
-    """The inputs for one observation of the environment."""
-    space, rows = policy.observations, policy.seen(observation)[0].numpy()
-    if not space.parts:
-        return {"observations": rows}
-    return {
-        name: part.of(rows).astype(np.int8 if name == "action_mask" else part.dtype)
-        for name, part in zip(Inputs(space).names, space.parts, strict=True)
-    }
+def given_by(named: dict[str, str], keys: list[str], observation: Any, space: Any) -> dict[str, Any]:
+    """The inputs for one observation."""
+    given = {}
+    for key in keys:
+        value: Any = observation
+        for step in key.removeprefix("observations.").split("."):
+            value = value[int(step) if step.isdigit() else step]
+        dtype = {"tensor(float)": np.float32, "tensor(uint8)": np.uint8, "tensor(int64)": np.int64}.get(
+            named[key], np.int8
+        )
+        given[key] = np.asarray(value, dtype)[None]
+    return given
 
 
 Written = Callable[[str], tuple[Path, nn.Module, PolicySpaces, Space[Any]]]
@@ -100,13 +98,14 @@ def write(folder: Path, name: str) -> tuple[Path, nn.Module, PolicySpaces, Space
 
 
 @pytest.mark.parametrize("name", [name if name in OFTEN else nightly(name) for name in ROWS])
-def test_onnx_computes_what_the_policy_does(written: Written, name: str) -> None:
+def test_onnx_computes_of_a_raw_observation_what_the_policy_does(written: Written, name: str) -> None:
     runtime = pytest.importorskip("onnxruntime", reason="needs the extra onnx")
     folder, _, spaces, space = written(name)
     policy = load_policy(folder)
     keys, masks = ROWS[name][3], ROWS[name][2].get("masks")
     session = runtime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
-    assert [one.name for one in session.get_inputs()][: len(keys)] == keys
+    named = {one.name: one.type for one in session.get_inputs()}
+    assert list(named)[: len(keys)] == keys
     space.seed(7)
     state = {one.name: np.zeros((1, one.shape[1]), np.float32) for one in session.get_inputs() if "state_" in one.name}
     for number in range(6):
@@ -114,7 +113,7 @@ def test_onnx_computes_what_the_policy_does(written: Written, name: str) -> None
             observation = space.sample()
             if number == 0 and masks == "key":
                 observation["action_mask"][:] = 0
-            given = given_by(policy, observation)
+            given = given_by(named, keys, observation, space)
             given |= ({"starts": np.array([number == 0])} | state) if state else {}
             outputs = session.run(None, given)
             state = dict(zip(state, outputs[2:], strict=True))
@@ -141,7 +140,7 @@ def test_onnx_computes_what_the_policy_does(written: Written, name: str) -> None
 
 
 @pytest.mark.parametrize("name", [*OFTEN, nightly("sac of a robot"), nightly("a mask of some actions")])
-def test_the_program_on_the_card_acts_as_the_policy_does(
+def test_the_program_on_the_card_acts_on_raw_observations_as_the_policy_does(
     written: Written, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     pytest.importorskip("onnxruntime", reason="needs the extra onnx")
@@ -155,10 +154,11 @@ def test_the_program_on_the_card_acts_as_the_policy_does(
     if "memory" in names:
         names["memory"] = {key: np.zeros_like(state) for key, state in names["memory"].items()}
         names["memory"]["starts"] = np.array([True])
+    named = {one.name: one.type for one in names["session"].get_inputs()}
     space.seed(3)
     for _ in range(3):
         observation = space.sample()
         if spaces.observations.mask is not None:
             observation["action_mask"][:] = [0, 1, 0, 0, 1]
-        given = given_by(policy, observation)
+        given = given_by(named, ROWS[name][3], observation, space)
         np.testing.assert_allclose(names["act"](given)[0], policy.act(observation, greedy=True), rtol=1e-4, atol=1e-5)

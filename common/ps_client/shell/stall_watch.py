@@ -11,7 +11,7 @@ import sys
 import threading
 import traceback
 
-from ps_common.program.reasons import say
+from ps_common.program.reasons import report_reason
 
 TIMES_LONGER = 10  # than the longest step so far
 PAUSE_SECONDS = 1.0  # between two checks, which come many times a second: the process was paused
@@ -63,4 +63,4 @@ def _report(seconds: float, longest: float) -> None:
         "(--stall-seconds gives steps more time)"
     )
     log.warning("%s", story)
-    say("hangs", story)
+    report_reason("hangs", story)

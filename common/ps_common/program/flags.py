@@ -100,8 +100,9 @@ def parse_with_run(
     """
     A program's settings and the run specification. Exits with usage on bad flags.
 
-    `custom_settings` imports a user's custom algorithm that the command line names; without it the algorithm's settings
-    are those of a file, and no flags. Raises SettingsError when a preset, a file or a value makes no sense.
+    `custom_settings` imports a user's custom algorithm that the command line names; without it the settings that a file
+    gives are flags, of the types that their values have. Raises SettingsError when a preset, a file or a value makes
+    no sense.
     """
     arguments, typed = _begun(settings, argv, prog)
     check_first_word(arguments)
@@ -113,8 +114,8 @@ def parse_with_run(
     defaults = f"The defaults are those of {start.preset}: --preset NAME --help shows NAME's."
     about = f"{inspect.getdoc(settings)}\n\n{defaults}"
     flags: Any = tyro.cli(kind, args=arguments, prog=prog, description=about, config=_STYLE, registry=NUMBERS)
-    nested = start.to_dict() | {
-        field.name: msgspec.to_builtins(getattr(flags, field.name)) for field in _run_fields(start, custom)
+    nested = {"preset": start.preset} | {
+        field.name: msgspec.to_builtins(getattr(flags, field.name)) for field in _run_fields(start)
     }
     if custom is not None:
         nested["algorithm"] |= {"name": start.algorithm_name}
@@ -240,17 +241,16 @@ def _flags_class(settings: type[Any], start: RunSpec, custom: msgspec.Struct | N
         ("program", Annotated[settings, _INLINE]),
         ("start", Annotated[point, _INLINE], point()),
     ]
-    for field in _run_fields(start, custom):
+    for field in _run_fields(start):
         default = custom if custom is not None and field.name == "algorithm" else getattr(start, field.name)
         kind = type(default) if isinstance(default, msgspec.Struct) else field.type
         flags.append((field.name, kind, default))
     return dataclasses.make_dataclass("Flags", flags)
 
 
-def _run_fields(start: RunSpec, custom: msgspec.Struct | None) -> list[msgspec.structs.FieldInfo]:
-    """The run's fields that are flags: not those of StartingPoint, nor of a custom algorithm that nobody imports."""
-    no_flags = {"preset"} | ({"algorithm"} if custom is None and is_import_path(start.algorithm_name) else set())
-    return [field for field in msgspec.structs.fields(start) if field.name not in no_flags]
+def _run_fields(start: RunSpec) -> list[msgspec.structs.FieldInfo]:
+    """The run's fields that are flags; --preset is one of StartingPoint."""
+    return [field for field in msgspec.structs.fields(start) if field.name != "preset"]
 
 
 def _typed_settings(typed: Typed, nested: Mapping[str, Any]) -> dict[str, Any]:

@@ -52,7 +52,7 @@ LONGEST_LINE = 500  # characters of an error's message
 
 # The descriptor, by the id of this process: a forked child has another id, and no channel.
 _channel: dict[int, int] = {}
-_said: list[Reason] = []
+_reported: list[Reason] = []
 
 
 def answer_to_parent() -> None:
@@ -79,19 +79,19 @@ def die_with_parent() -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def say(how: Literal["over", "left", "failed", "refused", "hangs", "serves"], text: str) -> None:
+def report_reason(how: Literal["over", "left", "failed", "refused", "hangs", "serves"], text: str) -> None:
     """Report a reason to the parent, if there is one; the last report counts."""
     reason = Reason(how, text[:MOST_CHARACTERS])
-    _said[:] = [reason]
+    _reported[:] = [reason]
     descriptor = _channel.get(os.getpid())
     if descriptor is not None:
         with contextlib.suppress(OSError):
             os.write(descriptor, msgspec.json.encode(reason) + b"\n")
 
 
-def has_said_goodbye() -> bool:
+def is_leaving_in_order() -> bool:
     """Whether this program has reported that it leaves in order."""
-    return any(reason.is_in_order for reason in _said)
+    return any(reason.is_in_order for reason in _reported)
 
 
 def last_reason_in(lines: bytes) -> Reason | None:

@@ -12,7 +12,7 @@ from typing import Any, Literal, NoReturn
 
 from ps_common.errors import PsRlError, SettingsError
 from ps_common.program.output import finish_output, lenient_output
-from ps_common.program.reasons import has_said_goodbye, is_of_flags, reason_of, say
+from ps_common.program.reasons import is_leaving_in_order, is_of_flags, reason_of, report_reason
 from ps_common.program.resources import keep_freed_memory
 from ps_common.program.stop_signals import Interrupted, ignore_stop_signals
 
@@ -51,8 +51,8 @@ def _status(main: Any, prog: str) -> int:
     """The exit status of the program; what is a fault of ours or of a user's code leaves a traceback."""
     try:
         status = main() or 0
-        if not has_said_goodbye():
-            say("failed" if status else "left", f"exit status {status}" if status else "")
+        if not is_leaving_in_order():
+            report_reason("failed" if status else "left", f"exit status {status}" if status else "")
         return int(status)
     except PsRlError as error:
         how: Literal["failed", "refused"] = "refused" if error.is_final else "failed"
@@ -61,14 +61,14 @@ def _status(main: Any, prog: str) -> int:
         if not is_of_flags(error):
             return _failed(prog, reason_of(error))
         status = int(error.code or 0)
-        say("failed" if status else "left", f"its flags were refused: exit status {status}" if status else "")
+        report_reason("failed" if status else "left", f"its flags were refused: exit status {status}" if status else "")
         return status
     except Interrupted:  # the program has not begun yet, or has ended already
-        if not has_said_goodbye():
-            say("left", "asked to leave")
+        if not is_leaving_in_order():
+            report_reason("left", "asked to leave")
         return 0
     except KeyboardInterrupt as error:
-        say("failed", reason_of(error))
+        report_reason("failed", reason_of(error))
         if str(error):
             print(f"{prog}: {error}", file=sys.stderr)
         return INTERRUPTED
@@ -77,14 +77,14 @@ def _status(main: Any, prog: str) -> int:
             return _failed(prog, f"there is not enough memory for these settings: {error}")
         if isinstance(error, OSError) and error.errno in DISK_REFUSES and error.filename is not None:
             return _failed(prog, f"{error.filename}: cannot be written or read: {error.strerror}")
-        say("failed", reason_of(error))
+        report_reason("failed", reason_of(error))
         finish_output()
         sys.excepthook(type(error), error, error.__traceback__)
         return 1
 
 
 def _failed(prog: str, why: str, *, how: Literal["failed", "refused"] = "failed", status: int = 1) -> int:
-    say(how, " ".join(why.split()))
+    report_reason(how, " ".join(why.split()))
     finish_output()
     print(f"{prog}: {why}", file=sys.stderr)
     return status

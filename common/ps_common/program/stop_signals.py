@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from ps_common.program.reasons import say
+from ps_common.program.reasons import report_reason
 
 IGNORABLE = (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 # In which a server leaves. It writes a last checkpoint: less than a second, or a minute on a bad disk. Whoever ends a
@@ -118,7 +118,7 @@ def leave_at_once() -> None:
 
 
 def _leave(*_: object) -> None:
-    say("left", "asked to leave before it began")
+    report_reason("left", "asked to leave before it began")
     os._exit(0)
 
 

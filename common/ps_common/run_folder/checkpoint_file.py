@@ -2,8 +2,8 @@
 One checkpoint is one safetensors file: the vectors as tensors, everything else as JSON in its metadata.
 
 The file appears whole or not at all: it is written in a hidden folder, flushed to disk, and renamed. A killed process
-leaves unfinished files in the hidden folder alone. A checksum of the content shows damage when the file is read; it is
-no protection against forgery.
+leaves unfinished files in the hidden folder alone. A checksum of the content shows damage when the file is read;
+an attacker can forge both.
 """
 
 import shutil
@@ -39,8 +39,8 @@ def write_checkpoint(
     """
     Write the vectors (float32, CPU) and the record as `path`; `writer` is that of earlier records of the run, if any.
 
-    Raises CheckpointError when the disk refuses; then `path` is as it was. So it does for a record that could not be
-    read again: later checkpoints displace earlier ones.
+    Raises CheckpointError when the disk refuses, or when the record could not be read again, since later checkpoints
+    displace earlier ones. `path` is then as it was.
     """
     try:
         text = (writer or RecordWriter()).json(record)

@@ -38,7 +38,8 @@ def custom_algorithm(path: str, settings: Mapping[str, Any], *, source: str) -> 
         raise SettingsError(f"{source}: algorithm {path} has {len(settings)} settings; {MOST_SETTINGS} may travel")
     # A file lists those of None at its end, and equal settings are of one class: their order is that of their names.
     values = {name: _checked(name, settings[name], source) for name in sorted(settings, key=str)}
-    made: CustomAlgorithmSettings = _struct(path, tuple(values))(**values)
+    fields = tuple((name, _kind(value)) for name, value in values.items())
+    made: CustomAlgorithmSettings = _struct(path, fields)(**values)
     return made
 
 
@@ -51,9 +52,9 @@ def is_adjustable(setting: str, value: Any) -> bool:
 
 
 @functools.lru_cache(maxsize=256)
-def _struct(path: str, names: tuple[str, ...]) -> type[CustomAlgorithmSettings]:
-    """One class for each set of names, so that equal settings are equal."""
-    made: Any = msgspec.defstruct("CustomAlgorithm", names, bases=(CustomAlgorithmSettings,), kw_only=True, tag=path)
+def _struct(path: str, fields: tuple[tuple[str, Any], ...]) -> type[CustomAlgorithmSettings]:
+    """One class for each set of names and types, so that equal settings are equal."""
+    made: Any = msgspec.defstruct("CustomAlgorithm", fields, bases=(CustomAlgorithmSettings,), kw_only=True, tag=path)
     return made  # type: ignore[no-any-return]
 
 
@@ -74,3 +75,22 @@ def _checked(name: str, value: Any, source: str) -> Any:
                 "characters of printable ASCII, or a list of these"
             )
     return value
+
+
+def _kind(value: Any) -> Any:
+    """The type of a setting as a flag, from its value alone."""
+    match value:
+        case bool():
+            return bool
+        case int() | float():
+            return int | float
+        case str():
+            return str
+        case tuple() if all(isinstance(one, str) for one in value):
+            return tuple[str, ...]
+        case tuple() if all(isinstance(one, int | float) for one in value):
+            return tuple[int | float, ...]
+        case tuple():
+            return tuple[int | float | str, ...]
+        case _:
+            return int | float | str | None

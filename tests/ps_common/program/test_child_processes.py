@@ -43,18 +43,18 @@ PROGRAMS = {
 }
 SPEAKS = """
 import os, sys
-from ps_common.program.reasons import answer_to_parent, say
+from ps_common.program.reasons import answer_to_parent, report_reason
 answer_to_parent()
-say(sys.argv[1], "because")
+report_reason(sys.argv[1], "because")
 print("the last line of its log")
 """
 FORKS = """
 import os
-from ps_common.program.reasons import answer_to_parent, say
+from ps_common.program.reasons import answer_to_parent, report_reason
 answer_to_parent()
-say("left", "the parent's reason")
+report_reason("left", "the parent's reason")
 if os.fork() == 0:
-    say("failed", "the fork's reason")
+    report_reason("failed", "the fork's reason")
     os._exit(0)
 os.wait()
 print("PS_RL_LAUNCHED" in os.environ)

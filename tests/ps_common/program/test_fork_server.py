@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[3]
 CHILD = """
 import json, os, random, sys
 import heavy
-from ps_common.program.reasons import answer_to_parent, say
+from ps_common.program.reasons import answer_to_parent, report_reason
 
 answer_to_parent()
 found = {"argv": sys.argv[1:], "imported_in": heavy.pid, "pid": os.getpid(), "parent": os.getppid(), "main": __name__}
@@ -29,7 +29,7 @@ found |= {"variables": dict(os.environ), "path": sys.path, "spec": __spec__.name
 found |= {"name": open("/proc/self/comm").read(), "descriptors": len(os.listdir("/proc/self/fd"))}
 print(json.dumps(found), "2 × 3")
 print("an error", file=sys.stderr)
-say("over", "all is said")
+report_reason("over", "all is said")
 """
 PARENT = """
 import os, signal, sys, time

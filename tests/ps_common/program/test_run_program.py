@@ -53,7 +53,7 @@ def test_imported_objects_are_frozen_for_the_garbage_collector() -> None:
 USERS = """
 import atexit, logging, multiprocessing, os, sys, threading, time, ps_common.program.run_program as ends
 from ps_common.errors import SettingsError
-from ps_common.program.reasons import answer_to_parent, say
+from ps_common.program.reasons import answer_to_parent, report_reason
 from ps_common.program.output import log_as
 from ps_common.program.run_program import ProgramEnd, bounded, end_in_time, run_program
 
@@ -97,7 +97,7 @@ def ended(body: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Child:
         ("raise KeyboardInterrupt", "KeyboardInterrupt (users_own.py, line 13)", 130),
         ("os._exit(0)", "exit status 0, without a reason", 0),
         ("os.abort()", "killed by SIGABRT", -6),
-        ("say('left', 'done'); fails()", "ValueError: the track file is missing (users_own.py, line 9)", 1),
+        ("report_reason('left', 'done'); fails()", "ValueError: the track file is missing (users_own.py, line 9)", 1),
     ],
 )
 def test_a_program_that_does_not_come_to_its_end_has_died_of_a_reason(
@@ -151,7 +151,7 @@ def test_an_error_and_what_is_printed_survive_a_close_that_hangs(
     ("body", "text"),
     [
         ("pass", ""),
-        ("say('left', 'done')", "done"),
+        ("report_reason('left', 'done')", "done"),
         ("atexit.register(os._exit, 5)", ""),
         ("atexit.register(fails)", ""),
     ],

@@ -80,10 +80,12 @@ def test_what_cannot_travel_is_refused() -> None:
             a_run(**{name: value})
 
 
-def test_a_server_takes_the_settings_that_a_file_gives_and_imports_nothing(tmp_path: Path) -> None:
+def test_a_server_takes_flags_of_the_settings_that_a_file_gives(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text(a_run().to_toml())
-    flags = parse_with_run(ServerSettings, ["--config", str(tmp_path / "mine.toml")], prog="ps-server")
-    assert flags.run.algorithm == a_run().algorithm
+    typed = ["--config", str(tmp_path / "mine.toml"), "--temperature", "2", "--words", "x", "y", "--no-is-on"]
+    flags = parse_with_run(ServerSettings, typed, prog="ps-server")
+    settings: Any = flags.run.algorithm
+    assert (settings.temperature, settings.words, settings.is_on) == (2, ("x", "y"), False)
     assert flags.modules == ()  # a file names no module to import
 
 
