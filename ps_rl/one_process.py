@@ -2,7 +2,7 @@
 `train(workers=0)`: a run in this process and this thread, without sockets and without children.
 
 The machines of server and worker are those of every run, and so are the worker's loop, the records and the checkpoints.
-What lies between them stands here: messages are handed over, and what the server asks of its shell is done at once.
+This file replaces the sockets: Link hands messages over, and LocalServer carries out the server's effects at once.
 """
 
 import itertools
@@ -250,7 +250,7 @@ def _work(server: LocalServer, cluster: Parsed[ClusterSettings]) -> None:
     )
     flags = Parsed(settings, cluster.run, overrides={}, modules=cluster.modules)
     silent = StopSignal(listens=False)
-    # A script gets the exception of its environment, with the traceback: a new environment would hide it.
+    # An exception of the environment ends the run and reaches the script with its traceback: nothing is forgiven.
     work = Work(flags, name, silent, connection=lambda _, machine, **__: Link(server, machine), forgives=False)
     try:
         with suppress(RunEnded):

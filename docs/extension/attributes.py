@@ -144,7 +144,7 @@ def tables(level: str, head: tuple[str, ...], about: dict[str, str], rows: dict[
         for one in found:
             owners.setdefault(one, []).append(name)
     shared = [(*one, ", ".join(names)) for one, names in owners.items() if len(names) > 1]
-    text = f"{level} Of several\n\n{table((*head, 'of'), shared)}\n"
+    text = f"{level} Of several\n\n{table((*head, 'of'), shared)}\n" if shared else ""
     for name, found in rows.items():
         alone = [one for one in found if len(owners[one]) == 1]
         text += f"{level} {name}\n\n{about[name]}\n\n{table(head, alone) if alone else ''}\n"

@@ -8,9 +8,9 @@ an unroll becomes several epochs of minibatches, one push each; self-imitation (
 (mirror_images.py). Each environment step then yields more gradients, so a few cores are enough.
 
 While a worker collects an unroll, other workers' pushes move the weights. With two workers and 48 pushes per unroll, a
-third of the steps had left the clip range before their own worker learned from them. So the ratio is taken to π₀, the
-policy of the weights at the start of learning; the values of these weights evaluate the unroll too. Each step is
-weighted by min(1, π₀/μ), where μ is the behaviour policy (Hilton et al. 2022; truncated as in Espeholt et al. 2018).
+third of the steps had left the clip range before their own worker learned from them. So π₀, the policy of the weights
+at the start of learning, is the denominator of the ratio. The values of the unroll come from the same weights. Each step
+is weighted by min(1, π₀/μ), where μ is the behaviour policy (Hilton et al. 2022; truncated as in Espeholt et al. 2018).
 """
 
 from collections.abc import Callable, Iterator
@@ -33,7 +33,7 @@ from rl_agent.networks.policies import ActionDistribution, policy_for
 from rl_agent.networks.running_statistics import reward_unit
 from rl_agent.rollouts import Decision, State, Trajectory, learner_rewards
 
-EVALUATED_TOGETHER = 128  # observations, which fit into the cache; of a thousand each takes 2.5 times as long
+EVALUATED_TOGETHER = 128  # observations, which fit into the cache; one of a thousand takes 2.5 times as long
 
 
 @dataclass(frozen=True)

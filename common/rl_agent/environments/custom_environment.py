@@ -44,7 +44,7 @@ def makes_vectors(path: str) -> bool:
 
 
 def custom_spec(path: str) -> EnvSpec:
-    """What Gymnasium makes the environments at an import path from. Raises SettingsError."""
+    """The Gymnasium spec whose entry point calls the function or class at this import path. Raises SettingsError."""
     make = _maker(path)
 
     @functools.wraps(make, updated=())
@@ -98,7 +98,7 @@ def described(settings: Environment, observations: ObservationSpace, actions: Sp
 
 
 class VectorEnvironments:
-    """A vector environment: a custom one, or the one that is given, which cannot be drawn."""
+    """A vector environment: `made` where it is given, else that of the settings. A given one cannot be drawn."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class VectorEnvironments:
         masks: Literal["none", "key"] = "none" if self._ignores_masks else "key"
         self._env: Any = made_vectors(settings, count, **screen) if made is None else made
         with closed_if_refused(self):
-            if made is None:  # the environments of one that is given have their wrappers
+            if made is None:  # a given vector environment has its wrappers
                 self._env = wrapped(self._env, settings.wrapper, kind=VectorEnv)
             mode = self._env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
             if AutoresetMode(mode) != AutoresetMode.SAME_STEP:
@@ -139,9 +139,9 @@ class VectorEnvironments:
         seen, info = self._env.reset(seed=seed_or_any(seed))
         if MASK in info and self.observations.mask is None and not self._ignores_masks:
             raise SettingsError(
-                f"--environment {self.description['environment']}: this vector environment gives masks in `info`, and "
-                f"there they are read only of single environments; put {MASK} into its Dict observation, or ignore it "
-                "with --action-mask none"
+                f"--environment {self.description['environment']}: this vector environment gives masks in `info`, "
+                f"where only those of single environments are read; put {MASK} into its Dict observation, or ignore the "
+                "masks with --action-mask none"
             )
         return self._numbers.first(self._reader.arrays(self._env.observation_space, seen))
 
@@ -170,7 +170,7 @@ class VectorEnvironments:
         return self._numbers.step(stepped)
 
     def _note_failures(self, info: Mapping[str, Any], ended: NDArray[np.intp]) -> NDArray[np.bool_] | None:
-        """Count the failures that infos tell of: the games that they cut off, or None."""
+        """Count the failures that the infos report. Returns which games a failure cut off; None: no game."""
         if self._failures is None:
             return None
         self._failures.ended(len(ended))
@@ -193,7 +193,7 @@ class VectorEnvironments:
 
 
 def _is_batch(last: Any, space: Space[Any]) -> bool:
-    """Whether last observations are arrays of all environments, and not one for each environment."""
+    """Whether the last observations are one batch of all environments; the other form is a list of one for each."""
     if isinstance(last, np.ndarray):
         return bool(last.dtype != np.object_)
     return isinstance(last, Mapping) or (isinstance(last, tuple) and isinstance(space, Tuple))
