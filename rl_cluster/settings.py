@@ -92,7 +92,8 @@ class ClusterSettings(WorkersHere):
                 raise SettingsError("--resume and --run-dir both name the run folder; give one of them")
             check_whole_run(self.resume, flag=f"--resume {self.resume}")
             if shards_in(self.resume) > 1:
-                raise SettingsError(f"--resume {self.resume}: has shards: ps-server --resume resumes each of them")
+                how = "ps-server --resume resumes each, ps-ctl reshard --shards 1 makes a run of one server of them"
+                raise SettingsError(f"--resume {self.resume}: has shards: {how}")
             if not (self.resume / SETTINGS).is_file():
                 raise SettingsError(f"--resume {self.resume}: no run folder: there is no {SETTINGS} in it")
 

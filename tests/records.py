@@ -4,7 +4,6 @@ from typing import Any
 
 import msgspec
 import torch
-from torch import Tensor
 
 from ps_common.protocol.lineage import Lineage
 from ps_common.protocol.record import Record
@@ -31,8 +30,3 @@ def a_record(
     record = training.record(now=0.0)
     progress = msgspec.structs.replace(record.progress, global_steps=steps, updates=steps, minutes=minutes)
     return msgspec.structs.replace(record, progress=progress, **changes)
-
-
-def vectors_of(record: Record, value: float = 0.0) -> dict[str, Tensor]:
-    """Weights of this record, all of one value."""
-    return {"weights": torch.full((record.own_schema().size,), value)}

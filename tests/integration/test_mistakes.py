@@ -48,6 +48,7 @@ def test_a_mistake_is_told_in_a_sentence(
         ["--environment", "ALE/Pnog-v5"],
         nightly(["--preset", "cartpole", "--actions", "0", "7"]),
         nightly(["--environment", "Pendulum-v1", "--algorithm", "n_step_q"]),
+        ["--preset", "cartpole", "--host", "203.0.113.1"],
     ],
     ids=" ".join,
 )

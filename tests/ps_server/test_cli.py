@@ -77,10 +77,11 @@ def test_a_command_that_is_refused_changes_no_file(
     (tmp_path / "empty").mkdir()
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "checkpoint-000000001000.safetensors").touch()
-    before = {path: path.stat().st_size for path in tmp_path.rglob("*.safetensors")}
+    (tmp_path / "old" / "settings.toml").write_text("kept")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     with pytest.raises(PsRlError):
         serve(*flags.format(tmp_path).split())
-    assert {path: path.stat().st_size for path in tmp_path.rglob("*.safetensors")} == before
+    assert {path: path.read_bytes() for path in before} == before
 
 
 @pytest.mark.parametrize(

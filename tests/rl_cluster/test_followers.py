@@ -18,7 +18,7 @@ from rl_cluster import followers as followers_module
 from rl_cluster.followers import Follower, Followers, followers_of
 from tests.ps_client.loopback_server import wait_until
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 PROGRAMS = {
     "follows": """
 import threading
@@ -39,11 +39,6 @@ def main():
     raise SettingsError("--track: no such place")
 answer_to_parent()
 run_program(main, "it")
-""",
-    "has_nothing_to_do": """
-from ps_common.program.reasons import answer_to_parent, report_reason
-answer_to_parent()
-report_reason("over", "")
 """,
     "stays": """
 import signal

@@ -50,6 +50,7 @@ class ParameterClient:
         self._heartbeats = Heartbeats(now=now)
         self.link_timeout = LinkTimeout(has_standby=addresses > 1, now=now)
         self._patience = Patience(patience_seconds, now=now)
+        self._refused = ""  # why a request is to be sent again, until one of the trainer's is fulfilled
         self._requests = Requests(resend_bytes)
         self._welcome: Welcome | None = None
         self.schema: Schema | None = None  # of the trainer's network, once it is known
@@ -135,7 +136,7 @@ class ParameterClient:
         if isinstance(message, Welcome) and (why := self._identity.objection(message)):
             return self._turned_away("fenced", why, now=now)
         self._handshake.refusal = ""
-        self._patience.served(now=now)
+        self._patience.served(is_refused=self._refused != "", now=now)
         match message:
             case messages.Stop():
                 return self._end(RunEnded(message.reason))
@@ -168,7 +169,7 @@ class ParameterClient:
         """
         if self.phase in ENDED:
             return []
-        refusal = self._handshake.refusal
+        refusal = self._handshake.refusal or self._refused
         if (error := self._patience.error(refusal, now=now)) is not None:
             return self._end(error)
         warning = self._patience.warning(refusal, now=now)
@@ -264,13 +265,16 @@ class ParameterClient:
         others = [effect for effect in effects if not isinstance(effect, Transmit)]
         if sent:
             self._postpone_heartbeat(now=now)
+        if others:
+            self._refused = ""
         return [*sent, *self._send_pending(now=now), *others]
 
     def _retry(self, refused: messages.Refused, *, now: float) -> list[Effect]:
         """A request was refused, but not finally. It is sent again, in its window."""
         if refused.code in ("unknown_worker", "no_weights"):  # or a server was restored without weights; SEED was lost
             self._join_again(now=now)
-        return [LogLine(f"refused ({refused.code}): {refused.reason}; trying again")]
+        self._refused = f"refused ({refused.code}): {refused.reason}"
+        return []
 
     def _send_pending(self, *, now: float) -> list[Effect]:
         effects = self._requests.send_pending() if self.phase is Phase.JOINED else []

@@ -6,7 +6,7 @@ The patience of a worker's machine, in three clocks. `now` is seconds of any mon
 - The link timeout: how long a connection may be silent before it is taken for dead. A server with more to do than it
   can is silent too, for as long as its queue lasts. To reconnect then adds to the queue: each worker sends its vectors
   again. Each timeout therefore doubles the next, until replies come as quickly as usual.
-- Patience with a server that does not serve the worker.
+- Patience with a server that does not serve the worker, or replies and fulfils no request.
 """
 
 import math
@@ -108,12 +108,14 @@ class Patience:
         self.warning_due = now + WARNING_SECONDS
         self._seconds = seconds
         self._served = self._awake_since = now  # the last service, and the end of the last pause
+        self._fulfilled = now  # the last service with no request refused since the one before
         self._away = 0.0  # seconds of pauses since the last service, in which `now` stood still
 
-    def served(self, *, now: float) -> None:
-        """A message has come from a server that serves this worker."""
+    def served(self, *, is_refused: bool, now: float) -> None:
+        """A message has come from a server that serves this worker. `is_refused`: no request is fulfilled yet."""
         self._served, self._awake_since, self._away = now, now, 0.0
-        self.warning_due = now + WARNING_SECONDS
+        if not is_refused:
+            self._fulfilled, self.warning_due = now, now + WARNING_SECONDS
 
     def was_away(self, seconds: float, *, now: float) -> None:
         """The process was paused for so long: it has asked nobody meanwhile."""
@@ -126,7 +128,7 @@ class Patience:
 
     def error(self, refusal: str, *, now: float) -> ServerUnreachable | None:
         """Why the worker gives up, if it does."""
-        if now - self._served <= self._seconds:
+        if now - self._fulfilled <= self._seconds:
             return None
         hint = "" if refusal else "; is it running, are --server and keys right?"
         return ServerUnreachable(self._trouble(refusal, now) + hint)
@@ -139,5 +141,5 @@ class Patience:
         return f"{self._trouble(refusal, now)}; still trying"
 
     def _trouble(self, refusal: str, now: float) -> str:
-        seconds = now - self._served
+        seconds = now - self._fulfilled
         return f"not served for {seconds:.0f} s: {refusal}" if refusal else f"no reply for {seconds:.0f} s"

@@ -31,7 +31,6 @@ class SupervisedProcess:
         counts_work: bool = False,
         must_come_up: bool = False,
         most_deaths: int = MOST_DEATHS,
-        progress_seconds: float = PROGRESS_SECONDS,
     ) -> None:
         """
         `may_leave`: a child that has left in order stays away, whoever has asked it to. `counts_work`: progress is what
@@ -41,7 +40,7 @@ class SupervisedProcess:
         self.start = start  # makes the next child; may be changed
         self.child = start()
         self._may_leave, self._counts_work, self._must_come_up = may_leave, counts_work, must_come_up
-        self._most_deaths, self._progress_seconds = most_deaths, progress_seconds
+        self._most_deaths = most_deaths
         self._done = 0  # units of work, by the present child
         self._worked_from = self._worked_until = 0.0  # ages of the child when `_done` first and last rose
         self.deaths = 0  # in a row, without progress between them
@@ -66,7 +65,7 @@ class SupervisedProcess:
     def replace(self, why: str) -> str:
         """Start the next child, or plan that. Returns how this one died. Raises PsRlError when it is given up."""
         worked = self._worked_until - self._worked_from if self._counts_work else self.child.age_seconds
-        self.deaths = 1 if worked >= self._progress_seconds else self.deaths + 1
+        self.deaths = 1 if worked >= PROGRESS_SECONDS else self.deaths + 1
         story = why if self.child.log is None else f"{why} (its log: {self.child.log})"
         if self.child.reason is not None and self.child.reason.how == "refused":
             raise PsRlError(f"{self.name} ended, and would again: {story}")
@@ -75,8 +74,7 @@ class SupervisedProcess:
         self._must_come_up = False
         if self.deaths >= self._most_deaths:
             raise PsRlError(
-                f"{self.name} died {self.deaths} times in a row, each within {self._progress_seconds:.0f} s of work: "
-                f"{story}"
+                f"{self.name} died {self.deaths} times in a row, each within {PROGRESS_SECONDS:.0f} s of work: {story}"
             )
         self._begin_after(min(BACKOFF_SECONDS * (self.deaths - 1), LONGEST_BACKOFF_SECONDS))
         return f"{self.name} died: {story}; it is started again"

@@ -9,8 +9,9 @@ an unroll becomes several epochs of minibatches, one push each; self-imitation (
 
 While a worker collects an unroll, other workers' pushes move the weights. With two workers and 48 pushes per unroll, a
 third of the steps had left the clip range before their own worker learned from them. So π₀, the policy of the weights
-at the start of learning, is the denominator of the ratio. The values of the unroll come from the same weights. Each step
-is weighted by min(1, π₀/μ), where μ is the behaviour policy (Hilton et al. 2022; truncated as in Espeholt et al. 2018).
+at the start of learning, is the denominator of the ratio. The values of the unroll come from the same weights. Each
+step is weighted by min(1, π₀/μ), where μ is the behaviour policy (Hilton et al. 2022; truncated as in Espeholt et al.
+2018).
 """
 
 from collections.abc import Callable, Iterator

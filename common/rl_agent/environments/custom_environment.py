@@ -140,8 +140,8 @@ class VectorEnvironments:
         if MASK in info and self.observations.mask is None and not self._ignores_masks:
             raise SettingsError(
                 f"--environment {self.description['environment']}: this vector environment gives masks in `info`, "
-                f"where only those of single environments are read; put {MASK} into its Dict observation, or ignore the "
-                "masks with --action-mask none"
+                f"where only those of single environments are read; put {MASK} into its Dict observation, or ignore "
+                "the masks with --action-mask none"
             )
         return self._numbers.first(self._reader.arrays(self._env.observation_space, seen))
 

@@ -86,6 +86,8 @@ def _made(path: str) -> Any:
     called = [name for name in CALLED if hasattr(made, name)]
     if not called:
         raise SettingsError(f"--hook {path}: has none of these methods; {NEEDED}")
+    if never := [name for name in dir(made) if name.startswith("on_") and name not in CALLED]:
+        raise SettingsError(f"--hook {path}: nothing calls {', '.join(never)}; {NEEDED}")
     for name in called:
         try:
             inspect.signature(getattr(made, name)).bind(*CALLED[name])

@@ -4,7 +4,7 @@ from math import inf
 
 import pytest
 
-from ps_client.machine.effects import Fail, Phase, Resolve
+from ps_client.machine.effects import Fail, Phase, Resolve, Transmit
 from ps_client.machine.parameter_client import Call, ParameterClient
 from ps_client.machine.patience import TIMEOUT_SECONDS
 from ps_common.errors import RequestRefused, RunEnded
@@ -14,6 +14,7 @@ from ps_common.protocol.messages import Episode
 from ps_common.release import release
 from tests.ps_client.client_transcripts import (
     LEASE_SECONDS,
+    PATIENCE_SECONDS,
     SCHEMA,
     alive,
     failure,
@@ -25,6 +26,7 @@ from tests.ps_client.client_transcripts import (
     resolved,
     sent,
     vector,
+    weights,
     welcome,
 )
 from tests.rows import row
@@ -120,6 +122,32 @@ def test_stop_ends_every_call_now_and_later() -> None:
     assert client.receive(welcome(1), now=2.0) == []
     assert client.tick(now=30.0) == client.tick(now=1000.0) == []
     assert client.phase is Phase.OVER
+
+
+@pytest.mark.parametrize("code", ["unknown_worker", "outside_window"])
+def test_a_worker_ends_when_replies_come_and_no_request_is_fulfilled(code: str) -> None:
+    """Heartbeats and HELLO have their replies all the time. A push that is settled begins the patience anew."""
+    client, now = joined_client(), 0.0
+
+    def refuse_for(seconds: float, refused: int) -> None:
+        nonlocal now
+        until = now + seconds
+        while now < until and client.error is None:
+            now += 0.5
+            client.receive(messages.Refused(request=refused, code=code, reason="not in the ledger"), now=now)
+            due = [effect.message for effect in client.tick(now=now) if isinstance(effect, Transmit)]
+            for message in due:
+                hello = isinstance(message, messages.Hello)
+                client.receive(welcome(message.request) if hello else alive(message.request), now=now)
+
+    first, _ = push(client, 1, 1)
+    refuse_for(PATIENCE_SECONDS - 5, first)
+    client.receive(weights(first), vector(1, 1), now=now)
+    second, _ = push(client, 1, 1)
+    refuse_for(PATIENCE_SECONDS - 5, second)
+    assert client.error is None
+    refuse_for(15, second)
+    assert f"refused ({code}): not in the ledger" in str(client.error)
 
 
 def test_after_goodbye_nothing_is_sent_that_would_begin_the_lease_again() -> None:

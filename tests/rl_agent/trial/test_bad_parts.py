@@ -106,6 +106,8 @@ class TooFew:
     def on_episode(self): ...
 class NoMeters:
     def on_unroll(self, trajectory): ...
+class Uncalled(Good):
+    def on_checkpoint(self, path): ...
 class NoMethod(Good):
     on_unroll = 3
 number = 3
@@ -119,6 +121,7 @@ number = 3
     ("TooFew", r"on_episode cannot be called with \(game\): too many positional arguments"),
     ("NoMeters", r"on_unroll cannot be called with \(trajectory, meters\): too many positional arguments"),
     ("NoMethod", r"on_unroll cannot be called with \(trajectory, meters\): 3 is not a callable object"),
+    ("Uncalled", "nothing calls on_checkpoint; hooks are a class"),
     ("number", "is int, and cannot be called"),
     ("Other", "own_hooks has no Other"),
 ])  # fmt: skip
