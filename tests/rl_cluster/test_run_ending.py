@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ps_common.protocol.lineage import WHOLE, Shard
 from ps_common.protocol.status import how_it_ended
 from ps_common.run_folder.commands import what_next
 from tests.ps_common.program.test_progress_display import status
@@ -68,6 +69,16 @@ def test_what_to_type_next_can_be_typed(monkeypatch: pytest.MonkeyPatch, tmp_pat
     ]
     monkeypatch.setenv("PATH", str(tmp_path))
     assert what_next(status(checkpoint_version=7), Path("x"), modules=())[1] == "rl-eval --checkpoint x"
+
+
+def test_a_run_of_shards_is_resumed_by_no_command_for_one_server() -> None:
+    of_two = Shard(number=1, addresses=("a:1", "b:1"))
+    whole, cut = (
+        what_next(status(checkpoint_version=7, shard=shard), Path("x"), modules=()) for shard in (WHOLE, of_two)
+    )
+    assert any("--resume" in line for line in whole)
+    assert not any("--resume" in line for line in cut)
+    assert "its newest weights" in cut[0]
 
 
 def test_the_command_to_resume_doubles_the_limits_that_the_run_has_reached() -> None:

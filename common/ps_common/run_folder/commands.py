@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from ps_common.protocol.lineage import WHOLE
 from ps_common.protocol.status import Status
 from ps_common.run_folder.paths import COMMAND, GAME_GIF
 from ps_common.settings.hidden import hidden_command
@@ -39,11 +40,11 @@ def what_next(status: Status, folder: Path, *, modules: Sequence[str]) -> list[s
     lines = []
     if status.checkpoint_version:
         play = f"{_command('rl-eval')} --checkpoint {run_in_games}"
-        lines += ["# full games with its best weights, scored:", play]
+        lines += [f"# full games with its {'best' if status.shard == WHOLE else 'newest'} weights, scored:", play]
         lines += ["# see it play:", f"{play} --episodes 1 --gif {shlex.quote(str(folder / GAME_GIF))}"]
         further = "" if status.minutes_to_target is None else " beyond its score"
         resume = " ".join([f"{_command('rl-cluster')} --resume {run_in_games}", *_raised_limits(status)])
-        lines += [f"# resume it{further}:", resume]
+        lines += [f"# resume it{further}:", resume] if status.shard == WHOLE else []
     if status.episodes:
         lines += ["# its curve, and those of other runs:", f"{_command('ps-ctl')} plot {run} OTHER_RUN_DIR"]
     return lines
