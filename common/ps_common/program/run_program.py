@@ -21,7 +21,8 @@ DISK_REFUSES = {errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EACCES
 NO_MEMORY = "can't allocate memory"  # in torch's RuntimeError
 OF_FLAGS = 2  # the exit status where what was typed makes no sense, as shells have it
 INTERRUPTED = 130  # the exit status after Ctrl-C, as shells have it
-EXIT_SECONDS = 3.0  # for what a user's code has left running when the main thread ends
+THREADS_SECONDS = 1.0  # for the threads of a user's code when the main thread ends; rl-cluster sends SIGTERM after two
+EXIT_SECONDS = 5.0  # for an atexit function or a child process, where no thread is left
 
 
 class ProgramEnd(SystemExit):
@@ -130,8 +131,11 @@ def end_in_time(end: ProgramEnd) -> None:
 def _end_after_main(status: int, prog: str) -> None:
     """The thread."""
     threading.main_thread().join()
-    threading.Event().wait(EXIT_SECONDS)
-    why = f"a thread, an atexit function or a child process has not ended within {EXIT_SECONDS:g} s"
+    threading.Event().wait(THREADS_SECONDS)
+    main = threading.main_thread()
+    if not any(thread is not main and not thread.daemon for thread in threading.enumerate()):
+        threading.Event().wait(EXIT_SECONDS - THREADS_SECONDS)
+    why = "a thread, an atexit function or a child process has not ended in time"
     print(f"{prog}: ends though {why}", file=sys.stderr, flush=True)
     os._exit(status)
 

@@ -173,9 +173,9 @@ def test_a_program_that_came_to_its_end_has_left_in_order(
 def test_a_program_ends_though_python_waits_for_what_the_user_has_left(
     left: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    child = ended(f"ends.EXIT_SECONDS = 0.2; {left}; return 4", tmp_path, monkeypatch)
+    child = ended(f"ends.THREADS_SECONDS, ends.EXIT_SECONDS = 0.1, 0.2; {left}; return 4", tmp_path, monkeypatch)
     assert (child.exit_status, child.reason) == (4, Reason("failed", "exit status 4"))
-    why = "a thread, an atexit function or a child process has not ended within 0.2 s"
+    why = "a thread, an atexit function or a child process has not ended in time"
     assert f"oven: ends though {why}\n" in (tmp_path / "log").read_text()
 
 

@@ -185,7 +185,7 @@ def test_spaces_beyond_what_a_policy_may_have_are_refused(seen: Space[Any], take
 def test_what_is_refused_for_good_says_so_to_its_parent(
     error: PsRlError, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reasons, "_said", said := [])
+    monkeypatch.setattr(reasons, "_reported", said := [])
 
     def main() -> int:
         raise error
