@@ -50,7 +50,6 @@ class ParameterClient:
         self._heartbeats = Heartbeats(now=now)
         self.link_timeout = LinkTimeout(has_standby=addresses > 1, now=now)
         self._patience = Patience(patience_seconds, now=now)
-        self._refused = ""  # why a request is to be sent again, until one of the trainer's is fulfilled
         self._requests = Requests(resend_bytes)
         self._welcome: Welcome | None = None
         self.schema: Schema | None = None  # of the trainer's network, once it is known
@@ -136,7 +135,7 @@ class ParameterClient:
         if isinstance(message, Welcome) and (why := self._identity.objection(message)):
             return self._turned_away("fenced", why, now=now)
         self._handshake.refusal = ""
-        self._patience.served(is_refused=self._refused != "", now=now)
+        self._patience.served(now=now)
         match message:
             case messages.Stop():
                 return self._end(RunEnded(message.reason))
@@ -169,7 +168,7 @@ class ParameterClient:
         """
         if self.phase in ENDED:
             return []
-        refusal = self._handshake.refusal or self._refused
+        refusal = self._handshake.refusal
         if (error := self._patience.error(refusal, now=now)) is not None:
             return self._end(error)
         warning = self._patience.warning(refusal, now=now)
@@ -266,14 +265,14 @@ class ParameterClient:
         if sent:
             self._postpone_heartbeat(now=now)
         if others:
-            self._refused = ""
+            self._patience.fulfilled()
         return [*sent, *self._send_pending(now=now), *others]
 
     def _retry(self, refused: messages.Refused, *, now: float) -> list[Effect]:
         """A request was refused, but not finally. It is sent again, in its window."""
         if refused.code in ("unknown_worker", "no_weights"):  # or a server was restored without weights; SEED was lost
             self._join_again(now=now)
-        self._refused = f"refused ({refused.code}): {refused.reason}"
+        self._patience.refused(f"refused ({refused.code}): {refused.reason}", now=now)
         return []
 
     def _send_pending(self, *, now: float) -> list[Effect]:

@@ -108,14 +108,25 @@ class Patience:
         self.warning_due = now + WARNING_SECONDS
         self._seconds = seconds
         self._served = self._awake_since = now  # the last service, and the end of the last pause
-        self._fulfilled = now  # the last service with no request refused since the one before
+        self._fulfilled = now  # the last service while no request was refused
+        self._refused, self._refused_at = "", now  # why a request is to be sent again; "" once one is fulfilled
         self._away = 0.0  # seconds of pauses since the last service, in which `now` stood still
 
-    def served(self, *, is_refused: bool, now: float) -> None:
-        """A message has come from a server that serves this worker. `is_refused`: no request is fulfilled yet."""
+    def served(self, *, now: float) -> None:
+        """A message has come from a server that serves this worker."""
         self._served, self._awake_since, self._away = now, now, 0.0
-        if not is_refused:
+        if now - self._refused_at > WARNING_SECONDS:  # in a row, refusals are seconds apart
+            self._refused = ""
+        if not self._refused:
             self._fulfilled, self.warning_due = now, now + WARNING_SECONDS
+
+    def refused(self, why: str, *, now: float) -> None:
+        """A request was refused, and is sent again."""
+        self._refused, self._refused_at = why, now
+
+    def fulfilled(self) -> None:
+        """A request of the trainer has its reply."""
+        self._refused = ""
 
     def was_away(self, seconds: float, *, now: float) -> None:
         """The process was paused for so long: it has asked nobody meanwhile."""
@@ -130,6 +141,7 @@ class Patience:
         """Why the worker gives up, if it does."""
         if now - self._fulfilled <= self._seconds:
             return None
+        refusal = refusal or self._refused
         hint = "" if refusal else "; is it running, are --server and keys right?"
         return ServerUnreachable(self._trouble(refusal, now) + hint)
 
@@ -138,7 +150,7 @@ class Patience:
         if now < self.warning_due:
             return ""
         self.warning_due = now + WARNING_SECONDS
-        return f"{self._trouble(refusal, now)}; still trying"
+        return f"{self._trouble(refusal or self._refused, now)}; still trying"
 
     def _trouble(self, refusal: str, now: float) -> str:
         seconds = now - self._fulfilled

@@ -25,6 +25,7 @@ from tests.ps_client.client_transcripts import (
     push,
     resolved,
     sent,
+    unknown_worker,
     vector,
     weights,
     welcome,
@@ -148,6 +149,19 @@ def test_a_worker_ends_when_replies_come_and_no_request_is_fulfilled(code: str) 
     assert client.error is None
     refuse_for(15, second)
     assert f"refused ({code}): not in the ledger" in str(client.error)
+
+
+def test_a_worker_of_a_paused_run_outlives_one_refusal() -> None:
+    """Its push has no reply while the run is paused; a server that was started again has refused it once."""
+    client, now = joined_client(), 0.0
+    waiting, _ = push(client, 1, 1)
+    client.receive(unknown_worker(waiting), now=now)
+    while now < 3 * PATIENCE_SECONDS:
+        now += 0.5
+        for message in sent(client.tick(now=now)):
+            hello = isinstance(message, messages.Hello)
+            client.receive(welcome(message.request) if hello else alive(message.request), now=now)
+    assert client.error is None
 
 
 def test_after_goodbye_nothing_is_sent_that_would_begin_the_lease_again() -> None:
