@@ -120,7 +120,7 @@ def followers_of(
     report: Callable[[str], None],
 ) -> Followers:
     """Trackers and a page (None: none). Raises SettingsError."""
-    followers = [*map(partial(_tracker, folder), dict.fromkeys(track))]
+    followers = [_tracker(folder, name) for name in dict.fromkeys(track)]
     if web_port is not None:
         followers.append(_page(folder, web_port))
     return Followers(folder, followers, report=report)

@@ -130,9 +130,9 @@ def end_in_time(end: ProgramEnd) -> None:
 
 def _end_after_main(status: int, prog: str) -> None:
     """The thread."""
-    threading.main_thread().join()
-    threading.Event().wait(THREADS_SECONDS)
     main = threading.main_thread()
+    main.join()
+    threading.Event().wait(THREADS_SECONDS)
     if not any(thread is not main and not thread.daemon for thread in threading.enumerate()):
         threading.Event().wait(EXIT_SECONDS - THREADS_SECONDS)
     why = "a thread, an atexit function or a child process has not ended in time"
