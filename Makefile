@@ -128,7 +128,7 @@ scale: $(READY)  ## what this machine gives with 1 to all cores and a GPU, and t
 peers: $(READY) $(PEERS)/ready  ## steps/s beside Stable-Baselines3 and CleanRL's settings on EnvPool, same network; 10 minutes: ARGS="--turns 3 …"
 	$(BIN)/python -m benchmarks.peers --venvs $(PEERS) $(ARGS)
 
-peers-scores: $(READY) $(PEERS)/ready  ## each as its authors recommend, and its score; 81 minutes: ARGS="--minutes 8 …"
+peers-scores: $(READY) $(PEERS)/ready  ## each as its authors recommend, and its score; 101 minutes: ARGS="--minutes 8 …"
 	$(BIN)/python -m benchmarks.peers --scores --venvs $(PEERS) $(ARGS)
 
 dear: $(READY) $(PEERS)/ready  ## SAC on a simulator of 20 ms a step, beside Stable-Baselines3's; half an hour: ARGS="--seeds 1 …"

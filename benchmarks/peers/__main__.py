@@ -1,6 +1,7 @@
 """
 `make peers`: steps/s of ps-rl and of its peers with the same network and settings, in turn. `make peers-scores`: each
-as its authors recommend, with scores after some minutes, without sticky actions and with a probability of 0.25.
+as its authors recommend, with scores after some minutes: Pong without sticky actions and with a probability of 0.25,
+and Hopper by SAC.
 
 The peers' virtual environments are made by `make`; a table of results goes into a page of benchmarks/results.
 """
@@ -8,7 +9,7 @@ The peers' virtual environments are made by `make`; a table of results goes into
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
@@ -16,7 +17,7 @@ import tyro
 
 from benchmarks.peers import page
 from benchmarks.peers.measuring import Figures, NotMeasured, run
-from benchmarks.peers.runners import Runner, as_recommended, same_network
+from benchmarks.peers.runners import Runner, hopper_as_recommended, pong_as_recommended, same_network
 
 BUSY_SECONDS = 2.0  # in which the load of others is measured, before each run
 END_SECONDS = 3.0  # that a program takes to leave, about
@@ -25,7 +26,7 @@ STICKY = (0.0, 0.25)
 
 @dataclass(frozen=True, kw_only=True)
 class Flags:
-    """ps-rl beside its peers on Pong, on two cores, in turn."""
+    """ps-rl beside its peers on two cores, in turn."""
 
     scores: bool = False
     """each as its authors recommend, with its score; else the same network and settings on both sides"""
@@ -55,7 +56,7 @@ class Comparison:
         self.busy: list[float] = []
         self._say(f"{runs} runs of {seconds:g} s each")
 
-    def measure(self, runner: Runner, what: str, *, sticky: float) -> Figures | None:
+    def measure(self, runner: Runner, what: str, *, sticky: float | None) -> Figures | None:
         self.busy.append(psutil.cpu_percent(BUSY_SECONDS))
         try:
             found = run(
@@ -87,27 +88,31 @@ def compare_speeds(flags: Flags, runners: Sequence[Runner]) -> str:
     return page.same_network(turns, page.conditions(comparison.busy, "make peers"))
 
 
-def compare_scores(flags: Flags, runners: Sequence[Runner]) -> str:
+def compare_scores(flags: Flags) -> str:
     """The same for scores."""
-    comparison = Comparison(flags, runs=len(STICKY) * len(runners), seconds=60 * flags.minutes)
-    found: dict[tuple[Runner, float], Figures | None] = {}
-    for sticky in STICKY:
-        for runner in runners:
-            found[runner, sticky] = comparison.measure(runner, f"sticky {sticky:g}", sticky=sticky)
+    runs: list[tuple[Runner, float | None]] = [
+        (runner, sticky) for sticky in STICKY for runner in pong_as_recommended(flags.venvs)
+    ]
+    runs += [(runner, None) for runner in hopper_as_recommended(flags.venvs)]
+    comparison = Comparison(flags, runs=len(runs), seconds=60 * flags.minutes)
+    found: dict[tuple[Runner, float | None], Figures | None] = {}
+    for runner, sticky in runs:
+        what = "Hopper" if sticky is None else f"sticky {sticky:g}"
+        found[runner, sticky] = comparison.measure(runner, what, sticky=sticky)
     command = f'make peers-scores ARGS="--minutes {flags.minutes:g}"'
     return page.as_recommended(found, flags.minutes, page.conditions(comparison.busy, command))
 
 
 def main(flags: Flags) -> None:
     """Measure, and write the section of the page."""
-    venvs = flags.venvs.absolute()
     if flags.scores:
-        title, section = page.RECOMMENDED, compare_scores(flags, as_recommended(venvs))
+        title, section = page.RECOMMENDED, compare_scores(flags)
     else:
-        title, section = page.SAME, compare_speeds(flags, same_network(venvs))
+        title, section = page.SAME, compare_speeds(flags, same_network(flags.venvs))
     page.put(flags.page, title, section)
     print(f"\n{section}\n\nwritten to {flags.page}")
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Flags, args=sys.argv[1:]))
+    flags = tyro.cli(Flags, args=sys.argv[1:])
+    main(replace(flags, venvs=flags.venvs.absolute()))  # each run has a folder of its own

@@ -48,7 +48,7 @@ class Figures:
     solved_minutes: float | None  # after the command
 
 
-def run(runner: Runner, *, seconds: float, warm_seconds: float, sticky: float, seed: int) -> Figures:
+def run(runner: Runner, *, seconds: float, warm_seconds: float, sticky: float | None, seed: int) -> Figures:
     """One run. Raises NotMeasured."""
     with tempfile.TemporaryDirectory() as parent:
         folder, log = Path(parent) / "run", Path(parent) / "log"

@@ -18,7 +18,8 @@ from four frames of 84×84, with eight games, unrolls of 128 steps, four passes 
 table are what users type; here the peers' settings stand in programs of ours (`benchmarks/peers`)."""
 NOTES = """Networks and settings differ, and so does what a step costs. `pong` plays with three of the six actions, all
 others with all six. *Sticky* is the probability that a frame repeats the last action, which each program takes by a
-flag of its own. A score is the mean of the last hundred training games; *18 after* is when that mean first was 18.
+flag of its own. A score is the mean of the last hundred training games; *18 after* is when that mean first was 18, of
+Pong. Hopper-v5 has no frames; both sides learn it by SAC, hidden layers of 256 and 256, and sample their actions.
 The first column has what users type; here the peers' settings stand in programs of ours (`benchmarks/peers`). RLlib,
 PFRL and Sample Factory were not tried."""
 SAME, RECOMMENDED = "With the same network and settings", "Each as its authors recommend"
@@ -75,8 +76,8 @@ def same_network(turns: Mapping[Runner, Sequence[Figures | None]], under: str) -
     return "\n".join([f"**{answer}**\n{NETWORK}", "", under, "", *lines, "", *typed])
 
 
-def as_recommended(found: Mapping[tuple[Runner, float], Figures | None], minutes: float, under: str) -> str:
-    """The section of scores, with a row for each runner and probability of a sticky action."""
+def as_recommended(found: Mapping[tuple[Runner, float | None], Figures | None], minutes: float, under: str) -> str:
+    """The section of scores, with a row for each runner and probability of a sticky action: None for Hopper."""
     lines = [
         NOTES,
         "",
@@ -87,13 +88,13 @@ def as_recommended(found: Mapping[tuple[Runner, float], Figures | None], minutes
     lines[-1] += "| MiB (PSS) | first update, s |"
     lines.append("|---|---|---|---|---|---|---|")
     for (runner, sticky), figures in found.items():
-        head = f"| {runner.name}: `{runner.typed}` | {sticky:g} |"
+        head = f"| {runner.name}: `{runner.typed}` | {'Hopper' if sticky is None else f'{sticky:g}'} |"
         if figures is None:
             lines.append(f"{head} not measured | | | | |")
             continue
         score = "–" if figures.mean_return is None else f"{figures.mean_return:.1f}"
         score += "" if figures.games == 100 else f" ({figures.games} games)"
-        solved = "–" if figures.solved_minutes is None else f"{figures.solved_minutes:.1f}"
+        solved = "–" if figures.solved_minutes is None or sticky is None else f"{figures.solved_minutes:.1f}"
         lines.append(
             f"{head} {figures.steps_per_second:,.0f} | {score} | {solved} "
             f"| {figures.memory_mib:,.0f} | {figures.first_update_seconds:.1f} |"

@@ -1,5 +1,5 @@
 """
-Who is measured, and by which command: ps-rl and its peers on Pong, each with two cores.
+Who is measured, and by which command: ps-rl and its peers on Pong, and on Hopper, each with two cores.
 
 Each program leaves rows with the fields of metrics.jsonl in the folder of its run.
 """
@@ -23,12 +23,17 @@ class Runner:
     program: tuple[str, ...]
     is_ours: bool = False
 
-    def command(self, folder: Path, *, sticky: float, seed: int) -> list[str]:
-        """The command line, with the folder of the run and the probability that a frame repeats the last action."""
+    def command(self, folder: Path, *, sticky: float | None, seed: int) -> list[str]:
+        """
+        The command line, with the folder of the run. `sticky`: the probability that a frame repeats the last action,
+        or None where an environment has no frames.
+        """
         line = [*self.program, "--seed", str(seed)]
+        if sticky is not None:
+            line += ["--sticky-actions" if self.is_ours else "--sticky", str(sticky)]
         if self.is_ours:
-            return [*line, "--sticky-actions", str(sticky), "--run-dir", str(folder)]
-        return [*line, "--sticky", str(sticky), "--threads", str(CORES), "--rows", str(folder / METRICS)]
+            return [*line, "--run-dir", str(folder)]
+        return [*line, "--threads", str(CORES), "--rows", str(folder / METRICS)]
 
 
 def ours(name: str, *flags: str) -> Runner:
@@ -49,6 +54,7 @@ def peers(venvs: Path) -> dict[str, Runner]:
         "a2c": peer("Stable-Baselines3 A2C, 16 games", f"{zoo} a2c", "sb3", "sb3_atari.py", "a2c"),
         "ppo": peer("Stable-Baselines3 PPO, 8 games", f"{zoo} ppo", "sb3", "sb3_atari.py", "ppo"),
         "envpool": peer("CleanRL's PPO settings on EnvPool, 8 games", cleanrl, "envpool", "envpool_ppo.py", "ppo"),
+        "sac": peer("Stable-Baselines3 SAC", "rl_zoo3 train --env Hopper-v5 --algo sac", "sb3", "sb3_hopper.py", "sac"),
     }
 
 
@@ -59,6 +65,15 @@ def same_network(venvs: Path) -> list[Runner]:
     return [ours("`atari` with their network", *flags.split(), "--minibatches", "2"), others["envpool"], others["ppo"]]
 
 
-def as_recommended(venvs: Path) -> list[Runner]:
+def pong_as_recommended(venvs: Path) -> list[Runner]:
     """Each with the settings that its authors recommend."""
-    return [ours("`pong`", "--preset", "pong"), ours("`atari`", "--preset", "atari"), *peers(venvs).values()]
+    others = peers(venvs)
+    return [
+        ours("`pong`", "--preset", "pong"), ours("`atari`", "--preset", "atari"),
+        others["a2c"], others["ppo"], others["envpool"],
+    ]  # fmt: skip
+
+
+def hopper_as_recommended(venvs: Path) -> list[Runner]:
+    """The same for MuJoCo's Hopper-v5, by SAC."""
+    return [ours("`hopper-sac`", "--preset", "hopper-sac"), peers(venvs)["sac"]]
