@@ -90,6 +90,8 @@ class Following:
         """The standby has lost its place, or gets none."""
         was_applying = self.is_applying
         match refused.code:
+            case "fell_behind" | "not_following" if refused.request < self._follow:
+                return []  # a late reply, of a place that this standby has lost before
             case "fell_behind":
                 self.promise.through = 0
                 self.sees(OfPrimary.FELL_BEHIND)
@@ -105,7 +107,7 @@ class Following:
             self._ask_anew()
             sentence = f"not in sync with {self._primary} any more: {refused.reason}"
             return [LogLine(sentence, warning=True, peer="primary")]
-        if refused.code == "fell_behind" and refused.request == self._follow:
+        if refused.code == "fell_behind":
             self._ask_anew()  # a state may be under way that was sent under the old number
         return self._refused_for_good(refused) if refused.code == "other_run" else []
 

@@ -3,6 +3,8 @@
 import math
 from typing import Any
 
+import pytest
+
 from ps_common.protocol import messages
 from ps_server.replication.replication import PAUSE_SECONDS
 from ps_server.state.effects import SendToServer
@@ -55,3 +57,17 @@ def test_a_standby_that_is_dropped_during_its_state_transfer_comes_back_in_sync(
     assert status is not None
     assert (status.phase, status.lag_updates) == ("in sync", 0)
     assert are_alike(the_run(server), server.run, now=server.now)
+
+
+@pytest.mark.parametrize("code", ["not_following", "fell_behind"])
+def test_a_late_refusal_of_a_place_that_was_lost_changes_nothing(code: str) -> None:
+    server = WithStandby.following()
+    server.to_standby(server.machine.replication.rolled_back())
+    server.pass_time(2.0)
+    before = server.standby.following
+    state, promise, position = before.state, before.promise.through, before.position
+    assert before.holds_every_durable_push(at=server.now)
+    late = messages.Refused(request=1, code=code, reason="it was sent before the run came again")
+    assert server.standby.receive_from_primary(late, now=server.now) == []
+    assert (before.state, before.promise.through, before.position) == (state, promise, position)
+    assert before.holds_every_durable_push(at=server.now)
