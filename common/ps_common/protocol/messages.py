@@ -3,7 +3,7 @@ Every message between a client (a worker, an admin, a standby) and the server, a
 defines what each side must do.
 
 A message that carries a vector (SEED, PUSH, WEIGHTS) names its codec; the bytes follow in frames of their
-own, or, for small clients, stand in `inline`. (What STATE and UPDATE carry follows in frames.) Every request has a
+own, or, for small clients, stand in `inline`. Those of STATE and UPDATE always follow in frames. Every request has a
 `request` number that its reply repeats. Every request may be sent again: the server replies again, and does not do the
 work twice.
 """
@@ -105,7 +105,7 @@ class Hello(Request, frozen=True, kw_only=True, tag="HELLO"):
     protocols: tuple[Count, Count]  # lowest and highest version spoken
     codecs: Annotated[tuple[Name, ...], msgspec.Meta(max_length=32)] = ("float32",)
     host: Text = ""
-    # That it steps at once; 0: as many as the run has.
+    # Environments that this worker steps at once; 0: as many as the run has.
     environments: Annotated[int, msgspec.Meta(ge=0, le=MOST_ENVIRONMENTS)] = 0
     overrides: Settings = {}  # settings that the user asked for, flat: {"algorithm.unroll_length": 20}
     proposed_run: Run | None = None  # the run, if none is decided yet
@@ -113,7 +113,7 @@ class Hello(Request, frozen=True, kw_only=True, tag="HELLO"):
     memory: Text = ""  # the name of a segment of shared memory that this worker offers
     first_shard: Text = ""  # `first_shard` in the WELCOME of shard 1; "" before that
     number: Count | None = None  # `number` in it, which all shards give this worker
-    # Of the modules of the run's custom parts, by name.
+    # Source of the run's custom parts, by name of the module.
     code: Annotated[dict[Text, Code], msgspec.Meta(max_length=MOST_OWN_MODULES)] = {}
     release: Text = ""  # of the worker's program; "" of a client that is not ps-rl, or does not say
     # How long ago the server of `latest_epoch` served this worker last; None before WELCOME.
@@ -162,7 +162,7 @@ class Push(Request, frozen=True, kw_only=True, tag="PUSH"):
     have_epoch: Count = 0
     oldest: Sequence = 1  # no push of this incarnation older than this one will be sent again
     norm: float = 0  # of the whole gradient, at each shard that gets a range of it
-    # Those that it moves, by name; () are all. The optimizer passes over the others, as if there had been no push.
+    # Blocks of the weights that the gradient changes, by name; () means all. The optimizer skips the others.
     blocks: Annotated[tuple[Name, ...], msgspec.Meta(max_length=MAX_TENSORS)] = ()
     check: Text = ""  # of release 0.2.0; ignored
     inline: bytes = b""
