@@ -47,6 +47,11 @@ class PushBudget:
         """A peer requests credit for a push of this size in bytes. A retry keeps its place in the queue."""
         self._waiting[peer] = (request, size)
 
+    def has_grant(self, peer: PeerId, *, now: float) -> bool:
+        """Whether this connection has a grant that is not used yet."""
+        self._end_grants(now=now)
+        return peer in self._granted
+
     def arrived(self, peer: PeerId) -> None:
         """A push has arrived on this connection: its grant is used."""
         self._granted.pop(peer, None)
@@ -66,10 +71,9 @@ class PushBudget:
         self._end_grants(now=now)
         while (found := self._first(waiting_bytes, has_waiting)) is not None:
             peer, request, size = found
-            if peer not in self._granted:  # else this is a retry, since the answer was lost
-                if self._granted and self._granted_bytes + size > self._budget_bytes:
-                    break
-                self._granted[peer] = size, now + GRANT_SECONDS
+            if self._granted and self._granted_bytes + size > self._budget_bytes:
+                break
+            self._granted[peer] = size, now + GRANT_SECONDS
             del self._waiting[peer]
             grants.append((peer, request))
         return grants

@@ -102,6 +102,8 @@ class PushPipeline:
         """A worker asks to send a push that is larger than its credit. Raises Denied."""
         if request.bytes > self.vector_bytes:  # credit for a push that never comes would be kept from the others
             raise Denied("wrong_size", f"no push of this run has {request.bytes} bytes")
+        if self.budget.has_grant(member.peer, now=now):  # and the reply was lost: in the queue it would wait for itself
+            return [Send(member.peer, messages.CreditGrant(request=request.request))]
         self.budget.ask(member.peer, request.request, request.bytes)
         return self.grant_credit(now=now)
 

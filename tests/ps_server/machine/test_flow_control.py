@@ -177,3 +177,17 @@ def test_a_push_that_arrives_grants_credit_to_the_next_in_the_queue() -> None:
     assert not server.heartbeat("b").waiting, "a push of b that is lost must be sent again"
     server.push("a", 1)
     assert [(send.to, send.message) for send in sends(server.effects)][1:] == [(b"b", messages.CreditGrant(request=60))]
+
+
+@pytest.mark.parametrize("others", [0, 1, 3])
+def test_a_retry_of_a_request_whose_grant_was_lost_is_granted_however_many_wait(others: int) -> None:
+    names = [f"w{number}" for number in range(others)]
+    server = Transcript.seeded(workers=("a", *names), receive_bytes=VECTOR_BYTES)
+    for request in (50, 51):
+        granted = server.answer(messages.CreditGrant, "a", messages.CreditRequest(request=request, bytes=VECTOR_BYTES))
+        assert granted.request == request
+        for name in names:
+            assert server.say(name, messages.CreditRequest(request=request, bytes=VECTOR_BYTES)) == []
+    server.push("a", 1)
+    grants = [send.to for send in sends(server.effects) if isinstance(send.message, messages.CreditGrant)]
+    assert grants == [name.encode() for name in names[:1]], "one grant of two requests holds one place"
