@@ -11,10 +11,11 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 LEARNING_STARTS = 10_000
 STEPS = 1_000_000
+EVERY = 50
 
 
 class Recorder(BaseCallback):
-    """Writes a row for each game, since an update comes after each step."""
+    """Writes a row every EVERY steps, from the first update on: one follows each step."""
 
     def __init__(self, rows: Rows) -> None:
         super().__init__()
@@ -24,8 +25,8 @@ class Recorder(BaseCallback):
         for info in self.locals["infos"]:
             if "episode" in info:
                 self._rows.add_game(float(info["episode"]["r"]))
-                if self.num_timesteps > LEARNING_STARTS:
-                    self._rows.add_update(self.num_timesteps)
+        if self.num_timesteps > LEARNING_STARTS and self.num_timesteps % EVERY == 1:
+            self._rows.add_update(self.num_timesteps)
         return True
 
 
