@@ -44,6 +44,7 @@ ELSEWHERE = {
     "python3.11 -m venv": "tests/test_makefile.py",
     "(while": "tests/integration/test_faults.py",
     "python -m benchmarks.load": "tests/integration/test_load.py",
+    "python -m tests.mutants": "none: it takes the whole checkout, and minutes",
     "python -m examples.digits": "tests/integration/test_digits.py",
     "python -m examples.population": "tests/examples/test_population.py",
     "python -m examples.slow_simulators": "tests/examples/test_slow_simulators.py",
