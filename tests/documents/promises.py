@@ -299,7 +299,10 @@ def a_page_shows_the_run(sight: Sight) -> None:
 
 
 def the_rest_is_sent(sight: Sight) -> None:
-    all_is_sent(sight.folder / sight.words[1], [sight.value("--track")])
+    folder, tracker = sight.folder / sight.words[1], sight.value("--track")
+    if "--follow" in sight.words:  # it sends soon, and does not end
+        wait_for(tracker_position(folder, tracker).exists, program=sight.program, within_seconds=SECONDS)
+    all_is_sent(folder, [tracker])
 
 
 def all_is_sent(folder: Path, trackers: Sequence[str]) -> None:

@@ -27,7 +27,14 @@ from tests.documents.commands import ROOT, Block, all_blocks, commands_in, lines
 from tests.documents.promises import Sight, promise_of
 from tests.integration.processes import Program, Programs, programs_in, status_of, wait_for
 
-SERVES = {"ps-server": "ps-server listens on", "ps-web": "page: ", "rl-worker": "joining"}  # the line that says so
+# What runs until it is ended: by words of its command, with the line that says so.
+SERVES = {
+    frozenset({"ps-server"}): "ps-server listens on",
+    frozenset({"ps-web"}): "page: ",
+    frozenset({"rl-worker"}): "joining",
+    frozenset({"rl-cluster", "--server"}): "joining",
+    frozenset({"ps_track", "--follow"}): "Run data is saved locally",
+}
 CARTPOLE = ("--preset", "cartpole-a3c")
 # Blocks that are run by other tests, or not at all: by the first words of their first command.
 ELSEWHERE = {
@@ -106,7 +113,7 @@ class Stage:
             program, arguments = "rl-cluster", ["--preset", "pong", "--no-web"]
         words = [program, *self._substituted(program, arguments)]
         started = self._programs.start(*words, folder=self.folder)
-        serves = "joining" if words[:2] == ["rl-cluster", "--server"] else SERVES.get(program)
+        serves = next((line for words_of_it, line in SERVES.items() if words_of_it <= set(words)), "")
         if serves:
             wait_for(lambda: serves in started.output, program=started, within_seconds=120)
             self._serving.append(started)
