@@ -159,9 +159,16 @@ class Played:
         self.until(self._is_exact, "exact")
 
     def _are_in_sync(self) -> bool:
-        """A promise that is about to run out does not count: a worker may be served after that."""
+        """
+        A promise that is about to run out does not count: a worker may be served after that. Neither does that of a
+        primary which has dropped the standby meanwhile.
+        """
         return all(
-            pair.standby.holds_every_durable_push(now=pair.now + RENEWED_SECONDS) or pair.has_taken_over
+            pair.has_taken_over
+            or (
+                pair.server.replication.address
+                and pair.standby.holds_every_durable_push(now=pair.now + RENEWED_SECONDS)
+            )
             for pair in self._pairs
         )
 
