@@ -17,7 +17,7 @@ from ps_common.protocol.wire import Buffer
 
 # Above this share of the budget a checkpoint is asked for. Kept pushes take memory: with a half, those of a run of Pong
 # were a third of all. The rest of the budget is for pushes until the checkpoint is written.
-EARLY_SHARE = 0.2
+EARLY_SHARE = 0.1
 OVERHEAD_BYTES = 1024  # of a kept push without its vector: objects and table entries
 
 

@@ -71,7 +71,7 @@ def test_a_full_budget_makes_the_next_push_wait_for_a_checkpoint() -> None:
 
 
 def test_a_checkpoint_is_wanted_long_before_the_budget_is_used() -> None:
-    buffer = buffer_with(2, budget=10 * ONE, settled=2)
+    buffer = buffer_with(2, budget=20 * ONE, settled=2)
     assert not buffer.wants_checkpoint
     buffer.keep(push(3), [bytes(VECTOR_BYTES)])
     buffer.admit(3)
