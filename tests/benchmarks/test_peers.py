@@ -12,7 +12,14 @@ import pytest
 from benchmarks.peers.__main__ import Flags, compare_speeds
 from benchmarks.peers.measuring import Figures, NotMeasured, Row, figures_of, run
 from benchmarks.peers.peer_program import parse
-from benchmarks.peers.runners import CORES, PROGRAMS, Runner, as_recommended, same_network
+from benchmarks.peers.runners import (
+    CORES,
+    PROGRAMS,
+    Runner,
+    hopper_as_recommended,
+    pong_as_recommended,
+    same_network,
+)
 from ps_common.program.flags import parse_with_run
 from ps_common.settings.run_spec import A3CSettings, RunSpec
 from rl_cluster.settings import ClusterSettings
@@ -34,11 +41,11 @@ signal.pause()
 """
 
 
-def run_of(runner: Runner) -> RunSpec:
-    command = runner.command(Path("/run"), sticky=0.25, seed=7)
+def run_of(runner: Runner, *, sticky: float | None = 0.25) -> RunSpec:
+    command = runner.command(Path("/run"), sticky=sticky, seed=7)
     flags = command[command.index("rl_cluster") + 1 :]
     run = parse_with_run(ClusterSettings, flags, prog="rl-cluster").run
-    assert run.environment.sticky_actions == 0.25
+    assert sticky is None or run.environment.sticky_actions == sticky
     return run
 
 
@@ -57,17 +64,24 @@ def measured(runner: Runner) -> Figures:
 
 
 def test_every_command_line_is_one_that_its_program_takes() -> None:
-    for runner in {*same_network(VENVS), *as_recommended(VENVS)}:
+    of_pong = {(runner, 0.25) for runner in (*same_network(VENVS), *pong_as_recommended(VENVS))}
+    for runner, sticky in (*of_pong, *((runner, None) for runner in hopper_as_recommended(VENVS))):
         with row(runner.name):
             if runner.is_ours:
-                assert run_of(runner).budget.until_return is None
+                assert run_of(runner, sticky=sticky).budget.until_return is None
                 continue
-            python, program, *flags = runner.command(Path("/run"), sticky=0.25, seed=7)
+            python, program, *flags = runner.command(Path("/run"), sticky=sticky, seed=7)
+            assert ("--sticky" in flags) is (sticky is not None), "Hopper has no frames to repeat"
             venv = Path(python).relative_to(VENVS).parts[0]
             assert (PROGRAMS / f"{venv}.txt").is_file(), "make installs a venv for each of these files"
             assert Path(program).is_file()
-            given = parse(flags, algorithms=["ppo", "a2c"])
-            assert (given.sticky, given.seed, given.threads, given.rows.parent) == (0.25, 7, CORES, Path("/run"))
+            given = parse(flags, algorithms=["ppo", "a2c", "sac"])
+            assert (given.sticky, given.seed, given.threads, given.rows.parent) == (
+                sticky or 0.0,
+                7,
+                CORES,
+                Path("/run"),
+            )
 
 
 def test_the_same_network_and_settings_are_those_of_the_peers() -> None:
