@@ -105,6 +105,7 @@ def compare_scores(flags: Flags) -> str:
 
 def main(flags: Flags) -> None:
     """Measure, and write the section of the page."""
+    flags = replace(flags, venvs=flags.venvs.absolute())  # each run has a folder of its own
     if flags.scores:
         title, section = page.RECOMMENDED, compare_scores(flags)
     else:
@@ -114,5 +115,4 @@ def main(flags: Flags) -> None:
 
 
 if __name__ == "__main__":
-    flags = tyro.cli(Flags, args=sys.argv[1:])
-    main(replace(flags, venvs=flags.venvs.absolute()))  # each run has a folder of its own
+    main(tyro.cli(Flags, args=sys.argv[1:]))

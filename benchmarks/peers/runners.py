@@ -1,5 +1,5 @@
 """
-Who is measured, and by which command: ps-rl and its peers on Pong, and on Hopper, each with two cores.
+The programs that are compared, and their command lines: ps-rl and its peers on Pong and Hopper, with two cores each.
 
 Each program leaves rows with the fields of metrics.jsonl in the folder of its run.
 """
